@@ -1,0 +1,72 @@
+"""The JSON arguments of one call: parsed strictly, read by name and type, nothing left over."""
+
+import json
+from collections.abc import Collection, Mapping
+from typing import NoReturn
+
+from toolcrib_cli.example_tools.problems import invalid_argument
+
+
+class Arguments:
+    """The arguments object of a call. Every reader raises `ToolError` (400) with a clear detail."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self.values = values
+
+    @classmethod
+    def parse(cls, body: bytes) -> "Arguments":
+        """Read a request body: one JSON object, no duplicate keys, no NaN or Infinity."""
+        try:
+            values = json.loads(body, object_pairs_hook=_unique, parse_constant=_no_constant)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise invalid_argument(f"The body is not JSON: {error}.") from error
+        except RecursionError as error:
+            raise invalid_argument("The body is nested too deeply.") from error
+        except ValueError as error:
+            # Python refuses integers of more than 4,300 digits.
+            raise invalid_argument("The body holds a number that is too long.") from error
+        if not isinstance(values, dict):
+            raise invalid_argument("The body must be a JSON object of arguments.")
+        return cls(values)
+
+    def expect(self, names: Collection[str]) -> None:
+        """Refuse arguments that the tool does not have."""
+        unknown = sorted(set(self.values) - set(names))
+        if unknown:
+            known = ", ".join(sorted(names))
+            raise invalid_argument(f"Unknown argument {unknown[0][:64]!r}; this tool takes: {known}.")
+
+    def text(self, name: str, *, longest: int) -> str:
+        """A required string of 1 to `longest` characters that can be written as UTF-8."""
+        value = self.values.get(name)
+        if not isinstance(value, str):
+            raise invalid_argument(f"The argument {name!r} is required and must be a string.")
+        if not value.strip():
+            raise invalid_argument(f"The argument {name!r} is empty.")
+        if len(value) > longest:
+            raise invalid_argument(f"The argument {name!r} is longer than {longest} characters.")
+        if any(0xD800 <= ord(character) <= 0xDFFF for character in value):
+            raise invalid_argument(f"The argument {name!r} holds half of a surrogate pair.")
+        return value
+
+    def integer(self, name: str, *, default: int, least: int, most: int) -> int:
+        """An optional whole number within bounds; as in JSON Schema `10.0` is one and `true` is not."""
+        value = self.values.get(name, default)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise invalid_argument(f"The argument {name!r} must be a whole number.")
+        if not least <= value <= most:
+            raise invalid_argument(f"The argument {name!r} must be between {least} and {most}.")
+        return value
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise invalid_argument("The body names one key twice.")
+    return values
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise invalid_argument(f"The body holds {name}, which is not JSON.")
