@@ -1,0 +1,67 @@
+"""Fixtures of the whole suite: the real API server and the real Weaviate, started once, when first asked for.
+
+Tests that use them carry the markers `apiserver` and `weaviate` by themselves (`-m "not apiserver"`).
+"""
+
+import secrets
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from realparts import lookup
+from realparts.apiserver import ApiServer
+from realparts.required import require_real, required
+from realparts.weaviate import Weaviate
+
+_MARKERS = {"apiserver": "apiserver", "weaviate_server": "weaviate"}
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def apiserver() -> Iterator[ApiServer]:
+    """The suite's API server; a test that breaks it, or lists all namespaces, is better off with its own."""
+    require_real("kube-apiserver", "etcd", "kubectl")
+    with ApiServer() as server:
+        yield server
+
+
+@pytest.fixture
+def namespace(apiserver: ApiServer) -> Iterator[str]:
+    """A fresh namespace; it goes away after the test with the Toolcrib objects in it, finalizers or not."""
+    name = apiserver.create_namespace(f"test-{secrets.token_hex(4)}")
+    yield name
+    apiserver.delete_namespace(name)
+
+
+@pytest.fixture(scope="session")
+def weaviate_server() -> Iterator[Weaviate]:
+    """The suite's Weaviate, without authentication; tests use collections of their own, or `wipe()` first."""
+    require_real("weaviate")
+    with Weaviate() as server:
+        yield server
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for fixture, marker in _MARKERS.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(marker)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where real parts are required, a test of a real part that was skipped has failed."""
+    report = yield
+    real = any(item.get_closest_marker(marker) for marker in _MARKERS.values())
+    if required() and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if real or lookup.REMEDY in reason:
+            report.outcome = "failed"
+            report.longrepr = f"skipped, but TOOLCRIB_REQUIRE_REAL is set: {reason}"
+    return report

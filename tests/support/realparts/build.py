@@ -1,0 +1,94 @@
+"""Find or build the real servers that the tests need: kube-apiserver, kubectl, etcd, Weaviate.
+
+    python tests/support/realparts/build.py [PART…]            find each, build what is missing
+    python tests/support/realparts/build.py --list             only say what is where
+    python tests/support/realparts/build.py --print-path PART  the path alone, for scripts
+
+Order: KUBEBUILDER_ASSETS, PATH, the cache (~/.cache/toolcrib/bin), else built with Go from pinned modules:
+about 15 minutes on two cores the first time. Exit status: 0 all there, 1 a part is missing or did not build,
+2 wrong usage, 3 no Go to build with, 130 interrupted.
+
+Needs nothing but Python: it runs before `make up` has made an environment.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+if __package__ in (None, ""):
+    # Run as a file: Python put this folder first, where `weaviate` would be the wrong one.
+    sys.path.remove(str(Path(__file__).resolve().parent))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from realparts import gobuild, lookup
+from realparts.parts import PARTS
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; return the exit status."""
+    parser = argparse.ArgumentParser(prog="build.py", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument("--list", action="store_true", help="say what is where and build nothing")
+    parser.add_argument("--print-path", metavar="PART", choices=PARTS, help="print one program's path")
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.parts if name not in PARTS]
+    if unknown:
+        parser.error(f"unknown part {unknown[0]!r}, choose from {', '.join(PARTS)}")
+    if options.print_path:
+        return print_path(options.print_path)
+    names = options.parts or list(PARTS)
+    if options.list:
+        return list_parts(names)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return provide(names)
+    except gobuild.GoMissingError as error:
+        print(error, file=sys.stderr)
+        return 3
+    except gobuild.BuildFailedError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nInterrupted. What was built stays, nothing is half-written; run it again.", file=sys.stderr)
+        return 130
+
+
+def provide(names: Sequence[str]) -> int:
+    """Find or build each part, saying which."""
+    for name in names:
+        part = PARTS[name]
+        found = lookup.find(part, os.environ, note=print) or gobuild.build(part, os.environ, sys.stdout)
+        print(found, flush=True)
+    return 0
+
+
+def list_parts(names: Sequence[str]) -> int:
+    """Say where each part is; 1 if one is missing."""
+    missing = 0
+    for name in names:
+        found = lookup.find(PARTS[name], os.environ, note=print)
+        missing += found is None
+        print(found or f"{name} {PARTS[name].version}: not here; {lookup.REMEDY}")
+    return 1 if missing else 0
+
+
+def print_path(name: str) -> int:
+    """Print the path of a part, or say on standard error that it is not here."""
+    found = lookup.find(PARTS[name], os.environ)
+    if not found:
+        print(f"{name} is not here; {lookup.REMEDY}", file=sys.stderr)
+        return 1
+    print(found.path)
+    return 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

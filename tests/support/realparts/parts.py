@@ -1,0 +1,91 @@
+"""The real servers that tests, demo and benchmarks run: which version, and what builds it.
+
+Kept apart from finding and building, so that a new version is one line here and one in the part's go.mod
+(a unit test compares the two). Standard library only: this runs before any environment exists.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+TOOLS = Path(__file__).parent / "tools"
+GO_MINIMUM = (1, 26)
+
+_KUBERNETES = "1.37.0"
+_STAMP = "-X k8s.io/component-base/version."
+# Without the stamp clients read v0.0.0 and refuse or warn about the version skew.
+_KUBERNETES_LDFLAGS = (
+    f"-s -w {_STAMP}gitVersion=v{_KUBERNETES} {_STAMP}gitMajor=1 {_STAMP}gitMinor={_KUBERNETES.split('.')[1]}"
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One server or client program.
+
+    `minimum` is the oldest (major, minor) that is taken from outside; `version` is what we build.
+    `module` is the folder under `tools/` whose go.mod pins it, `requires` the module in that go.mod.
+    `version_args` makes the program print its version; empty: it has no such option, the version is read
+    from the build information inside the file.
+    """
+
+    name: str
+    version: str
+    minimum: tuple[int, int]
+    module: str
+    requires: str
+    package: str
+    binaries: tuple[str, ...]
+    version_args: tuple[str, ...] = ()
+    ldflags: str = "-s -w"
+
+    @property
+    def folder(self) -> Path:
+        return TOOLS / self.module
+
+
+PARTS: dict[str, Part] = {
+    part.name: part
+    for part in (
+        Part(
+            name="kube-apiserver",
+            version=_KUBERNETES,
+            minimum=(1, 34),
+            module="kubernetes",
+            requires="k8s.io/kubernetes",
+            package="k8s.io/kubernetes/cmd/kube-apiserver",
+            binaries=("kube-apiserver",),
+            version_args=("--version",),
+            ldflags=_KUBERNETES_LDFLAGS,
+        ),
+        Part(
+            name="kubectl",
+            version=_KUBERNETES,
+            minimum=(1, 34),
+            module="kubernetes",
+            requires="k8s.io/kubernetes",
+            package="k8s.io/kubernetes/cmd/kubectl",
+            binaries=("kubectl",),
+            version_args=("version", "--client"),
+            ldflags=_KUBERNETES_LDFLAGS,
+        ),
+        Part(
+            name="etcd",
+            version="3.6.16",
+            minimum=(3, 5),
+            module="etcd",
+            requires="go.etcd.io/etcd/server/v3",
+            package="go.etcd.io/etcd/server/v3",
+            binaries=("etcd",),
+            version_args=("--version",),
+        ),
+        Part(
+            name="weaviate",
+            version="1.39.0",
+            minimum=(1, 33),
+            module="weaviate",
+            requires="github.com/weaviate/weaviate",
+            package="github.com/weaviate/weaviate/cmd/weaviate-server",
+            binaries=("weaviate-server", "weaviate"),
+        ),
+    )
+}

@@ -1,0 +1,226 @@
+"""Child processes of tests, demos and benchmarks: started quietly, waited for, ended for certain.
+
+A child never outlives us: on Linux the kernel kills it when we die, whatever the way. Each child has a
+session of its own, so Ctrl-C reaches only us and children end in the order we choose.
+Standard library only: the build script runs this before any environment exists.
+"""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+# Runs in the child before the program: asks the kernel for SIGKILL at our death (PR_SET_PDEATHSIG = 1),
+# unless we are dead already, and gives SIGPIPE its default back, which Python had ignored. Not a preexec_fn:
+# from Python 3.12 that warns in a process with threads.
+_LAUNCH = """
+import os, signal, sys
+if sys.platform == "linux":
+    import ctypes
+    ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+# The kernel ties PDEATHSIG to the *thread* that forked. A worker thread that happens to call us may end long
+# before the test does, so all children are forked from this one, which lives as long as the interpreter.
+_SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
+
+# Below Linux's ephemeral range (from 32768), so no outgoing connection takes a port between choice and use.
+_PORTS = range(15000, 32000)
+
+
+class NotReadyError(RuntimeError):
+    """A child ended, or its deadline passed, before it was ready. The message ends with its log's tail."""
+
+
+def spawn(argv: Sequence[str], **popen: Any) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own that ends with us; keywords are those of `subprocess.Popen`."""
+    command = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *argv]
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, start_new_session=True, **popen)
+
+    return _SPAWNER.submit(start).result()
+
+
+def end(process: subprocess.Popen[bytes], grace: float = 5.0) -> int:
+    """SIGTERM, `grace` seconds, then SIGKILL, to the process and what it started; return its exit status."""
+    if process.poll() is None and grace > 0:
+        _signal(process, signal.SIGTERM)
+        # A stopped process does not see its SIGTERM before it runs again.
+        _signal(process, signal.SIGCONT)
+        try:
+            return process.wait(grace)
+        except subprocess.TimeoutExpired:
+            pass
+    _signal(process, signal.SIGKILL)
+    return process.wait()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    if process.poll() is not None:
+        return
+    try:
+        os.killpg(process.pid, number)
+    except ProcessLookupError:
+        # Between fork and setsid there is no group yet.
+        process.send_signal(number)
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different loopback ports on which nothing listens now, for TCP and UDP."""
+    held: list[socket.socket] = []
+    ports: list[int] = []
+    try:
+        while len(ports) < count:
+            port = random.choice(_PORTS)
+            try:
+                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                    held.append(socket.socket(socket.AF_INET, kind))
+                    held[-1].bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            ports.append(port)
+    finally:
+        for each in held:
+            each.close()
+    return ports
+
+
+def free_port() -> int:
+    """A loopback port on which nothing listens now."""
+    return free_ports(1)[0]
+
+
+def listening(port: int) -> bool:
+    """Whether something accepts connections on this loopback port."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def wait_until(holds: Callable[[], bool], timeout: float = 10, interval: float = 0.05) -> None:
+    """Poll until `holds` returns true. Raises TimeoutError, which names it, after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{getattr(holds, '__name__', holds)} not true after {timeout:g} s")
+        time.sleep(interval)
+
+
+def clean_environment(extra: Mapping[str, str] | None = None, keep: Iterable[str] = ()) -> dict[str, str]:
+    """An environment without proxies, kubeconfigs and the like: PATH, the named variables, and `extra`."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", *keep) if name in os.environ}
+    return kept | dict(extra or {})
+
+
+class Child:
+    """A server process with a log file: start, wait, pause, stop, start again.
+
+    `argv[0]` is a path or a name on PATH; `env` replaces the environment (default: ours). The log, which
+    takes both output streams, is appended to by every start.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.argv = [str(word) for word in argv]
+        self.log = log
+        self.env = None if env is None else dict(env)
+        self.cwd = cwd
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id. Raises RuntimeError if it never started."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists; a paused one does."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs or before its first start."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> Self:
+        """Start the process. Raises RuntimeError if it is running."""
+        if self.running:
+            raise RuntimeError(f"{self.name} is running already")
+        with self.log.open("ab") as log:
+            self._process = spawn(
+                self.argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.env, cwd=self.cwd
+            )
+        return self
+
+    def stop(self, grace: float = 5.0) -> int | None:
+        """SIGTERM, `grace` seconds, then SIGKILL; return the exit status. Safe to repeat."""
+        return None if self._process is None else end(self._process, grace)
+
+    def kill(self) -> int | None:
+        """SIGKILL, as a crash would; return the exit status. Safe to repeat."""
+        return self.stop(grace=0)
+
+    def pause(self) -> None:
+        """SIGSTOP: the process holds its ports and connections and answers nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT, after `pause`."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait(self, timeout: float) -> int:
+        """Wait for the process to end by itself. Raises subprocess.TimeoutExpired."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return self._process.wait(timeout)
+
+    def wait_ready(self, ready: Callable[[], bool], timeout: float, interval: float = 0.05) -> None:
+        """Poll `ready` until it is true. Raises NotReadyError at `timeout` (s) or if the process ended."""
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if not self.running:
+                raise NotReadyError(f"{self.name} ended with {self.returncode}:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise NotReadyError(f"{self.name} is not ready after {timeout:g} s:\n{self.tail()}")
+            time.sleep(interval)
+
+    def tail(self, lines: int = 30) -> str:
+        """The last lines of the log."""
+        try:
+            text = self.log.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])

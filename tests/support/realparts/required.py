@@ -1,0 +1,27 @@
+"""What a test does when a real server is not on this machine: skip, or fail where they are required.
+
+With TOOLCRIB_REQUIRE_REAL=1 (CI) a missing server is a failure: a suite that skipped its real parts proved
+nothing about them.
+"""
+
+import os
+
+import pytest
+
+from realparts import lookup
+
+
+def required() -> bool:
+    """Whether this run must not do without the real servers."""
+    return os.environ.get("TOOLCRIB_REQUIRE_REAL", "") not in ("", "0")
+
+
+def require_real(*names: str) -> None:
+    """Skip (or fail, see above) the test that runs now unless all of these parts are here."""
+    try:
+        for name in names:
+            lookup.path_of(name)
+    except lookup.MissingPartError as error:
+        if required():
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))

@@ -1,0 +1,133 @@
+"""A real Weaviate server, for tests, demo and benchmarks."""
+
+import shutil
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from realparts import lookup, processes
+
+
+class Weaviate:
+    """One Weaviate node on loopback, with data in a temporary folder, on ports of its own; a context manager.
+
+    No vectorizer module: callers bring their vectors. With `api_key` that key is needed for everything but
+    the health routes; else anybody may do anything. `directory` (which must exist) is used and kept instead
+    of a temporary one. Raises lookup.MissingPartError if the program is not here, processes.NotReadyError.
+    """
+
+    def __init__(self, *, api_key: str | None = None, directory: Path | None = None) -> None:
+        program = lookup.path_of("weaviate")
+        self.api_key = api_key
+        self._temporary = directory is None
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="toolcrib-weaviate-"))
+        self.host = "127.0.0.1"
+        ports = processes.free_ports(6)
+        self.http_port, self.grpc_port = ports[:2]
+        self.url = f"http://{self.host}:{self.http_port}"
+        self.process = processes.Child(
+            "weaviate",
+            [program, "--host", self.host, "--port", str(self.http_port), "--scheme", "http"],
+            log=self.directory / "weaviate.log",
+            env=processes.clean_environment(_settings(self.directory / "data", ports[1:], api_key)),
+            cwd=self.directory,
+        )
+        self.log = self.process.log
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def start(self) -> Self:
+        """Start the server on its data and ports and wait until HTTP and gRPC are served."""
+        self.process.start()
+        self.process.wait_ready(self.ready, timeout=120, interval=0.1)
+        return self
+
+    def stop(self) -> None:
+        """Stop the server and keep its data; `start` brings it back."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL the server, as a crash would, and keep its data; `start` brings it back."""
+        self.process.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing is answered."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        """Let a paused server go on."""
+        self.process.resume()
+
+    def close(self) -> None:
+        """End the server at once and remove the temporary folder."""
+        if "client" in self.__dict__:
+            self.client.close()
+        self.process.kill()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def ready(self) -> bool:
+        """Whether HTTP and gRPC are served."""
+        try:
+            answer = self.client.get("/v1/.well-known/ready", timeout=2)
+        except httpx.TransportError:
+            return False
+        return answer.is_success and processes.listening(self.grpc_port)
+
+    def wipe(self) -> None:
+        """Delete all collections, as if the server were new. Raises httpx.HTTPStatusError."""
+        schema = self.client.get("/v1/schema")
+        schema.raise_for_status()
+        for collection in schema.json()["classes"]:
+            self.client.delete(f"/v1/schema/{collection['class']}").raise_for_status()
+
+    @cached_property
+    def client(self) -> httpx.Client:
+        """An HTTP client for the REST API that sends the key, closed with the server."""
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=30)
+
+
+def _settings(data: Path, ports: list[int], api_key: str | None) -> dict[str, str]:
+    grpc, gossip, cluster_data, raft, raft_internal = map(str, ports)
+    settings = {
+        "PERSISTENCE_DATA_PATH": str(data),
+        "DEFAULT_VECTORIZER_MODULE": "none",
+        "ENABLE_API_BASED_MODULES": "false",
+        "CLUSTER_HOSTNAME": "weaviate-0",
+        "CLUSTER_ADVERTISE_ADDR": "127.0.0.1",
+        "CLUSTER_BIND_ADDR": "127.0.0.1",
+        # Every port is given, so several servers run side by side.
+        "GRPC_PORT": grpc,
+        "CLUSTER_GOSSIP_BIND_PORT": gossip,
+        "CLUSTER_DATA_BIND_PORT": cluster_data,
+        "RAFT_PORT": raft,
+        "RAFT_INTERNAL_RPC_PORT": raft_internal,
+        "RAFT_BOOTSTRAP_EXPECT": "1",
+        # One node elects itself: the default of 5 only makes every start some seconds longer.
+        "RAFT_TIMEOUTS_MULTIPLIER": "1",
+        # A nearly full disk of a developer's machine is no reason to refuse writes here.
+        "DISK_USE_READONLY_PERCENTAGE": "0",
+        "GO_PROFILING_DISABLE": "true",
+        "DISABLE_TELEMETRY": "true",
+        "LOG_LEVEL": "warning",
+        "AUTHENTICATION_ANONYMOUS_ACCESS_ENABLED": "false" if api_key else "true",
+    }
+    if api_key:
+        settings |= {
+            "AUTHENTICATION_APIKEY_ENABLED": "true",
+            "AUTHENTICATION_APIKEY_ALLOWED_KEYS": api_key,
+            "AUTHENTICATION_APIKEY_USERS": "toolcrib",
+        }
+    return settings
