@@ -1,0 +1,300 @@
+"""Who is asking: issuers, and the identity that a verified token proves.
+
+Pure: keys and the time are passed in. An unknown key is reported, never fetched here. (RFC 7519, RFC 8725;
+DESIGN §3, Issuers.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import jwt
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from toolcrib.errors import TokenMalformed, TokenRejected, UnknownKey
+
+ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+REFUSED_HEADERS = ("crit", "jku", "jwk", "x5u", "x5c", "zip")
+MAX_TOKEN = 16 * 1024
+NOT_BEFORE_LEEWAY = 30.0
+"""Seconds by which an issuer's clock may run ahead. Expiry gets no leeway."""
+
+KeySet = Mapping[str, Mapping[str, Any]]
+"""issuer → key id → public key, as PyJWT takes it."""
+
+
+class ScopesPolicy(StrEnum):
+    """Where scopes come from; DESIGN §3."""
+
+    BINDINGS = "bindings"
+    INTERSECTION = "intersection"
+    TOKEN = "token"
+    LOCAL = "local"  # no scope claim: bindings; with one: token. Only the local issuer.
+
+
+class Claims(BaseModel):
+    """Which claims carry what; the first present one counts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    client: tuple[str, ...] = ("azp", "client_id")
+    user: str = "sub"
+    groups: str = "groups"
+    scopes: tuple[str, ...] = ("scope", "scp", "roles")
+
+
+class Issuer(BaseModel):
+    """One token issuer that the registry trusts, and how far."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    issuer: str = Field(min_length=1, description="The `iss` of its tokens, compared exactly.")
+    audience: tuple[str, ...] = Field(
+        min_length=1, description="Accepted `aud` values; never the API server's own."
+    )
+    jwks_uri: str | None = Field(
+        default=None, description="Where its public keys are; else OpenID discovery."
+    )
+    jwks_file: str | None = Field(
+        default=None, description="A file with its public keys, read at start and when it changes."
+    )
+    ca_file: str | None = Field(default=None, description="CA bundle for fetching keys.")
+    token_file: str | None = Field(
+        default=None, description="Bearer token for fetching keys (the API server wants one)."
+    )
+    algorithms: tuple[str, ...] = Field(
+        default=("RS256", "ES256"), description="Accepted signature algorithms."
+    )
+    scopes: ScopesPolicy = Field(
+        default=ScopesPolicy.INTERSECTION, description="bindings, intersection or token."
+    )
+    cluster: bool = Field(default=False, description="It is the cluster's service-account issuer.")
+    claims: Claims = Field(default=Claims(), description="Claim names.")
+
+    @field_validator("algorithms")
+    @classmethod
+    def _only_asymmetric(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [a for a in value if a not in ASYMMETRIC]
+        if wrong or not value:
+            raise ValueError(
+                f"algorithms must be asymmetric ({', '.join(ASYMMETRIC)}), not {', '.join(wrong) or 'empty'}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _audience_is_ours(self) -> Issuer:
+        own = {self.issuer, "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"}
+        taken = own.intersection(self.audience)
+        if self.cluster and taken:
+            raise ValueError(
+                f"audience {sorted(taken)} is the API server's own: every pod's default token would be accepted; "
+                "use one of the registry's, such as toolcrib"
+            )
+        return self
+
+
+def check_issuers(issuers: Iterable[Issuer]) -> dict[str, Issuer]:
+    """Issuers by `iss`.
+
+    Raises:
+        ValueError: two issuers share one `iss`, or two are marked as the cluster's.
+    """
+    by_name: dict[str, Issuer] = {}
+    for issuer in issuers:
+        if issuer.issuer in by_name:
+            raise ValueError(f"two issuers with one iss: {issuer.issuer}")
+        by_name[issuer.issuer] = issuer
+    if sum(i.cluster for i in by_name.values()) > 1:
+        raise ValueError("two issuers are marked as the cluster's; there can be one")
+    return by_name
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a verified token says."""
+
+    issuer: str
+    subject: str
+    expires_at: float
+    not_before: float | None = None
+    client: str | None = None
+    user: str | None = None
+    groups: frozenset[str] = frozenset()
+    scopes: frozenset[str] | None = None
+    policy: ScopesPolicy = ScopesPolicy.BINDINGS
+    cluster: bool = False
+    token_id: str | None = field(default=None, compare=False)
+
+    @property
+    def service_account(self) -> tuple[str, str] | None:
+        """(namespace, name) of a cluster service account, else None."""
+        if not self.cluster or not self.subject.startswith("system:serviceaccount:"):
+            return None
+        parts = self.subject.split(":")
+        return (parts[2], parts[3]) if len(parts) == 4 and parts[2] and parts[3] else None
+
+    @property
+    def namespace(self) -> str | None:
+        """The caller's own namespace, where it has one."""
+        account = self.service_account
+        return account[0] if account else None
+
+    @property
+    def label(self) -> str:
+        """A short name for people, metrics and logs: `namespace/name` or the subject."""
+        account = self.service_account
+        return f"{account[0]}/{account[1]}" if account else self.client or self.subject
+
+    @property
+    def cache_key(self) -> tuple[Any, ...]:
+        """Everything a decision about this identity depends on, but for the clock."""
+        return (
+            self.issuer,
+            self.subject,
+            self.client,
+            self.user,
+            self.groups,
+            self.scopes,
+            self.policy,
+            self.cluster,
+        )
+
+
+def verify(token: str, *, issuers: Mapping[str, Issuer], keys: KeySet, now: float) -> Identity:
+    """The identity that `token` proves at `now`.
+
+    Args:
+        token: a compact JWS, without the word Bearer.
+        issuers: by `iss`, as `check_issuers` returns them.
+        keys: the public keys known now.
+        now: seconds since the epoch.
+
+    Raises:
+        TokenMalformed: unreadable, or a header that is never accepted.
+        TokenRejected: issuer, algorithm, signature, audience, time or subject is wrong.
+        UnknownKey: the key id is not in `keys`; fetching the issuer's keys once may help.
+    """
+    if len(token) > MAX_TOKEN:
+        raise TokenMalformed("the token is too long")
+    try:
+        header = jwt.get_unverified_header(token)
+        unverified = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError) as error:
+        raise TokenMalformed("the token cannot be read") from error
+    if any(name in header for name in REFUSED_HEADERS):
+        raise TokenMalformed(f"token headers {', '.join(REFUSED_HEADERS)} are refused")
+    claimed = unverified.get("iss")
+    issuer = issuers.get(claimed) if isinstance(claimed, str) else None
+    if issuer is None:
+        raise TokenRejected("the token's issuer is not trusted here")
+    if header.get("alg") not in issuer.algorithms:
+        raise TokenRejected("the token's algorithm is not accepted")
+    claims = _checked(token, issuer, _key(header, issuer, keys))
+    return _identity(claims, issuer, now)
+
+
+def _key(header: dict[str, Any], issuer: Issuer, keys: KeySet) -> Any:
+    known = keys.get(issuer.issuer, {})
+    kid = header.get("kid")
+    if kid is None and len(known) == 1:
+        return next(iter(known.values()))
+    if not isinstance(kid, str) or kid not in known:
+        raise UnknownKey(issuer.issuer, kid if isinstance(kid, str) else None)
+    return known[kid]
+
+
+def _checked(token: str, issuer: Issuer, key: Any) -> dict[str, Any]:
+    try:
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key,
+            algorithms=list(issuer.algorithms),
+            audience=list(issuer.audience),
+            issuer=issuer.issuer,
+            # times are compared with the `now` that was passed in, so that decisions can be replayed
+            options={
+                "require": ["exp", "iss", "aud", "sub"],
+                "verify_exp": False,
+                "verify_nbf": False,
+                "verify_iat": False,
+            },
+        )
+    except jwt.InvalidAudienceError as error:
+        raise TokenRejected("the token is meant for another audience") from error
+    except jwt.MissingRequiredClaimError as error:
+        raise TokenRejected(f"the token lacks the claim {error.claim}") from error
+    except (jwt.PyJWTError, ValueError, TypeError) as error:
+        raise TokenRejected("the token's signature does not verify") from error
+    return claims
+
+
+def _identity(claims: dict[str, Any], issuer: Issuer, now: float) -> Identity:
+    expires, not_before = _time(claims, "exp"), _time(claims, "nbf")
+    if expires is None or expires <= now:
+        raise TokenRejected("the token has expired")
+    if not_before is not None and not_before > now + NOT_BEFORE_LEEWAY:
+        raise TokenRejected("the token is not valid yet")
+    subject = claims["sub"]
+    if not isinstance(subject, str) or not subject:
+        raise TokenRejected("the token's subject is not a string")
+    if issuer.cluster != subject.startswith("system:serviceaccount:"):
+        raise TokenRejected("system: subjects belong to the cluster's issuer, and it has no others here")
+    if not issuer.cluster and subject.startswith("system:"):
+        raise TokenRejected("system: subjects belong to the cluster's issuer")
+    mapping = issuer.claims
+    scopes, policy = _scopes(claims, mapping), issuer.scopes
+    if policy is ScopesPolicy.LOCAL:
+        policy = ScopesPolicy.BINDINGS if scopes is None else ScopesPolicy.TOKEN
+    identity = Identity(
+        issuer=issuer.issuer,
+        subject=subject,
+        expires_at=expires,
+        not_before=not_before,
+        client=next((c for c in (_text(claims, name) for name in mapping.client) if c), None),
+        user=_text(claims, mapping.user),
+        groups=_groups(claims, issuer, subject),
+        scopes=None if policy is ScopesPolicy.BINDINGS else scopes or frozenset(),
+        policy=policy,
+        cluster=issuer.cluster,
+        token_id=_text(claims, "jti"),
+    )
+    if issuer.cluster and identity.service_account is None:
+        raise TokenRejected("the token's subject is no service account")
+    return identity
+
+
+def _time(claims: dict[str, Any], name: str) -> float | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise TokenRejected(f"the token's {name} is not a time")
+    return float(value)
+
+
+def _text(claims: dict[str, Any], name: str) -> str | None:
+    value = claims.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _scopes(claims: dict[str, Any], mapping: Claims) -> frozenset[str] | None:
+    """None: no scope claim at all. An empty string is a claim that grants nothing."""
+    for name in mapping.scopes:
+        value = claims.get(name)
+        if isinstance(value, str):
+            return frozenset(value.split())
+        if isinstance(value, list):
+            return frozenset(v for v in value if isinstance(v, str))
+    return None
+
+
+def _groups(claims: dict[str, Any], issuer: Issuer, subject: str) -> frozenset[str]:
+    if issuer.cluster:
+        namespace = subject.split(":")[2] if subject.count(":") == 3 else ""
+        return frozenset({"system:serviceaccounts", f"system:serviceaccounts:{namespace}"})
+    value = claims.get(issuer.claims.groups)
+    groups = value if isinstance(value, list) else []
+    return frozenset(g for g in groups if isinstance(g, str) and not g.startswith("system:"))

@@ -1,0 +1,302 @@
+"""AgentScopeBinding and ClusterAgentScopeBinding: who gets which scopes over which tools, and when."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from toolcrib import names
+from toolcrib.resources import durations
+from toolcrib.resources.conditions import Condition
+from toolcrib.resources.meta import DnsLabel, ListOf, Model, ObjectMeta, Rule, Scope, ServerName
+
+Instant = Annotated[
+    str,
+    Field(pattern=durations.INSTANT, max_length=64, json_schema_extra={"format": "date-time"}),
+    AfterValidator(durations.check_instant),
+]
+
+
+class SubjectKind(StrEnum):
+    """What a subject is; each is matched by issuer and claim, never by a name alone."""
+
+    SERVICE_ACCOUNT = "ServiceAccount"
+    AGENT = "Agent"
+    OAUTH_CLIENT = "OAuthClient"
+    USER = "User"
+    GROUP = "Group"
+
+
+_IN_CLUSTER = (SubjectKind.SERVICE_ACCOUNT, SubjectKind.AGENT)
+
+
+class Subject(Model):
+    """Somebody who gets the grant."""
+
+    kind: SubjectKind = Field(strict=False, description="ServiceAccount, Agent, OAuthClient, User or Group.")
+    namespace: DnsLabel | None = Field(
+        default=None, description="Namespace of a ServiceAccount or Agent; the binding's own if absent."
+    )
+    name: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
+        default=None, description="Name of a ServiceAccount, Agent, User or Group."
+    )
+    issuer: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        default=None, description="The `iss` that vouches for an OAuthClient, User or Group."
+    )
+    client_id: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None, description="Client id of an OAuthClient."
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!(self.kind in ['ServiceAccount', 'Agent']) || (has(self.name) && !has(self.issuer) && !has(self.clientId))",
+            "a ServiceAccount or Agent is named by name (and namespace); it takes no issuer and no clientId",
+            lambda s: (
+                s.kind not in _IN_CLUSTER or (s.name is not None and s.issuer is None and s.client_id is None)
+            ),
+        ),
+        Rule(
+            "self.kind != 'OAuthClient' || (has(self.issuer) && has(self.clientId) && !has(self.name) && !has(self.namespace))",
+            "an OAuthClient is named by issuer and clientId alone",
+            lambda s: (
+                s.kind is not SubjectKind.OAUTH_CLIENT
+                or (
+                    s.issuer is not None
+                    and s.client_id is not None
+                    and s.name is None
+                    and s.namespace is None
+                )
+            ),
+        ),
+        Rule(
+            "!(self.kind in ['User', 'Group']) || (has(self.issuer) && has(self.name) && !has(self.clientId) && !has(self.namespace))",
+            "a User or Group is named by issuer and name alone",
+            lambda s: (
+                s.kind not in (SubjectKind.USER, SubjectKind.GROUP)
+                or (
+                    s.issuer is not None
+                    and s.name is not None
+                    and s.client_id is None
+                    and s.namespace is None
+                )
+            ),
+        ),
+    )
+
+
+Pattern = Annotated[str, Field(pattern=names.PATTERN, max_length=192)]
+ClusterPattern = Annotated[str, Field(pattern=names.CLUSTER_PATTERN, max_length=256)]
+
+
+class ToolPatterns(Model):
+    """Which tools of the territory are meant, by name."""
+
+    allow: Annotated[tuple[Pattern, ...], ListOf(1, 64)] | None = Field(
+        default=None, description="Only tools that match one of these; absent means no restriction."
+    )
+    deny: Annotated[tuple[Pattern, ...], ListOf(1, 64)] | None = Field(
+        default=None, description="Never tools that match one of these, whoever else grants them."
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule("has(self.allow) || has(self.deny)", "set allow or deny, or leave tools out",
+             lambda t: t.allow is not None or t.deny is not None),
+    )  # fmt: skip
+
+
+class ClusterToolPatterns(Model):
+    """The same for cluster bindings, where a server is `namespace/server`."""
+
+    allow: Annotated[tuple[ClusterPattern, ...], ListOf(1, 64)] | None = Field(
+        default=None, description="Only tools that match one of these; absent means no restriction."
+    )
+    deny: Annotated[tuple[ClusterPattern, ...], ListOf(1, 64)] | None = Field(
+        default=None, description="Never tools that match one of these, whoever else grants them."
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = ToolPatterns.rules
+
+
+_SHARED_RULES = (
+    Rule(
+        "has(self.scopes) || (has(self.tools) && has(self.tools.deny))",
+        "a binding grants scopes or denies tools: set scopes, or tools.deny",
+        lambda b: b.scopes is not None or (b.tools is not None and b.tools.deny is not None),
+    ),
+    Rule(
+        "has(self.scopes) || !has(self.tools) || !has(self.tools.allow)",
+        "tools.allow narrows a grant: set scopes too",
+        lambda b: b.scopes is not None or b.tools is None or b.tools.allow is None,
+    ),
+    Rule(
+        "!has(self.notBefore) || !has(self.expiresAt) || timestamp(self.expiresAt) > timestamp(self.notBefore)",
+        "expiresAt must be later than notBefore",
+        lambda b: (
+            b.not_before is None
+            or b.expires_at is None
+            or durations.instant(b.expires_at) > durations.instant(b.not_before)
+        ),
+    ),
+)
+
+
+class BindingSpec(Model):
+    """A grant over the tools of the binding's own namespace."""
+
+    subjects: Annotated[tuple[Subject, ...], ListOf(1, 16, "atomic")] = Field(
+        description="Who gets the grant."
+    )
+    scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
+        default=None, description="The scopes granted; absent in a binding that only denies."
+    )
+    tools: ToolPatterns | None = Field(default=None, description="Which tools, by name.")
+    servers: Annotated[tuple[ServerName, ...], ListOf(1, 32)] | None = Field(
+        default=None, description="Only tools of these servers; absent means no restriction."
+    )
+    not_before: Instant | None = Field(default=None, description="The grant starts then.")
+    expires_at: Instant | None = Field(default=None, description="The grant ends then.")
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *_SHARED_RULES,
+        Rule(
+            "!has(self.scopes) || self.scopes.all(s, !s.lowerAscii().startsWith('registry:'))",
+            "scopes registry:* are the registry's own powers; only a ClusterAgentScopeBinding may grant one",
+            lambda b: b.scopes is None or not any(names.is_reserved_scope(s) for s in b.scopes),
+        ),
+    )
+
+
+class LabelSelectorRequirement(Model):
+    """One expression of a label selector."""
+
+    key: str = Field(min_length=1, max_length=317, description="Label key.")
+    operator: str = Field(
+        json_schema_extra={"enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+        pattern=r"^(In|NotIn|Exists|DoesNotExist)$",
+        description="In, NotIn, Exists or DoesNotExist.",
+    )
+    values: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], ListOf(1, 32, "atomic")] | None = (
+        Field(default=None, description="Values for In and NotIn.")
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.operator in ['In', 'NotIn']) == has(self.values)",
+            "values goes with In and NotIn",
+            lambda r: (r.operator in ("In", "NotIn")) == (r.values is not None),
+        ),
+    )
+
+
+class LabelSelector(Model):
+    """Namespaces by label; an empty selector means every namespace."""
+
+    match_labels: dict[str, Annotated[str, Field(max_length=63)]] | None = Field(
+        default=None, max_length=16, description="Labels with these values."
+    )
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], ListOf(1, 16, "atomic")] | None = (
+        Field(default=None, description="Label expressions; all must hold.")
+    )
+
+    def matches(self, labels: dict[str, str]) -> bool:
+        """Whether an object with `labels` is selected (Kubernetes' semantics)."""
+        for key, value in (self.match_labels or {}).items():
+            if labels.get(key) != value:
+                return False
+        for want in self.match_expressions or ():
+            has = want.key in labels
+            among = has and labels[want.key] in (want.values or ())
+            holds = {"In": among, "NotIn": not among, "Exists": has, "DoesNotExist": not has}[want.operator]
+            if not holds:
+                return False
+        return True
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Every label key the selector reads."""
+        return frozenset(self.match_labels or {}) | {e.key for e in self.match_expressions or ()}
+
+
+class ClusterBindingSpec(Model):
+    """A grant over the tools of many namespaces."""
+
+    subjects: Annotated[tuple[Subject, ...], ListOf(1, 16, "atomic")] = Field(
+        description="Who gets the grant."
+    )
+    namespaces: Annotated[tuple[DnsLabel, ...], ListOf(1, 64)] | None = Field(
+        default=None, description="The namespaces whose tools are meant."
+    )
+    namespace_selector: LabelSelector | None = Field(
+        default=None,
+        description="The same by label; {} means every namespace. Only labels the operator trusts.",
+    )
+    scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
+        default=None, description="The scopes granted; absent in a binding that only denies."
+    )
+    tools: ClusterToolPatterns | None = Field(default=None, description="Which tools, by name.")
+    servers: (
+        Annotated[
+            tuple[Annotated[str, Field(pattern=names.CLUSTER_SERVER, max_length=127)], ...], ListOf(1, 32)
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Only tools of these servers, as namespace/server; absent means no restriction.",
+    )
+    not_before: Instant | None = Field(default=None, description="The grant starts then.")
+    expires_at: Instant | None = Field(default=None, description="The grant ends then.")
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *_SHARED_RULES,
+        Rule(
+            "has(self.namespaces) != has(self.namespaceSelector)",
+            "exactly one of namespaces and namespaceSelector must be set ({} selects every namespace)",
+            lambda b: (b.namespaces is None) != (b.namespace_selector is None),
+        ),
+        Rule(
+            "self.subjects.all(s, !(s.kind in ['ServiceAccount', 'Agent']) || has(s.namespace))",
+            "a ServiceAccount or Agent needs its namespace here: a cluster binding has none to default to",
+            lambda b: all(s.kind not in _IN_CLUSTER or s.namespace is not None for s in b.subjects),
+        ),
+    )
+
+
+class BindingStatus(Model):
+    """What the operator observed; it changes only when an edit changes it."""
+
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="The generation that was assessed."
+    )
+    matched_tools: int | None = Field(
+        default=None, ge=0, description="Tools within reach; at most a minute old."
+    )
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=16,
+            strict=False,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = Field(default=(), description="Ready, Accepted, Propagated, Expired, MatchesNothing.")
+
+
+class AgentScopeBinding(Model):
+    """An AgentScopeBinding object."""
+
+    api_version: str = ""
+    kind: str = "AgentScopeBinding"
+    metadata: ObjectMeta = Field(strict=False)
+    spec: BindingSpec
+    status: BindingStatus | None = None
+
+
+class ClusterAgentScopeBinding(Model):
+    """A ClusterAgentScopeBinding object."""
+
+    api_version: str = ""
+    kind: str = "ClusterAgentScopeBinding"
+    metadata: ObjectMeta = Field(strict=False)
+    spec: ClusterBindingSpec
+    status: BindingStatus | None = None

@@ -1,0 +1,122 @@
+"""Conditions: one shape, one enum of reasons per type, and one function that sets them.
+
+Each reason's docstring-like value in `MEANINGS` is what the reference page prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from toolcrib.resources.meta import Model
+from toolcrib.text import truncate
+
+Status = Literal["True", "False", "Unknown"]
+MAX_MESSAGE = 1_024
+
+
+class Condition(Model):
+    """One observation of an object's state, after `metav1.Condition`."""
+
+    type: str = Field(max_length=316, description="What is observed.")
+    status: Status = Field(description="True, False or Unknown.")
+    reason: str = Field(
+        max_length=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$", description="Why, as one word."
+    )
+    message: str = Field(max_length=32768, description="Why, for people.")
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="The generation this was seen at."
+    )
+    last_transition_time: str = Field(
+        json_schema_extra={"format": "date-time"}, description="When status last changed."
+    )
+
+
+class Reason(StrEnum):
+    """Every reason any condition of ours can have."""
+
+    PENDING = "Pending"
+    READY = "Ready"
+    ACCEPTED = "Accepted"
+    INDEXED = "Indexed"
+    INVALID = "Invalid"
+    SCHEMA_UNSAFE = "SchemaUnsafe"
+    NAME_CONFLICT = "NameConflict"
+    NOT_ACCEPTED = "NotAccepted"
+    NOT_PUBLISHED = "NotPublished"
+    NOT_INDEXED = "NotIndexed"
+    INDEX_UNAVAILABLE = "IndexUnavailable"
+    DISABLED = "Disabled"
+    CREDENTIAL_MISSING = "CredentialMissing"
+    CREDENTIAL_NOT_ALLOWED = "CredentialNotAllowed"
+    UNTRUSTED_LABEL = "UntrustedLabel"
+    PROPAGATED = "Propagated"
+    NOT_PROPAGATED = "NotPropagated"
+    NO_REPLICAS = "NoReplicas"
+    EXPIRED = "Expired"
+    NOT_YET_VALID = "NotYetValid"
+    IN_FORCE = "InForce"
+    MATCHES = "Matches"
+    MATCHES_NOTHING = "MatchesNothing"
+
+
+MEANINGS: dict[Reason, str] = {
+    Reason.PENDING: "The operator has not looked at this generation yet; if it stays, no operator runs.",
+    Reason.READY: "Everything asked for is in force.",
+    Reason.ACCEPTED: "The object is valid and used.",
+    Reason.INDEXED: "The registry has indexed the definition and read it back.",
+    Reason.INVALID: "A field cannot be used; the message names it.",
+    Reason.SCHEMA_UNSAFE: "A JSON schema of the tool must not be evaluated; the message says where and why.",
+    Reason.NAME_CONFLICT: "An older Tool of this namespace and server has this name; rename or delete one of them.",
+    Reason.NOT_ACCEPTED: "See the Accepted condition.",
+    Reason.NOT_PUBLISHED: "No replica of the registry has this generation yet.",
+    Reason.NOT_INDEXED: "Listed and callable, but not yet in the search index.",
+    Reason.INDEX_UNAVAILABLE: "The search index does not answer; the operator keeps trying.",
+    Reason.DISABLED: "spec.state is Disabled: no agent sees the tool.",
+    Reason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
+    Reason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
+    Reason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
+    Reason.PROPAGATED: "Every replica of the registry has confirmed this generation.",
+    Reason.NOT_PROPAGATED: "Some replica of the registry has not confirmed this generation yet.",
+    Reason.NO_REPLICAS: "No replica of the registry is known.",
+    Reason.EXPIRED: "expiresAt has passed: the binding grants nothing.",
+    Reason.NOT_YET_VALID: "notBefore has not come: the binding grants nothing yet.",
+    Reason.IN_FORCE: "The binding's dates include now.",
+    Reason.MATCHES: "At least one tool is within the binding's reach.",
+    Reason.MATCHES_NOTHING: "No tool is within the binding's reach: check scopes, servers and patterns.",
+}
+
+
+def timestamp(now: float) -> str:
+    """`now` (seconds since the epoch) as Kubernetes writes times: UTC, whole seconds."""
+    return datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition(
+    kind: str, status: bool | None, reason: Reason, message: str = "", *, generation: int, now: float
+) -> Condition:
+    """A new observation; an empty message becomes the reason's meaning."""
+    return Condition(
+        type=kind,
+        status="Unknown" if status is None else "True" if status else "False",
+        reason=reason.value,
+        message=truncate(message or MEANINGS[reason], MAX_MESSAGE),
+        observed_generation=generation,
+        last_transition_time=timestamp(now),
+    )
+
+
+def merge(old: Iterable[Condition], new: Iterable[Condition]) -> tuple[Condition, ...]:
+    """`new`, keeping the transition time of every condition whose status did not change."""
+    before = {c.type: c for c in old}
+    merged = []
+    for c in new:
+        was = before.get(c.type)
+        if was is not None and was.status == c.status:
+            c = c.model_copy(update={"last_transition_time": was.last_transition_time})
+        merged.append(c)
+    return tuple(merged)

@@ -1,0 +1,124 @@
+"""The kinds in one table, and the one way from a manifest to a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from toolcrib.errors import Finding, InvalidManifest
+from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding
+from toolcrib.resources.meta import API_VERSION, GROUP
+from toolcrib.resources.tools import Tool
+
+Resource = Tool | AgentScopeBinding | ClusterAgentScopeBinding
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One custom resource: how it is named in Kubernetes and which model reads it."""
+
+    kind: str
+    plural: str
+    singular: str
+    short: str
+    namespaced: bool
+    model: type[Tool] | type[AgentScopeBinding] | type[ClusterAgentScopeBinding]
+
+
+KINDS: dict[str, Kind] = {
+    k.kind: k
+    for k in (
+        Kind("Tool", "tools", "tool", "tl", True, Tool),
+        Kind("AgentScopeBinding", "agentscopebindings", "agentscopebinding", "asb", True, AgentScopeBinding),
+        Kind(
+            "ClusterAgentScopeBinding",
+            "clusteragentscopebindings",
+            "clusteragentscopebinding",
+            "casb",
+            False,
+            ClusterAgentScopeBinding,
+        ),
+    )
+}
+
+
+def parse(manifest: Any, *, strict: bool = False) -> Resource:
+    """Read one of our kinds.
+
+    Args:
+        manifest: the decoded object.
+        strict: forbid unknown fields, as `kubectl` and `validate` do; reading from the cluster ignores them.
+
+    Raises:
+        InvalidManifest: with one finding a field, in the manifest's own (camelCase) spelling.
+    """
+    if not isinstance(manifest, dict):
+        raise InvalidManifest((Finding("", "a manifest is a mapping"),))
+    kind = manifest.get("kind")
+    known = KINDS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        hint = f"known kinds: {', '.join(KINDS)}"
+        raise InvalidManifest((Finding("kind", f"unknown kind {kind!r}", hint),))
+    if manifest.get("apiVersion") != API_VERSION:
+        found = manifest.get("apiVersion")
+        raise InvalidManifest((Finding("apiVersion", f"expected {API_VERSION}, found {found!r}"),))
+    if "spec" not in manifest:
+        raise InvalidManifest((Finding("spec", "required, but missing"),))
+    body = {k: manifest[k] for k in ("apiVersion", "kind", "metadata", "spec") if k in manifest}
+    findings: list[Finding] = []
+    if strict:
+        body |= {k: v for k, v in manifest.items() if k not in body and k != "status"}
+    elif isinstance(manifest.get("status"), dict):
+        body["status"] = manifest["status"]
+    try:
+        # metadata belongs to Kubernetes: only our own fields are held to the strict reading
+        metadata = body.get("metadata")
+        if strict and isinstance(metadata, dict):
+            findings.extend(_metadata_findings(metadata, namespaced=known.namespaced))
+            known_fields = {"name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp",
+                            "deletionTimestamp", "finalizers", "labels", "annotations"}  # fmt: skip
+            body["metadata"] = {k: v for k, v in metadata.items() if k in known_fields and v is not None}
+        parsed = known.model.model_validate(
+            body, extra="forbid" if strict else None, by_alias=True, by_name=False
+        )
+    except ValidationError as error:
+        findings.extend(_finding(e) for e in error.errors(include_url=False, include_input=False))
+        raise InvalidManifest(tuple(findings)) from None
+    if findings:
+        raise InvalidManifest(tuple(findings))
+    return parsed
+
+
+def _metadata_findings(metadata: dict[str, Any], *, namespaced: bool) -> list[Finding]:
+    found = []
+    if not namespaced and metadata.get("namespace"):
+        found.append(Finding("metadata.namespace", "this kind is cluster-scoped", "remove the namespace"))
+    for field in ("labels", "annotations"):
+        values = metadata.get(field)
+        if values is not None and not (
+            isinstance(values, dict) and all(isinstance(v, str) for v in values.values())
+        ):
+            found.append(
+                Finding(f"metadata.{field}", "a mapping of strings to strings", "quote numbers and booleans")
+            )
+    return found
+
+
+def _finding(error: Any) -> Finding:
+    path = ""
+    for part in error["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    kind, context = error["type"], error.get("ctx") or {}
+    if kind == "extra_forbidden":
+        return Finding(path, "unknown field", f"known by {GROUP}: see `kubectl explain` or docs/reference")
+    if kind == "missing":
+        return Finding(path, "required, but missing")
+    if kind == "string_pattern_mismatch":
+        return Finding(path, f"does not match {context.get('pattern')}")
+    if kind == "too_short" and context.get("actual_length") == 0:
+        return Finding(
+            path, 'an empty list is refused: it could be read as "everything"', "leave the field out"
+        )
+    return Finding(path, str(error["msg"]))

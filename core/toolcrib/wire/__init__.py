@@ -1,0 +1,1 @@
+"""What travels between the parts: the admin channel (`publish`) and the agents' surface (`api`)."""

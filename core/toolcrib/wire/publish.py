@@ -1,0 +1,227 @@
+"""The admin channel: what the leading operator sends to every replica of the registry.
+
+A publish is `{from, to, bindings, tools, removed}`. It is applied only where the replica's revision equals
+`from`; otherwise the replica answers 409 and gets a full snapshot (`from` absent). (DESIGN §6, Publishing.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.resources.tools import AuthType, Method, ScopeMatch, ToolState
+
+
+class Wire(BaseModel):
+    """Base of wire models: immutable, unknown fields ignored (a newer leader may know more)."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Revision(Wire):
+    """`(epoch, seq)`: the epoch grows at every takeover, seq with every publish."""
+
+    epoch: int = Field(ge=0)
+    seq: int = Field(ge=0)
+
+    def __str__(self) -> str:
+        return f"{self.epoch}.{self.seq}"
+
+    def __lt__(self, other: Revision) -> bool:
+        return (self.epoch, self.seq) < (other.epoch, other.seq)
+
+
+class SecretReference(Wire):
+    """Which key of which Secret authenticates to a backend; never the value."""
+
+    namespace: str
+    name: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}/{self.key}"
+
+
+class PublishedAuth(Wire):
+    """How to authenticate to a backend."""
+
+    type: AuthType
+    header: str | None = None
+    secret: SecretReference
+
+
+class PublishedBackend(Wire):
+    """Where a call goes: a Service `namespace/name:port` with a path, or a full URL."""
+
+    service_namespace: str | None = None
+    service_name: str | None = None
+    service_port: int | None = None
+    url: str | None = None
+    path: str = "/"
+    method: Method = Method.POST
+    timeout: float = Field(default=10.0, gt=0, description="seconds")
+    auth: PublishedAuth | None = None
+
+    @property
+    def service(self) -> str | None:
+        """`namespace/name`, the key of `--backend`."""
+        return f"{self.service_namespace}/{self.service_name}" if self.service_name else None
+
+
+class PublishedTool(Wire):
+    """A tool as a replica holds it: the definition agents read and the route a call takes."""
+
+    tool_id: str
+    uid: str
+    generation: int = 0
+    namespace: str
+    name: str
+    server: str | None = None
+    title: str | None = None
+    description: str = ""
+    scopes: tuple[str, ...]
+    scope_match: ScopeMatch = ScopeMatch.ANY
+    tags: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
+    output_schema: dict[str, Any] | None = None
+    returns: str | None = None
+    annotations: dict[str, bool] = Field(default_factory=dict)
+    state: ToolState = ToolState.ACTIVE
+    replaced_by: str | None = None
+    message: str | None = None
+    digest: str
+    route_digest: str
+    backend: PublishedBackend | None = None
+    source: str = "manifest"
+
+    @property
+    def active(self) -> bool:
+        """Whether agents may see it at all; deprecated tools are."""
+        return self.state is not ToolState.DISABLED
+
+
+class PublishedSubject(Wire):
+    """A subject with its namespace filled in; an Agent is already the service account its pods run as."""
+
+    kind: SubjectKind
+    namespace: str | None = None
+    name: str | None = None
+    issuer: str | None = None
+    client_id: str | None = None
+
+
+class PublishedBinding(Wire):
+    """A binding as a replica holds it. `namespaces` is its territory; None means every namespace."""
+
+    uid: str
+    generation: int = 0
+    kind: str
+    namespace: str | None = None
+    name: str
+    subjects: tuple[PublishedSubject, ...]
+    namespaces: tuple[str, ...] | None
+    scopes: tuple[str, ...] = ()
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    servers: tuple[str, ...] | None = None
+    not_before: float | None = Field(default=None, description="seconds since the epoch")
+    expires_at: float | None = Field(default=None, description="seconds since the epoch")
+
+    @property
+    def ref(self) -> str:
+        """`Kind namespace/name`, for logs and explanations."""
+        return f"{self.kind} {self.namespace + '/' if self.namespace else ''}{self.name}"
+
+
+class Removed(Wire):
+    """What a publish takes away."""
+
+    tools: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = Field(default=(), description="uids")
+
+
+class Publish(Wire):
+    """One step from one revision to the next; with `base` None it is a full snapshot."""
+
+    base: Annotated[Revision | None, Field(alias="from")] = None
+    to: Revision
+    bindings: tuple[PublishedBinding, ...] = ()
+    tools: tuple[PublishedTool, ...] = ()
+    removed: Removed = Removed()
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
+    )
+
+
+class Heartbeat(Wire):
+    """The leader is alive and its own view of the cluster is proven; sent every 10 s."""
+
+    revision: Revision
+    hash: str
+    indexer: bool = Field(default=False, description="this replica embeds and writes the search index")
+
+
+class ReplicaState(Wire):
+    """What a replica says of itself, also as the answer to publish and heartbeat."""
+
+    replica: str
+    revision: Revision | None = None
+    hash: str = ""
+    ready: bool = False
+
+
+class IndexRequest(Wire):
+    """Bring these tools of the replica's snapshot into the search index and these ids out of it."""
+
+    epoch: int
+    upsert: tuple[str, ...] = Field(default=(), max_length=200, description="tool ids")
+    remove: tuple[str, ...] = Field(default=(), max_length=2_000, description="tool ids")
+
+
+class IndexAnswer(Wire):
+    """What was read back from the index itself after writing: tool id → digest."""
+
+    indexed: dict[str, str] = Field(default_factory=dict)
+    failed: dict[str, str] = Field(default_factory=dict, description="tool id → why")
+
+
+class IndexInventory(Wire):
+    """What the index holds under its present identity: tool id → digest."""
+
+    identity: str
+    tools: dict[str, str]
+
+
+class Credential(Wire):
+    """One secret value and the hosts it may be sent to. It lives in memory only and is never shown."""
+
+    namespace: str
+    name: str
+    key: str
+    hosts: tuple[str, ...]
+    value: str = Field(repr=False)
+
+
+class Credentials(Wire):
+    """All credentials of the cluster that tools refer to; replaces what the replica had."""
+
+    epoch: int
+    credentials: tuple[Credential, ...] = ()
+
+
+def fingerprint(item: PublishedTool | PublishedBinding) -> int:
+    """A number that changes whenever anything of the item changes."""
+    return int.from_bytes(hashlib.sha256(item.model_dump_json().encode()).digest())
+
+
+HASH_MODULUS = 1 << 256
+
+
+def hash_text(total: int) -> str:
+    """The snapshot hash: the sum of its items' fingerprints modulo 2^256, so that it is kept up incrementally."""
+    return f"{total % HASH_MODULUS:064x}"
