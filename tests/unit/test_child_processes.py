@@ -1,0 +1,96 @@
+"""Children of tests end when they are told to, and when we die."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from realparts import processes
+
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+PARENT = """
+import subprocess, sys, time
+from realparts import processes
+child = processes.spawn([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def python(code: str, log: Path) -> processes.Child:
+    return processes.Child("python", [sys.executable, "-c", code], log=log)
+
+
+def test_a_child_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+    with python(STUBBORN, tmp_path / "log") as child:
+        child.wait_ready(lambda: "up" in child.tail(), timeout=20)
+
+        assert child.stop(grace=0.1) == -signal.SIGKILL
+    assert not child.running
+
+
+def test_a_paused_child_can_be_stopped(tmp_path: Path) -> None:
+    with python("print('up', flush=True); import time; time.sleep(600)", tmp_path / "log") as child:
+        child.wait_ready(lambda: "up" in child.tail(), timeout=20)
+        child.pause()
+
+        assert child.stop(grace=20) == -signal.SIGTERM
+
+
+def test_a_child_that_ends_early_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
+    child = python("raise SystemExit('the port is taken')", tmp_path / "log").start()
+
+    with pytest.raises(processes.NotReadyError, match="ended with 1:\nthe port is taken"):
+        child.wait_ready(lambda: False, timeout=20)
+
+
+def test_a_child_that_is_never_ready_is_reported_at_the_deadline(tmp_path: Path) -> None:
+    with python("import time; time.sleep(600)", tmp_path / "log") as child:
+        with pytest.raises(processes.NotReadyError, match=r"not ready after 0\.1 s"):
+            child.wait_ready(lambda: False, timeout=0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of the death of their parent")
+def test_a_child_dies_with_us_even_if_we_are_killed() -> None:
+    support = str(Path(processes.__file__).parents[1])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": support}
+    )
+    with parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert exists(child)
+        parent.kill()
+
+    processes.wait_until(lambda: not exists(child))
+
+
+def test_a_child_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    child = python("import time; time.sleep(600)", tmp_path / "log")
+    thread = threading.Thread(target=child.start)
+    thread.start()
+    thread.join()
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(0.3)
+    finally:
+        child.kill()
+
+
+def test_free_ports_differ_and_can_be_bound() -> None:
+    ports = processes.free_ports(20)
+
+    assert len(set(ports)) == 20
+    assert not any(processes.listening(port) for port in ports)
+
+
+def exists(pid: int) -> bool:
+    # A zombie of a container without an init is as dead as can be.
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
