@@ -240,10 +240,13 @@ def _identity(claims: dict[str, Any], issuer: Issuer, now: float) -> Identity:
     subject = claims["sub"]
     if not isinstance(subject, str) or not subject:
         raise TokenRejected("the token's subject is not a string")
-    if issuer.cluster != subject.startswith("system:serviceaccount:"):
-        raise TokenRejected("system: subjects belong to the cluster's issuer, and it has no others here")
-    if not issuer.cluster and subject.startswith("system:"):
-        raise TokenRejected("system: subjects belong to the cluster's issuer")
+    account = issuer.cluster and subject.startswith("system:serviceaccount:")
+    if subject.startswith("system:") and not account:
+        raise TokenRejected(
+            "system: subjects belong to the cluster's issuer, and it has only service accounts here"
+        )
+    if issuer.cluster and not account and issuer.scopes is not ScopesPolicy.LOCAL:
+        raise TokenRejected("the token's subject is no service account")
     mapping = issuer.claims
     scopes, policy = _scopes(claims, mapping), issuer.scopes
     if policy is ScopesPolicy.LOCAL:
@@ -255,13 +258,13 @@ def _identity(claims: dict[str, Any], issuer: Issuer, now: float) -> Identity:
         not_before=not_before,
         client=next((c for c in (_text(claims, name) for name in mapping.client) if c), None),
         user=_text(claims, mapping.user),
-        groups=_groups(claims, issuer, subject),
+        groups=_groups(claims, issuer, subject, account),
         scopes=None if policy is ScopesPolicy.BINDINGS else scopes or frozenset(),
         policy=policy,
-        cluster=issuer.cluster,
+        cluster=account,
         token_id=_text(claims, "jti"),
     )
-    if issuer.cluster and identity.service_account is None:
+    if account and identity.service_account is None:
         raise TokenRejected("the token's subject is no service account")
     return identity
 
@@ -291,8 +294,8 @@ def _scopes(claims: dict[str, Any], mapping: Claims) -> frozenset[str] | None:
     return None
 
 
-def _groups(claims: dict[str, Any], issuer: Issuer, subject: str) -> frozenset[str]:
-    if issuer.cluster:
+def _groups(claims: dict[str, Any], issuer: Issuer, subject: str, account: bool) -> frozenset[str]:
+    if account:
         namespace = subject.split(":")[2] if subject.count(":") == 3 else ""
         return frozenset({"system:serviceaccounts", f"system:serviceaccounts:{namespace}"})
     value = claims.get(issuer.claims.groups)

@@ -1,0 +1,146 @@
+"""From a resource to what is published: names filled in, digests computed, dates as numbers.
+
+Used by the operator for manifests and by the registry for runtime registrations, so that both give one tool one
+digest.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib import digest
+from toolcrib.resources import durations
+from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
+from toolcrib.resources.tools import Backend, Tool
+from toolcrib.wire.publish import (
+    PublishedAuth,
+    PublishedBackend,
+    PublishedBinding,
+    PublishedSubject,
+    PublishedTool,
+    SecretReference,
+)
+
+
+def with_digests(**fields: Any) -> PublishedTool:
+    """A published tool from its fields (those of `PublishedTool` but for the two digests)."""
+    draft = PublishedTool(**fields, digest="", route_digest="")
+    return draft.model_copy(
+        update={
+            "digest": digest.definition_digest(
+                name=draft.name,
+                title=draft.title,
+                description=draft.description,
+                input_schema=draft.input_schema,
+                output_schema=draft.output_schema,
+                returns=draft.returns,
+                annotations=draft.annotations,
+                server=draft.server,
+                tags=draft.tags,
+                examples=draft.examples,
+            ),
+            "route_digest": digest.route_digest(
+                backend=None if draft.backend is None else draft.backend.model_dump(mode="json"),
+                scopes=draft.scopes,
+                scope_match=draft.scope_match.value,
+            ),
+        }
+    )
+
+
+def tool(resource: Tool) -> PublishedTool:
+    """What a Tool object publishes.
+
+    Raises:
+        ValueError: a schema holds numbers or text that JSON cannot carry.
+    """
+    spec, meta = resource.spec, resource.metadata
+    namespace = meta.namespace or "default"
+    hints = {} if spec.annotations is None else spec.annotations.model_dump(by_alias=True, exclude_none=True)
+    return with_digests(
+        tool_id=resource.tool_id,
+        uid=meta.uid or f"manifest:{resource.tool_id}",
+        generation=meta.generation,
+        namespace=namespace,
+        name=resource.name,
+        server=spec.server,
+        title=spec.title,
+        description=spec.description,
+        scopes=spec.scopes,
+        scope_match=spec.scope_match,
+        tags=spec.tags,
+        examples=spec.examples,
+        input_schema=spec.input_schema,
+        output_schema=spec.output_schema,
+        returns=spec.returns,
+        annotations=hints,
+        state=spec.state,
+        replaced_by=spec.replaced_by,
+        message=spec.message,
+        backend=_backend(spec.backend, namespace),
+        source=meta.labels.get("toolcrib.dev/source", "manifest"),
+    )
+
+
+def _backend(backend: Backend, namespace: str) -> PublishedBackend:
+    http, auth = backend.http, backend.auth
+    assert http is not None
+    published_auth = None
+    if auth is not None:
+        ref = auth.secret_key_ref
+        secret = SecretReference(namespace=namespace, name=ref.name, key=ref.key)
+        published_auth = PublishedAuth(type=auth.type, header=auth.header, secret=secret)
+    return PublishedBackend(
+        service_namespace=namespace if http.service else None,
+        service_name=http.service.name if http.service else None,
+        service_port=http.service.port if http.service else None,
+        url=http.url,
+        path=http.path or "/",
+        method=http.method,
+        timeout=durations.seconds(http.timeout),
+        auth=published_auth,
+    )
+
+
+def binding(
+    resource: AgentScopeBinding | ClusterAgentScopeBinding, *, namespaces: tuple[str, ...] | None = None
+) -> PublishedBinding:
+    """What a binding publishes.
+
+    Args:
+        resource: the object.
+        namespaces: the territory of a cluster binding, its selector resolved; None means every namespace.
+            A namespaced binding's territory is its own namespace, whatever is passed.
+    """
+    spec, meta = resource.spec, resource.metadata
+    home = None
+    if isinstance(resource, AgentScopeBinding):
+        home = meta.namespace or "default"
+        namespaces = (home,)
+    return PublishedBinding(
+        uid=meta.uid or f"manifest:{resource.kind}:{home or ''}/{meta.name}",
+        generation=meta.generation,
+        kind=resource.kind,
+        namespace=home,
+        name=meta.name,
+        subjects=tuple(_subject(s, home) for s in spec.subjects),
+        namespaces=namespaces,
+        scopes=spec.scopes or (),
+        allow=None if spec.tools is None else spec.tools.allow,
+        deny=() if spec.tools is None else spec.tools.deny or (),
+        servers=spec.servers,
+        not_before=None if spec.not_before is None else durations.instant(spec.not_before),
+        expires_at=None if spec.expires_at is None else durations.instant(spec.expires_at),
+    )
+
+
+def _subject(subject: Subject, home: str | None) -> PublishedSubject:
+    """An Agent is the service account that its pods run as: the one of its own name."""
+    in_cluster = subject.kind in (SubjectKind.SERVICE_ACCOUNT, SubjectKind.AGENT)
+    return PublishedSubject(
+        kind=subject.kind,
+        namespace=subject.namespace or home if in_cluster else None,
+        name=subject.name,
+        issuer=subject.issuer,
+        client_id=subject.client_id,
+    )
