@@ -1,0 +1,417 @@
+"""The catalog store on a Weaviate server: the only modules that import `weaviate` are this one and its schema.
+
+Hybrid search runs on the server, over our own vectors and our own words. Connections are made when they are first
+needed and again after a failure, so a server that restarts is found again without a restart here. The client's
+own retries wait up to half a minute; every request therefore has a deadline of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+import httpx
+import numpy as np
+import weaviate
+from weaviate.classes.config import ConsistencyLevel
+from weaviate.classes.data import DataObject
+from weaviate.classes.init import AdditionalConfig, Auth, Timeout
+from weaviate.classes.query import Filter, HybridFusion, MetadataQuery
+from weaviate.config import GrpcConfig
+from weaviate.exceptions import (
+    UnexpectedStatusCodeError,
+    WeaviateBaseError,
+    WeaviateBatchError,
+    WeaviateDeleteManyError,
+    WeaviateInsertManyAllFailedError,
+    WeaviateInvalidInputError,
+    WeaviateQueryError,
+)
+
+from toolcrib_registry.adapters import weaviate_schema as schema
+from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
+from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable, brief
+from toolcrib_registry.search.ranking import DENSE_WEIGHT
+from toolcrib_registry.search.text import query_terms
+
+log = logging.getLogger(__name__)
+
+BATCH = 200
+_ANSWERED = (UnexpectedStatusCodeError, WeaviateBatchError, WeaviateDeleteManyError, WeaviateQueryError)
+"""The server answered with an error: the connection is sound."""
+_T = TypeVar("_T")
+_Collection: TypeAlias = "weaviate.collections.CollectionAsync[Any, None]"
+
+
+@dataclass(frozen=True, slots=True)
+class WeaviateSettings:
+    """Where the server is and how to speak to it."""
+
+    http_host: str
+    http_port: int = 8080
+    grpc_host: str = ""
+    """The HTTP host unless set."""
+    grpc_port: int = 50051
+    secure: bool = False
+    """TLS on both ports, verified against the system's authorities."""
+    api_key: str | None = field(default=None, repr=False)
+    collection_prefix: str = "ToolcribTools"
+    """Two installations on one server need two prefixes. Starts with a capital letter."""
+    replicas: int = 1
+    """Weaviate's replication factor for a collection that is made; above 1, writes and reads want a quorum."""
+    search_seconds: float = 3.0
+    write_seconds: float = 60.0
+    """For one batch of 200, and for reading the inventory."""
+
+
+class _Link:
+    """A connection and how many requests are on it: closing it under them would cancel their tasks."""
+
+    def __init__(self, client: weaviate.WeaviateAsyncClient) -> None:
+        self.client = client
+        self.users = 0
+        self.retired = False
+
+    async def close_if_unused(self) -> None:
+        if self.retired and self.users == 0:
+            with contextlib.suppress(WeaviateBaseError, httpx.HTTPError, OSError):
+                await self.client.close()
+
+
+class WeaviateStore:
+    """A `CatalogStore` on a Weaviate server. Making one does not connect."""
+
+    exact = False
+
+    def __init__(self, settings: WeaviateSettings, identity: IndexIdentity) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._name = f"{settings.collection_prefix}_{identity.key}"
+        self._link: _Link | None = None
+        self._checked = False
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def identity(self) -> IndexIdentity:
+        """What was given."""
+        return self._identity
+
+    @property
+    def collection_name(self) -> str:
+        """The collection that holds this identity's entries."""
+        return self._name
+
+    async def inventory(self) -> dict[str, str]:
+        """Walk through the collection."""
+
+        async def walk(collection: _Collection) -> dict[str, str]:
+            found = {}
+            async for item in collection.iterator(return_properties=["tool_id", "digest"], cache_size=1000):
+                found[str(item.properties["tool_id"])] = str(item.properties["digest"])
+            return found
+
+        return await self._read(walk, {}, self._settings.write_seconds)
+
+    async def upsert(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
+        """Write in batches of 200 and return once a search finds them all."""
+        if vectors is None and self._identity.dimension:
+            raise ValueError("this index needs a vector for each entry")
+        if vectors is not None and vectors.shape != (len(entries), self._identity.dimension):
+            raise ValueError(f"vectors of shape {vectors.shape} for {len(entries)} entries")
+        refused: dict[str, str] = {}
+        for start in range(0, len(entries), BATCH):
+            part = entries[start : start + BATCH]
+            rows = (
+                vectors[start : start + BATCH] if vectors is not None and self._identity.dimension else None
+            )
+            objects = await asyncio.to_thread(_objects, part, rows)
+            async with self._session(self._settings.write_seconds) as client:
+                collection = await self._ensured(client)
+                refused |= await _insert(collection, part, objects)
+            await self._found({e.tool_id: e.digest for e in part if e.tool_id not in refused})
+        if refused:
+            raise StoreRejected(refused)
+
+    async def confirm(self, ids: Collection[str]) -> dict[str, str]:
+        """Search for `ids`, by vector where the index has vectors: what is found is in every index it needs."""
+        found: dict[str, str] = {}
+        probe = np.full(self._identity.dimension, 1.0, np.float32).tolist()
+
+        for part in _parts(ids):
+            condition = schema.tool_filter(part)
+            only = ["tool_id", "digest"]
+
+            async def ask(
+                collection: _Collection, condition: Any = condition, only: Any = only, limit: int = len(part)
+            ) -> Any:
+                if probe:
+                    return await collection.query.near_vector(
+                        probe, filters=condition, limit=limit, return_properties=only
+                    )
+                return await collection.query.fetch_objects(
+                    filters=condition, limit=limit, return_properties=only
+                )
+
+            answer = await self._read(ask, None, self._settings.write_seconds)
+            for item in answer.objects if answer else ():
+                found[str(item.properties["tool_id"])] = str(item.properties["digest"])
+        return found
+
+    async def remove(self, ids: Collection[str]) -> None:
+        """Delete by tool id."""
+        for part in _parts(ids):
+            condition = Filter.by_id().contains_any([schema.object_id(i) for i in part])
+
+            async def delete(collection: _Collection, condition: Any = condition) -> None:
+                answer = await collection.data.delete_many(where=condition)
+                if answer.failed:
+                    raise StoreUnavailable(f"{answer.failed} objects could not be deleted")
+
+            await self._read(delete, None, self._settings.write_seconds)
+
+    async def search(self, query: StoreQuery) -> list[StoreHit]:
+        """Ask Weaviate; `score` is its relative-score fusion, `dense` the exact cosine, `lexical` unknown."""
+        condition = schema.filter_of(query)
+        if condition is None or query.limit < 1:
+            return []
+        words = "" if query.mode == "dense" else " ".join(query_terms(query.text))
+        words = words.encode("utf-8", "replace").decode()
+        vector = None if query.mode == "lexical" or not self._identity.dimension else query.vector
+        common: dict[str, Any] = {
+            "limit": query.limit,
+            "filters": condition,
+            "return_properties": ["tool_id", "digest"],
+        }
+
+        async def ask(collection: _Collection) -> Any:
+            if vector is None and not words:
+                return None
+            if vector is None:
+                return await collection.query.bm25(
+                    words,
+                    query_properties=schema.QUERY_PROPERTIES,
+                    return_metadata=MetadataQuery(score=True),
+                    **common,
+                )
+            if not words:
+                return await collection.query.near_vector(vector.tolist(), include_vector=True, **common)
+            return await collection.query.hybrid(
+                words,
+                vector=vector.tolist(),
+                alpha=DENSE_WEIGHT,
+                fusion_type=HybridFusion.RELATIVE_SCORE,
+                query_properties=schema.QUERY_PROPERTIES,
+                include_vector=True,
+                return_metadata=MetadataQuery(score=True),
+                **common,
+            )
+
+        answer = await self._read(ask, None, self._settings.search_seconds)
+        return [_hit(item, vector) for item in answer.objects] if answer else []
+
+    async def vectors(self, ids: Collection[str]) -> dict[str, tuple[str, Vector]]:
+        """Fetch vectors, 200 at a time."""
+        found: dict[str, tuple[str, Vector]] = {}
+        if not self._identity.dimension:
+            return found
+        for part in _parts(ids):
+            wanted = [schema.object_id(i) for i in part]
+
+            async def ask(collection: _Collection, wanted: Any = wanted) -> Any:
+                return await collection.query.fetch_objects_by_ids(
+                    wanted, limit=len(wanted), include_vector=True, return_properties=["tool_id", "digest"]
+                )
+
+            answer = await self._read(ask, None, self._settings.search_seconds)
+            for item in answer.objects if answer else ():
+                vector = _vector(item)
+                if vector is not None:
+                    found[str(item.properties["tool_id"])] = (str(item.properties["digest"]), vector)
+        return found
+
+    async def wipe(self) -> None:
+        """Delete the collection; the next write makes it anew."""
+        async with self._session(self._settings.write_seconds) as client:
+            self._checked = False
+            await client.collections.delete(self._name)
+
+    async def healthy(self) -> None:
+        """Ask for one object through the search path."""
+
+        async def ask(collection: _Collection) -> Any:
+            return await collection.query.fetch_objects(limit=1, return_properties=["tool_id"])
+
+        await self._read(ask, None, self._settings.search_seconds)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        self._closed = True
+        link = self._link
+        self._retire(link)
+        if link is not None:
+            await link.close_if_unused()
+
+    async def _read(self, ask: Callable[[_Collection], Awaitable[_T]], missing: _T, seconds: float) -> _T:
+        """The answer of `ask`, or `missing` where there is no collection: then nothing is stored."""
+        async with self._session(seconds) as client:
+            try:
+                return await ask(self._collection(client))
+            except WeaviateBaseError:
+                if await client.collections.exists(self._name):
+                    raise
+                self._checked = False
+                return missing
+
+    async def _found(self, digests: dict[str, str]) -> None:
+        # servers that index asynchronously need a moment
+        deadline = asyncio.get_running_loop().time() + self._settings.write_seconds
+        while await self.confirm(digests.keys()) != digests:
+            if asyncio.get_running_loop().time() > deadline:
+                raise StoreUnavailable("written entries are not found by searches")
+            await asyncio.sleep(0.05)
+
+    def _collection(self, client: weaviate.WeaviateAsyncClient) -> _Collection:
+        collection = client.collections.use(self._name)
+        if self._settings.replicas > 1:
+            return collection.with_consistency_level(ConsistencyLevel.QUORUM)
+        return collection
+
+    async def _ensured(self, client: weaviate.WeaviateAsyncClient) -> _Collection:
+        # without this a write into a missing collection would make one with Weaviate's own idea of a schema
+        collection = self._collection(client)
+        exists = await client.collections.exists(self._name)
+        if exists and not self._checked:
+            config = await collection.config.get(simple=False)
+            kinds = {p.name: p.tokenization.value if p.tokenization else "" for p in config.properties}
+            if wrong := schema.differences(kinds):
+                log.error(
+                    "search index: collection %s is not ours (%s); making it anew", self._name, wrong[0]
+                )
+                await client.collections.delete(self._name)
+                exists = False
+        if not exists:
+            try:
+                await client.collections.create(
+                    self._name,
+                    **schema.collection_settings(self._identity.dimension, self._settings.replicas),
+                )
+            except UnexpectedStatusCodeError:
+                # another replica was faster
+                if not await client.collections.exists(self._name):
+                    raise
+        self._checked = True
+        return collection
+
+    async def _connected(self) -> _Link:
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        async with self._connecting:
+            if self._link is None:
+                client = _client(self._settings)
+                try:
+                    await client.connect()
+                except BaseException:
+                    await client.close()
+                    raise
+                self._link, self._checked = _Link(client), False
+            return self._link
+
+    @contextlib.asynccontextmanager
+    async def _session(self, seconds: float) -> AsyncIterator[weaviate.WeaviateAsyncClient]:
+        """A connected client, a deadline, own errors for foreign ones, and a new connection after a failure."""
+        link = None
+        try:
+            async with asyncio.timeout(seconds):
+                link = await self._connected()
+                link.users += 1
+                yield link.client
+        except TimeoutError as error:
+            self._retire(link)
+            raise StoreUnavailable(f"weaviate did not answer within {seconds:g} s") from error
+        except WeaviateInvalidInputError:
+            raise
+        except _ANSWERED as error:
+            raise StoreUnavailable(f"weaviate: {brief(error)}") from error
+        except (WeaviateBaseError, httpx.HTTPError, OSError) as error:
+            self._retire(link)
+            raise StoreUnavailable(f"weaviate: {brief(error)}") from error
+        finally:
+            if link is not None:
+                link.users -= 1
+                await link.close_if_unused()
+
+    def _retire(self, link: _Link | None) -> None:
+        if link is not None:
+            link.retired = True
+            if self._link is link:
+                self._link = None
+
+
+def _client(settings: WeaviateSettings) -> weaviate.WeaviateAsyncClient:
+    return weaviate.use_async_with_custom(
+        http_host=settings.http_host,
+        http_port=settings.http_port,
+        http_secure=settings.secure,
+        grpc_host=settings.grpc_host or settings.http_host,
+        grpc_port=settings.grpc_port,
+        grpc_secure=settings.secure,
+        auth_credentials=Auth.api_key(settings.api_key) if settings.api_key else None,
+        additional_config=AdditionalConfig(
+            timeout=Timeout(init=2, query=settings.search_seconds, insert=settings.write_seconds),
+            trust_env=False,
+            grpc_config=GrpcConfig(channel_options=[("grpc.enable_http_proxy", 0)]),
+        ),
+        # the checks ask PyPI for a newer client
+        skip_init_checks=True,
+    )
+
+
+def _objects(entries: Sequence[IndexEntry], vectors: Vector | None) -> list[DataObject[Any, None]]:
+    return [
+        DataObject(
+            properties=schema.properties_of(entry),
+            uuid=schema.object_id(entry.tool_id),
+            vector=None if vectors is None else vectors[i].tolist(),
+        )
+        for i, entry in enumerate(entries)
+    ]
+
+
+async def _insert(
+    collection: _Collection, entries: Sequence[IndexEntry], objects: list[DataObject[Any, None]]
+) -> dict[str, str]:
+    """Write one batch; the ids that Weaviate refuses, with its reasons."""
+    try:
+        answer = await collection.data.insert_many(objects)
+    except WeaviateInsertManyAllFailedError as error:
+        return {e.tool_id: brief(error) for e in entries}
+    return {entries[i].tool_id: brief(ValueError(e.message)) for i, e in answer.errors.items()}
+
+
+def _hit(item: Any, query: Vector | None) -> StoreHit:
+    dense = None
+    if query is not None:
+        vector = _vector(item)
+        dense = None if vector is None else float(np.dot(vector, query))
+    score = item.metadata.score
+    if score is None:
+        score = dense or 0.0
+    return StoreHit(
+        str(item.properties["tool_id"]), str(item.properties["digest"]), float(score), None, dense
+    )
+
+
+def _vector(item: Any) -> Vector | None:
+    numbers = item.vector.get("default") if item.vector else None
+    return np.array(numbers, np.float32) if numbers else None
+
+
+def _parts(ids: Iterable[str]) -> Iterator[list[str]]:
+    ordered = sorted(ids)
+    for start in range(0, len(ordered), schema.IDS_PER_REQUEST):
+        yield ordered[start : start + schema.IDS_PER_REQUEST]

@@ -1,0 +1,109 @@
+"""What the registry needs from outside, as protocols: adapters implement them, `main` chooses.
+
+`CatalogStore` has one contract suite, `tests/contract/test_catalog_store.py`, run on every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
+
+
+class CatalogStore(Protocol):
+    """The search index: definitions and vectors by digest. It may be wiped at any time and never decides anything.
+
+    Every method may raise `StoreUnavailable` (try again) or `StoreDamaged` (rebuild).
+    """
+
+    @property
+    def identity(self) -> IndexIdentity:
+        """Entries of another identity do not count: not in the inventory, not in an answer."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """True if any number of ids may be sent and the answer is the exact ranking over them, with evidence."""
+        ...
+
+    async def inventory(self) -> dict[str, str]:
+        """Tool id to digest of everything that is really in the store."""
+        ...
+
+    async def upsert(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
+        """Put `entries` in, each in the place of an entry with its id. Idempotent.
+
+        `vectors` has one row an entry; None only where the identity has no dimension. Returns when all are durable
+        and found by a search. On an error some may be in: repeat the call.
+
+        Raises:
+            StoreRejected: the store refuses some of them for good; the others are in.
+        """
+        ...
+
+    async def confirm(self, ids: Collection[str]) -> dict[str, str]:
+        """Read `ids` back from what searches read: tool id to digest of those that a search can find."""
+        ...
+
+    async def remove(self, ids: Collection[str]) -> None:
+        """Take `ids` out; unknown ones are ignored."""
+        ...
+
+    async def search(self, query: StoreQuery) -> list[StoreHit]:
+        """The best of what the query's restriction and filters admit, best first, at most `query.limit`."""
+        ...
+
+    async def vectors(self, ids: Collection[str]) -> dict[str, tuple[str, Vector]]:
+        """Tool id to (digest, vector) of those of `ids` that have one."""
+        ...
+
+    async def wipe(self) -> None:
+        """Forget everything of this identity."""
+        ...
+
+    async def healthy(self) -> None:
+        """Return if the store can answer now.
+
+        Raises:
+            StoreUnavailable: it cannot; the message says why.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections and files. The store is not used afterwards."""
+        ...
+
+
+class Embedder(Protocol):
+    """Text to vectors that can be compared by cosine."""
+
+    @property
+    def name(self) -> str:
+        """Names model and version: vectors of two names are never compared."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors; 0 means there are none and search is lexical."""
+        ...
+
+    async def embed_query(self, text: str) -> Vector:
+        """One normalised vector for a user's words.
+
+        Raises:
+            EmbedderUnavailable: no vector could be made now.
+        """
+        ...
+
+    async def embed_documents(self, texts: Sequence[str]) -> Vector:
+        """One normalised vector a text, as rows. The same text always gives the same vector.
+
+        Raises:
+            EmbedderUnavailable: no vectors could be made now.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Release what the embedder holds."""
+        ...

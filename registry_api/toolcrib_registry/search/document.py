@@ -1,0 +1,63 @@
+"""A tool's entry turned into what is ranked: weighted terms for BM25, one sentence for the embedder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.text import split_identifier, terms
+
+FIELD_WEIGHTS: Mapping[str, float] = {
+    "name": 2.0,
+    "title": 0.5,
+    "server": 1.0,
+    "description": 1.0,
+    "tags": 0.5,
+    "parameter_names": 1.0,
+    "parameter_texts": 0.5,
+    "examples": 0.25,
+}
+"""How much one occurrence counts. All are multiples of a quarter, so sums of them are exact in floating point
+and a document's length does not depend on the order of addition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One tool ready to be indexed: its entry and the weighted frequency of each term."""
+
+    entry: IndexEntry
+    frequencies: Mapping[str, float]
+    length: float
+    """The sum of the frequencies."""
+
+
+def field_texts(entry: IndexEntry) -> dict[str, str]:
+    """The text of each field that is searched by words, by the names of `FIELD_WEIGHTS`."""
+    title = "" if entry.title == entry.name else entry.title
+    return {
+        "name": entry.name,
+        "title": title,
+        "server": entry.server or "",
+        "description": entry.description,
+        "tags": " ".join(entry.tags),
+        "parameter_names": " ".join(entry.parameters),
+        "parameter_texts": " ".join(entry.parameters.values()),
+        "examples": " ".join(entry.examples),
+    }
+
+
+def document(entry: IndexEntry) -> Document:
+    """Split and stem every field of `entry`. Costs about 0.3 ms: do it off the event loop and outside locks."""
+    frequencies: dict[str, float] = {}
+    for name, text in field_texts(entry).items():
+        weight = FIELD_WEIGHTS[name]
+        for term in terms(text):
+            frequencies[term] = frequencies.get(term, 0.0) + weight
+    return Document(entry, frequencies, sum(frequencies.values()))
+
+
+def dense_text(entry: IndexEntry) -> str:
+    """The sentence that is embedded: `server splitname: description`. Parameters belong to BM25 (measured)."""
+    head = f"{split_identifier(entry.server or '')} {split_identifier(entry.name)}".strip()
+    return f"{head}: {' '.join(entry.description.split())}".strip()
