@@ -120,8 +120,15 @@ def _fits(schema: dict[str, Any]) -> bool:
     """Whether the default, if any, is a value of the type, if any."""
     if "default" not in schema or "type" not in schema:
         return True
-    allowed = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}.get(
-        str(schema["type"]), ()
-    )
     value = schema["default"]
-    return isinstance(value, allowed) and (schema["type"] == "boolean" or not isinstance(value, bool))
+    match schema["type"]:
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case _:
+            return False

@@ -19,11 +19,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("tools")
 
@@ -141,6 +136,7 @@ async def test_echo_says_which_tool_was_meant_and_what_it_was_given(client: http
     assert body == {"tool": "github-search-0a1b2c", "arguments": arguments}
 
 
+@pytest.mark.parametrize("tool", ["calculator", "echo", "echo/some-tool"])
 @pytest.mark.parametrize(
     ("body", "what"),
     [
@@ -150,24 +146,39 @@ async def test_echo_says_which_tool_was_meant_and_what_it_was_given(client: http
         (b'"x"', "must be a JSON object"),
         (b'{"expression": "1", "expression": "2"}', "twice"),
         (b'{"expression": NaN}', "NaN"),
-        (b"[" * 60_000, "too deeply"),
+        (b'{"expression": 1e400}', "too large"),
         (b'{"expression": ' + b"9" * 5000 + b"}", "too long"),
         (b'{"expression": "\xff"}', "not JSON"),
-        (b'{"expression": 3}', "must be a string"),
-        (b'{"expression": "  "}', "empty"),
         (b'{"expression": "\\ud800"}', "surrogate"),
-        (b'{"expression": "1", "shell": "id"}', "Unknown argument 'shell'"),
-        (b"{}", "required"),
+        (b'{"expression": [{"\\udc00": 1}]}', "surrogate"),
+        (b"[" * 60_000, "too deeply"),
+        (b'{"expression": ' + b"[" * 64 + b"]" * 64 + b"}", "too deeply"),
     ],
 )
-async def test_a_bad_body_is_refused_with_its_reason(
-    client: httpx.AsyncClient, body: bytes, what: str
+async def test_a_body_that_is_no_object_of_arguments_is_refused_with_its_reason(
+    client: httpx.AsyncClient, tool: str, body: bytes, what: str
 ) -> None:
-    response = await client.post(
-        "/tools/calculator", content=body, headers={"Content-Type": "application/json"}
-    )
+    headers = {"Content-Type": "application/json"}
+    response = await client.post(f"/tools/{tool}", content=body, headers=headers)
     assert response.status_code == 400
     assert what in response.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({}, "required"),
+        ({"expression": 3}, "must be a string"),
+        ({"expression": None}, "must be a string"),
+        ({"expression": "  "}, "empty"),
+        ({"expression": "1" * 501}, "longer than 500"),
+        ({"expression": "1", "shell": "id"}, "Unknown argument 'shell'"),
+    ],
+)
+async def test_arguments_that_the_tool_does_not_take_are_refused_with_their_reason(
+    client: httpx.AsyncClient, arguments: dict[str, object], what: str
+) -> None:
+    assert what in (await refusal(client, "calculator", 400, **arguments))["detail"]
 
 
 async def test_an_oversized_body_is_refused_before_it_is_read_whole(address: Address) -> None:

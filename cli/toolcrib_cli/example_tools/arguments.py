@@ -1,10 +1,13 @@
 """The JSON arguments of one call: parsed strictly, read by name and type, nothing left over."""
 
 import json
+import math
 from collections.abc import Collection, Mapping
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from toolcrib_cli.example_tools.problems import invalid_argument
+
+DEEPEST_BODY: Final = 64
 
 
 class Arguments:
@@ -15,9 +18,14 @@ class Arguments:
 
     @classmethod
     def parse(cls, body: bytes) -> "Arguments":
-        """Read a request body: one JSON object, no duplicate keys, no NaN or Infinity."""
+        """Read a request body: one JSON object that can be written as JSON again.
+
+        No duplicate keys, no numbers beyond a double, no halves of surrogate pairs, at most 64 levels deep.
+        """
         try:
-            values = json.loads(body, object_pairs_hook=_unique, parse_constant=_no_constant)
+            values = json.loads(
+                body, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+            )
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise invalid_argument(f"The body is not JSON: {error}.") from error
         except RecursionError as error:
@@ -27,6 +35,12 @@ class Arguments:
             raise invalid_argument("The body holds a number that is too long.") from error
         if not isinstance(values, dict):
             raise invalid_argument("The body must be a JSON object of arguments.")
+        if _depth(values) > DEEPEST_BODY:
+            raise invalid_argument("The body is nested too deeply.")
+        try:
+            json.dumps(values, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise invalid_argument("The body holds half of a surrogate pair.") from error
         return cls(values)
 
     def expect(self, names: Collection[str]) -> None:
@@ -37,7 +51,7 @@ class Arguments:
             raise invalid_argument(f"Unknown argument {unknown[0][:64]!r}; this tool takes: {known}.")
 
     def text(self, name: str, *, longest: int) -> str:
-        """A required string of 1 to `longest` characters that can be written as UTF-8."""
+        """A required string of 1 to `longest` characters that is not blank."""
         value = self.values.get(name)
         if not isinstance(value, str):
             raise invalid_argument(f"The argument {name!r} is required and must be a string.")
@@ -45,8 +59,6 @@ class Arguments:
             raise invalid_argument(f"The argument {name!r} is empty.")
         if len(value) > longest:
             raise invalid_argument(f"The argument {name!r} is longer than {longest} characters.")
-        if any(0xD800 <= ord(character) <= 0xDFFF for character in value):
-            raise invalid_argument(f"The argument {name!r} holds half of a surrogate pair.")
         return value
 
     def integer(self, name: str, *, default: int, least: int, most: int) -> int:
@@ -66,6 +78,27 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(values) != len(pairs):
         raise invalid_argument("The body names one key twice.")
     return values
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise invalid_argument("The body holds a number that is too large.")
+    return value
+
+
+def _depth(value: object) -> int:
+    """Levels of nesting, counted without recursion."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        level = [
+            child
+            for parent in level
+            if isinstance(parent, dict | list)
+            for child in (parent.values() if isinstance(parent, dict) else parent)
+        ]
+    return depth
 
 
 def _no_constant(name: str) -> NoReturn:
