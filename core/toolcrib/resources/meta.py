@@ -26,13 +26,12 @@ API_VERSION = f"{GROUP}/{VERSION}"
 class Rule:
     """One cross-field rule: `cel` for the API server, `holds` for the models, one message for both.
 
-    `transition` rules compare with `oldSelf`; they cannot be judged from one manifest and run on the server only.
+    Rules without `holds` compare with `oldSelf`: one manifest cannot break them, so they run on the server only.
     """
 
     cel: str
     message: str
     holds: Callable[[Any], bool] | None = None
-    field_path: str | None = None
 
 
 class Model(BaseModel):
@@ -69,6 +68,13 @@ class Model(BaseModel):
                             "null", "{field} is null: leave it out instead", {"field": key}
                         )
         return kept
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        generated = handler.resolve_ref_schema(handler(schema))
+        if cls.rules:
+            generated["x-kubernetes-validations"] = [{"rule": r.cel, "message": r.message} for r in cls.rules]
+        return generated
 
     @model_validator(mode="after")
     def _keep_rules(self) -> Self:

@@ -1,0 +1,153 @@
+"""The CustomResourceDefinitions, made from the models: one source for the cluster and for `validate`.
+
+`make generate` writes them to `crds/`; a test fails when the files and the models drift apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib.resources.conditions import MEANINGS, Reason
+from toolcrib.resources.kinds import KINDS, Kind
+from toolcrib.resources.meta import GROUP, VERSION
+
+_READY = {
+    "name": "Ready",
+    "type": "string",
+    "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
+    "description": "Whether everything asked for is in force.",
+}
+_REASON = {
+    "name": "Reason",
+    "type": "string",
+    "jsonPath": ".status.conditions[?(@.type=='Ready')].reason",
+    "description": "Why it is ready, or why not.",
+    "priority": 1,
+}
+_AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+
+
+def _column(name: str, path: str, description: str, *, kind: str = "string", wide: bool = False) -> dict[str, Any]:
+    column: dict[str, Any] = {"name": name, "type": kind, "jsonPath": path, "description": description}
+    return column | {"priority": 1} if wide else column
+
+
+COLUMNS: dict[str, list[dict[str, Any]]] = {
+    "Tool": [
+        _READY,
+        _column("Tool", ".status.name", "The name that agents see."),
+        _column("Server", ".spec.server", "The server that the tool belongs to."),
+        _column("Scopes", ".spec.scopes", "The scopes that open the tool."),
+        _column("State", ".spec.state", "Active, Deprecated or Disabled."),
+        _REASON,
+        _column("Digest", ".status.digest", "sha256 of the definition that a model reads.", wide=True),
+        _AGE,
+    ],
+    "AgentScopeBinding": [
+        _READY,
+        _column("Subjects", ".spec.subjects[*].name", "Who gets the grant."),
+        _column("Scopes", ".spec.scopes", "The scopes granted."),
+        _column("Tools", ".status.matchedTools", "Tools within reach.", kind="integer"),
+        _column("Expires", ".spec.expiresAt", "The grant ends then."),
+        _REASON,
+        _AGE,
+    ],
+}
+COLUMNS["ClusterAgentScopeBinding"] = [
+    *COLUMNS["AgentScopeBinding"][:3],
+    _column("Namespaces", ".spec.namespaces", "The namespaces whose tools are meant.", wide=True),
+    *COLUMNS["AgentScopeBinding"][3:],
+]
+_CONDITION_TYPES = {
+    "Tool": ("Ready", "Accepted", "Indexed"),
+    "AgentScopeBinding": ("Ready", "Accepted", "Propagated"),
+    "ClusterAgentScopeBinding": ("Ready", "Accepted", "Propagated"),
+}
+
+
+def definitions() -> dict[str, dict[str, Any]]:
+    """Every CustomResourceDefinition by kind, as `kubectl apply` takes it."""
+    return {kind.kind: _definition(kind) for kind in KINDS.values()}
+
+
+def _definition(kind: Kind) -> dict[str, Any]:
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}", "labels": {"app.kubernetes.io/part-of": "toolcrib"}},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": {
+                "kind": kind.kind,
+                "listKind": f"{kind.kind}List",
+                "plural": kind.plural,
+                "singular": kind.singular,
+                "shortNames": [kind.short],
+                "categories": ["toolcrib"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": COLUMNS[kind.kind],
+                    "schema": {"openAPIV3Schema": schema(kind)},
+                }
+            ],
+        },
+    }
+
+
+def schema(kind: Kind) -> dict[str, Any]:
+    """The structural schema of a kind, with its CEL rules."""
+    generated = kind.model.model_json_schema(by_alias=True)
+    definitions_ = generated.pop("$defs", {})
+    root: dict[str, Any] = _structural(generated, definitions_)
+    properties = root["properties"]
+    properties["apiVersion"] = {"type": "string"}
+    properties["kind"] = {"type": "string"}
+    properties["metadata"] = {"type": "object"}
+    properties["status"]["default"] = {"conditions": [_waiting(t) for t in _CONDITION_TYPES[kind.kind]]}
+    root["required"] = ["spec"]
+    return root
+
+
+def _waiting(kind: str) -> dict[str, Any]:
+    """What an object says that no operator has looked at, after Gateway API's defaults."""
+    return {
+        "type": kind,
+        "status": "Unknown",
+        "reason": Reason.PENDING.value,
+        "message": MEANINGS[Reason.PENDING],
+        "lastTransitionTime": "1970-01-01T00:00:00Z",
+    }
+
+
+def _structural(node: Any, definitions_: dict[str, Any]) -> Any:
+    """Inline references, drop what structural schemas do not know, keep scalar defaults."""
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        target = definitions_[node["$ref"].rsplit("/", 1)[1]]
+        return _structural({**target, **{k: v for k, v in node.items() if k != "$ref"}}, definitions_)
+    if "anyOf" in node:
+        (only,) = [option for option in node["anyOf"] if option.get("type") != "null"]
+        return _structural({**only, **{k: v for k, v in node.items() if k != "anyOf"}}, definitions_)
+    kept: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "title" or (key == "default" and (not isinstance(value, str | int | bool) or value == "")):
+            continue
+        if key == "properties":
+            kept[key] = {name: _structural(child, definitions_) for name, child in value.items()}
+        elif key == "items":
+            kept[key] = _structural(value, definitions_)
+        elif key == "additionalProperties":
+            if isinstance(value, dict) and value:
+                kept[key] = _structural(value, definitions_)
+        else:
+            kept[key] = value
+    if isinstance(kept.get("description"), str):
+        kept["description"] = " ".join(kept["description"].split())
+    return kept
