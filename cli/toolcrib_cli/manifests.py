@@ -1,0 +1,299 @@
+"""Manifests in files: read with the same models as the cluster's, every problem with its file and line.
+
+Our own kinds are parsed strictly. Namespaces, ServiceAccounts, Services and Secrets are kept where they matter to
+the local mode; any other kind is named and skipped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolcrib import publishing, schemas
+from toolcrib.errors import Finding, InvalidManifest, SchemaUnsafe
+from toolcrib.resources import KINDS, Tool, parse
+from toolcrib.resources.kinds import Resource
+
+SUFFIXES = (".yaml", ".yml", ".json")
+COMPANIONS = ("Namespace", "ServiceAccount", "Service", "Secret")
+MAX_FILE = 16 * 1024 * 1024
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with one file. `line` counts from 1; 0 where the file as a whole is meant."""
+
+    file: Path
+    line: int
+    finding: Finding
+    refused: bool = True
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else str(self.file)
+        return f"{place}: {self.finding}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One object of a file: ours parsed, a companion as it stands."""
+
+    file: Path
+    line: int
+    kind: str
+    namespace: str | None
+    name: str
+    body: dict[str, Any]
+    resource: Resource | None = None
+
+    @property
+    def key(self) -> tuple[str, str | None, str]:
+        """What makes it the same object elsewhere: kind, namespace, name."""
+        return (self.kind, self.namespace, self.name)
+
+
+@dataclass(slots=True)
+class FileContent:
+    """What one file holds. With a refused problem nothing of the file may be used."""
+
+    file: Path
+    objects: list[Loaded] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def refused(self) -> bool:
+        return any(p.refused for p in self.problems)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """YAML as Kubernetes reads it: no timestamps, no octal or sexagesimal surprises, duplicate keys refused."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:bool")
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in (
+    ("tag:yaml.org,2002:int", r"^[-+]?(0|[1-9][0-9]*|0x[0-9a-fA-F]+)$"),
+    ("tag:yaml.org,2002:float", r"^[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+)$"),
+):
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list("-+0123456789."))
+
+
+def _mapping(loader: Any, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    loader.flatten_mapping(node)
+    result: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, str):
+            raise yaml.constructor.ConstructorError(
+                None, None, f"a key must be a string, not {key!r}", key_node.start_mark
+            )
+        if key in result:
+            raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
+        result[key] = loader.construct_object(value_node, deep=True)
+    return result
+
+
+def _construct_map(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    return _mapping(loader, node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _construct_map)
+_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(loader.construct_scalar(node)))
+
+
+def files_in(paths: Iterable[Path]) -> list[Path]:
+    """The manifest files of folders (searched in depth) and single files, in a stable order."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += [
+                p
+                for p in sorted(path.rglob("*"))
+                if p.suffix in SUFFIXES and p.is_file() and not _hidden(p, path)
+            ]
+        else:
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def _hidden(path: Path, root: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(root).parts)
+
+
+def read(file: Path, *, default_namespace: str = "default") -> FileContent:
+    """Everything a file holds and everything wrong with it. Never raises for what stands in the file."""
+    content = FileContent(file)
+    try:
+        if file.stat().st_size > MAX_FILE:
+            raise ValueError(f"larger than {MAX_FILE // 1024 // 1024} MiB")
+        text = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        content.problems.append(Problem(file, 0, Finding("", f"cannot be read: {reason}")))
+        return content
+    try:
+        for node in list(_documents(text)):
+            _add(content, node, default_namespace)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = " ".join(str(part) for part in (error.context, error.problem) if part)
+        content.problems.append(
+            Problem(file, mark.line + 1 if mark else 0, Finding("", f"not valid YAML: {what}"))
+        )
+    except (yaml.YAMLError, RecursionError) as error:
+        content.problems.append(
+            Problem(file, 0, Finding("", f"not valid YAML: {str(error).splitlines()[0]}"))
+        )
+    return content
+
+
+def _documents(text: str) -> Iterator[yaml.Node]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if node is not None:
+                yield node
+    finally:
+        loader.dispose()
+
+
+def _construct(node: yaml.Node) -> Any:
+    loader = _Loader("")
+    try:
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _add(content: FileContent, node: yaml.Node, default_namespace: str) -> None:
+    body = _construct(node)
+    if body is None:
+        return
+    line = node.start_mark.line + 1
+    if not isinstance(body, dict):
+        content.problems.append(Problem(content.file, line, Finding("", "a manifest is a mapping")))
+        return
+    if (
+        isinstance(body.get("kind"), str)
+        and body["kind"].endswith("List")
+        and isinstance(body.get("items"), list)
+    ):
+        for item in _child(node, "items").value:
+            _add(content, item, default_namespace)
+        return
+    kind = body.get("kind")
+    if kind in KINDS or str(body.get("apiVersion", "")).startswith("toolcrib.dev/"):
+        _add_ours(content, node, body, line, default_namespace)
+    elif kind in COMPANIONS and body.get("apiVersion") == "v1":
+        _add_companion(content, body, line, default_namespace)
+    elif not isinstance(kind, str) or not isinstance(body.get("apiVersion"), str):
+        content.problems.append(
+            Problem(content.file, line, Finding("kind", "apiVersion and kind are required"))
+        )
+    else:
+        metadata = body.get("metadata")
+        content.skipped.append(
+            f"{kind} {metadata.get('name', '') if isinstance(metadata, dict) else ''}".strip()
+        )
+
+
+def _add_ours(
+    content: FileContent, node: yaml.Node, body: dict[str, Any], line: int, default_namespace: str
+) -> None:
+    try:
+        resource = parse(body, strict=True)
+    except InvalidManifest as error:
+        for finding in error.findings:
+            content.problems.append(Problem(content.file, _line_of(node, finding.field), finding))
+        return
+    namespace = None
+    if KINDS[resource.kind].namespaced:
+        namespace = resource.metadata.namespace or default_namespace
+        metadata = resource.metadata.model_copy(update={"namespace": namespace})
+        resource = resource.model_copy(update={"metadata": metadata})
+    if isinstance(resource, Tool):
+        for field_name, finding in unusable(resource):
+            at = _line_of(node, f"spec.{field_name}")
+            content.problems.append(Problem(content.file, at, finding, refused=False))
+    name = resource.metadata.name
+    content.objects.append(Loaded(content.file, line, resource.kind, namespace, name, body, resource))
+
+
+def unusable(tool: Tool) -> Iterator[tuple[str, Finding]]:
+    """What the API server would store but the operator would not accept: unsafe schemas (DESIGN §5)."""
+    for name, schema in (("inputSchema", tool.spec.input_schema), ("outputSchema", tool.spec.output_schema)):
+        if schema is None:
+            continue
+        try:
+            schemas.check(schema, arguments=name == "inputSchema")
+        except SchemaUnsafe as error:
+            yield name, Finding(f"spec.{name}", f"Accepted=False/SchemaUnsafe: {error}")
+    try:
+        publishing.tool(tool)
+    except ValueError as error:
+        yield "", Finding("spec", f"Accepted=False/Invalid: {error}")
+
+
+def _add_companion(content: FileContent, body: dict[str, Any], line: int, default_namespace: str) -> None:
+    metadata = body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
+        content.problems.append(
+            Problem(content.file, line, Finding("metadata.name", "required, but missing"))
+        )
+        return
+    namespace = None
+    if body["kind"] != "Namespace":
+        namespace = metadata.get("namespace") or default_namespace
+    content.objects.append(Loaded(content.file, line, body["kind"], namespace, name, body))
+
+
+def _child(node: yaml.Node, key: str) -> Any:
+    assert isinstance(node, yaml.MappingNode)
+    return next(value for name, value in node.value if name.value == key)
+
+
+def _line_of(node: yaml.Node, path: str) -> int:
+    """The line of the deepest part of `path` (`spec.scopes[1]`) that stands in the document."""
+    line = node.start_mark.line + 1
+    for part in [p for p in path.replace("[", ".").replace("]", "").split(".") if p]:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((k, v) for k, v in node.value if k.value == part), None)
+            if pair is None:
+                return line
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            node = node.value[int(part)]
+            line = node.start_mark.line + 1
+        else:
+            return line
+    return line
+
+
+def duplicates(contents: Iterable[FileContent]) -> Iterator[Problem]:
+    """Objects that stand in two places: the second one is the problem."""
+    first: dict[tuple[str, str | None, str], Loaded] = {}
+    for content in contents:
+        for item in content.objects:
+            before = first.setdefault(item.key, item)
+            if before is not item and not (item.kind in COMPANIONS and before.body == item.body):
+                where = f"{before.file}:{before.line}"
+                name = f"{item.namespace}/{item.name}" if item.namespace else item.name
+                yield Problem(
+                    item.file,
+                    item.line,
+                    Finding("metadata.name", f"{item.kind} {name} stands at {where} too"),
+                )
