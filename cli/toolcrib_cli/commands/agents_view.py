@@ -1,0 +1,167 @@
+"""What an agent sees and does, from the command line: tools, search, call, token."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from toolcrib.resources import durations
+from toolcrib.text import escape, truncate
+from toolcrib_cli import options, output
+from toolcrib_cli.client import RegistryClient
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+
+def _client(url: str | None, as_: str | None, token_file: Any, data: Any) -> RegistryClient:
+    return RegistryClient(options.registry_url(url, data), options.bearer(as_, token_file, data))
+
+
+def tools(
+    as_: options.As = None,
+    url: options.Url = None,
+    data: options.Data = None,
+    token_file: options.TokenFile = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """List the tools that an identity may see now."""
+    found: list[dict[str, Any]] = []
+    cursor: str | None = None
+    with _client(url, as_, token_file, data) as client:
+        while True:
+            page = client.get("/v1/tools", limit=200, cursor=cursor)
+            found += page["tools"]
+            cursor = page.get("next_cursor")
+            if not cursor:
+                break
+    if out is not Format.TABLE:
+        output.data(found, out)
+        return
+    output.table(
+        ("tool", "name", "server", "scopes", "description"),
+        [
+            (t["tool_id"], t["name"], t.get("server") or "", " ".join(t["scopes"]), truncate(_line(t), 80))
+            for t in found
+        ],
+    )
+    if not found:
+        output.line("No tools are visible to this identity.", stderr=True)
+
+
+def _line(tool: dict[str, Any]) -> str:
+    return " ".join(str(tool.get("description") or "").split())
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What the tool should do, in your words.")],
+    as_: options.As = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many hits.")] = 10,
+    tag: Annotated[
+        list[str] | None, typer.Option("--tag", help="Only tools with this tag; repeat for more.")
+    ] = None,
+    server: Annotated[list[str] | None, typer.Option("--server", help="Only tools of these servers.")] = None,
+    url: options.Url = None,
+    data: options.Data = None,
+    token_file: options.TokenFile = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Find tools by meaning, within what the identity may see."""
+    body: dict[str, Any] = {"query": query, "limit": limit}
+    if tag:
+        body["tags"] = tag
+    if server:
+        body["servers"] = server
+    with _client(url, as_, token_file, data) as client:
+        answer = client.post("/v1/search", body)
+    if out is not Format.TABLE:
+        output.data(answer, out)
+        return
+    rows = [
+        (f"{hit['confidence']:.2f}" if hit.get("confidence") is not None else "-", hit["tool_id"], hit["name"],
+         hit.get("server") or "", truncate(" ".join(hit["short_desc"].split()), 80))
+        for hit in answer["tools"]
+    ]  # fmt: skip
+    output.table(("confidence", "tool", "name", "server", "description"), rows)
+    if answer["search_mode"] != "hybrid":
+        output.line(f"Search mode: {answer['search_mode']}.", stderr=True)
+    if not rows:
+        output.line("Nothing fits.", stderr=True)
+
+
+def call(
+    tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(help="key=value; a value that is JSON is sent as JSON, anything else as text."),
+    ] = None,
+    json_: Annotated[
+        str | None, typer.Option("--json", help="All arguments as one JSON object; - reads it from stdin.")
+    ] = None,
+    as_: options.As = None,
+    url: options.Url = None,
+    data: options.Data = None,
+    token_file: options.TokenFile = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Call a tool through the registry."""
+    body = {"tool": tool, "arguments": _arguments(arguments or [], json_)}
+    with _client(url, as_, token_file, data) as client:
+        answer = client.post("/v1/call", body)
+    if out is not Format.TABLE:
+        output.data(answer, out)
+        return
+    result = answer.get("result") if isinstance(answer, dict) else answer
+    if isinstance(result, str):
+        sys.stdout.write(escape(result, keep_newlines=True) + "\n")
+    else:
+        sys.stdout.write(json.dumps(result, indent=2, ensure_ascii=True) + "\n")
+
+
+def _arguments(pairs: list[str], text: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if text is not None:
+        try:
+            found = json.loads(sys.stdin.read() if text == "-" else text)
+        except ValueError as error:
+            raise CliError(f"--json: not JSON: {error}", code=Exit.USAGE) from error
+        if not isinstance(found, dict):
+            raise CliError("--json: arguments are one JSON object", code=Exit.USAGE)
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise CliError(f"not key=value: {pair!r}", code=Exit.USAGE)
+        if key in found:
+            raise CliError(f"the argument {key!r} is given twice", code=Exit.USAGE)
+        found[key] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def token(
+    name: Annotated[
+        str, typer.Argument(help="A service account: namespace/name, or the name where only one has it.")
+    ],
+    scopes: Annotated[
+        str | None,
+        typer.Option("--scopes", help='Scopes that decide alone ("a b"); without it bindings decide.'),
+    ] = None,
+    ttl: Annotated[str, typer.Option("--ttl", help="How long it is valid: 90s, 30m, 1h.")] = "1h",
+    data: options.Data = None,
+) -> None:
+    """Print a bearer token of the local mode's issuer, and nothing else."""
+    from toolcrib_cli.local.accounts import mint
+
+    try:
+        seconds = durations.seconds(ttl)
+    except ValueError as error:
+        raise CliError(f"--ttl: {error}", code=Exit.USAGE) from error
+    sys.stdout.write(mint(options.data_folder(data), name, scopes=scopes, ttl=seconds) + "\n")

@@ -1,0 +1,97 @@
+"""Running the parts: the local mode, and each service with its own options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolcrib_cli import options
+from toolcrib_cli.errors import CliError, Exit
+
+
+def up(
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port on loopback; 0 takes a free one.")
+    ] = options.DEFAULT_PORT,
+    data: options.Data = None,
+    manifests: Annotated[
+        list[Path] | None,
+        typer.Option("--manifests", exists=True, help="A folder or file of manifests; repeat for more."),
+    ] = None,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option("--backend", help="Where a Service is: namespace/service=host:port; repeat for more."),
+    ] = None,
+    tour: Annotated[
+        bool, typer.Option("--tour/--no-tour", help="Show who discovers what, and make one call.")
+    ] = True,
+    embedder: Annotated[
+        str, typer.Option("--embedder", help="packaged (hybrid search) or none (lexical only).")
+    ] = "packaged",
+) -> None:
+    """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything."""
+    from toolcrib_cli.local.up import Options, run
+
+    run(
+        Options(
+            port=port,
+            data=options.data_folder(data),
+            manifests=tuple(manifests or ()),
+            backends=_backends(backend or []),
+            tour=tour,
+            embedder=embedder,
+        )
+    )
+
+
+def _backends(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        service, equals, address = text.partition("=")
+        host, colon, port = address.rpartition(":")
+        if not equals or service.count("/") != 1 or not colon or not host or not port.isdigit():
+            raise CliError(f"--backend: not namespace/service=host:port: {text!r}", code=Exit.USAGE)
+        found[service] = address
+    return found
+
+
+def example_tools(
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Folder for the sample files and database; else a temporary one."),
+    ] = None,
+) -> None:
+    """Run the example tools' programs: calculator, file reader, database, simulation, echo."""
+    from toolcrib_cli.example_tools import run
+
+    try:
+        run(host, port, data, announce=lambda address: typer.echo(f"example tools at {address.url}"))
+    except OSError as error:
+        raise CliError(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another --port"
+        ) from error
+
+
+def serve(context: typer.Context) -> None:
+    """Run one replica of the registry (for a cluster). See `toolcrib serve --help`."""
+    from toolcrib_registry.main import main
+
+    main(context.args)
+
+
+def operator(context: typer.Context) -> None:
+    """Run the operator. See `toolcrib operator --help`."""
+    from toolcrib_operator.main import main
+
+    main(context.args)
+
+
+def agent_run(context: typer.Context) -> None:
+    """Run one agent on one task. See `toolcrib agent run --help`."""
+    from toolcrib_runner.main import main
+
+    main(context.args)

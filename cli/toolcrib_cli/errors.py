@@ -1,0 +1,36 @@
+"""How a command ends: one error class, one table of exit codes (documented in docs/reference/cli.md)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    NOT_PERMITTED = 4
+    INTERRUPTED = 130
+
+
+MEANINGS: dict[Exit, str] = {
+    Exit.OK: "Done.",
+    Exit.FAILED: "It was tried and failed; for `validate`: a manifest was refused.",
+    Exit.USAGE: "The command line or a setting is wrong.",
+    Exit.UNREACHABLE: "The registry (or what the command needs) does not answer.",
+    Exit.NOT_PERMITTED: "The identity may not do this, or there is no such tool: both answer alike.",
+    Exit.INTERRUPTED: "Stopped by Ctrl-C.",
+}
+
+
+class CliError(Exception):
+    """An end with a message for people, a hint what to do, and an exit code."""
+
+    def __init__(self, message: str, *, hint: str = "", code: Exit = Exit.FAILED) -> None:
+        self.message = message
+        self.hint = hint
+        self.code = code
+        super().__init__(message)

@@ -1,0 +1,74 @@
+"""Service accounts of the local mode: which names it knows, and tokens for them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.local.store import read_state
+
+
+def find(folder: Path, name: str) -> tuple[str, str]:
+    """(namespace, name) of the account that `name` means.
+
+    Raises:
+        CliError: a bare name that no account has, or several have.
+    """
+    if "/" in name:
+        namespace, _, bare = name.partition("/")
+        if not namespace or not bare or "/" in bare:
+            raise CliError(f"not an account: {name!r}", hint="write namespace/name", code=Exit.USAGE)
+        return namespace, bare
+    state = read_state(folder) or {}
+    known = [a for a in state.get("accounts", []) if isinstance(a, str) and a.partition("/")[2] == name]
+    if len(known) == 1:
+        namespace, _, bare = known[0].partition("/")
+        return namespace, bare
+    if known:
+        raise CliError(
+            f"several accounts are called {name}: {', '.join(known)}",
+            hint="write namespace/name",
+            code=Exit.USAGE,
+        )
+    everyone = ", ".join(state.get("accounts", [])[:12])
+    raise CliError(
+        f"no account is called {name!r}",
+        hint=f"known: {everyone}"
+        if everyone
+        else "start the local mode with `toolcrib up`, or write namespace/name",
+        code=Exit.USAGE,
+    )
+
+
+def mint(folder: Path, name: str, *, scopes: str | None = None, ttl: float = 3600.0) -> str:
+    """A token of the local issuer.
+
+    Args:
+        folder: the data folder.
+        name: an account; with `scopes` any name.
+        scopes: None: bindings decide. Else the token's scopes alone decide, and an empty text grants nothing.
+        ttl: seconds.
+
+    Raises:
+        CliError: the account is not known, or the folder's key cannot be used.
+    """
+    from toolcrib_registry.issuer import IssuerError, LocalIssuer
+
+    if not folder.is_dir():
+        raise CliError(
+            f"no data folder at {folder}", hint="start the local mode first: `toolcrib up`", code=Exit.USAGE
+        )
+    namespace: str | None
+    if scopes is None or "/" in name:
+        namespace, name = find(folder, name)
+    else:
+        try:
+            namespace, name = find(folder, name)
+        except CliError:
+            namespace = None
+    try:
+        issuer = LocalIssuer.open(folder / "issuer", time.time)
+        return issuer.mint(namespace, name, scopes=scopes, ttl=ttl)
+    except IssuerError as error:
+        raise CliError(str(error), code=Exit.USAGE) from error

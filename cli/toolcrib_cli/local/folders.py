@@ -1,0 +1,160 @@
+"""Folders of manifests as the local mode's cluster: loaded, watched, and recorded in the operator's world.
+
+A file is taken whole or not at all: a broken edit is reported with file and line, and what the file said before
+stays in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import watchfiles
+
+from toolcrib.resources import KINDS
+from toolcrib_cli import manifests
+from toolcrib_cli.manifests import FileContent, Loaded, Problem
+from toolcrib_operator.world import SECRET, WATCHED, World
+
+_RECORDED = (*WATCHED, SECRET)
+Key = tuple[str, str | None, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one look at the folders brought: `number` is the world's change to wait for."""
+
+    number: int
+    changed: tuple[Loaded, ...]
+    removed: tuple[Key, ...]
+    problems: tuple[Problem, ...]
+
+
+class Folders:
+    """Manifest files under some paths, kept in step with a `World`."""
+
+    def __init__(self, paths: Sequence[Path], world: World, clock: Callable[[], float] = time.time) -> None:
+        self._paths = tuple(p.absolute() for p in paths)
+        self._world = world
+        self._clock = clock
+        self._good: dict[Path, FileContent] = {}
+        self._stamps: dict[Path, tuple[int, int]] = {}
+        self._created: dict[Key, str] = {}
+        self.objects: dict[Key, Loaded] = {}
+        self.skipped: list[str] = []
+
+    def load(self) -> Change:
+        """Read everything; every kind counts as listed afterwards, in one step."""
+        change = self._look(record=False)
+        by_kind: dict[str, list[Any]] = {kind: [] for kind in _RECORDED}
+        for item in self.objects.values():
+            if item.kind in by_kind:
+                by_kind[item.kind].append(self._manifest(item))
+        number = 0
+        for kind, objects in by_kind.items():
+            number = self._world.replace(kind, objects)
+        return Change(number, change.changed, change.removed, change.problems)
+
+    async def watch(self, stop: asyncio.Event) -> AsyncIterator[Change]:
+        """Every later change, within a fraction of a second of the edit."""
+        roots = [p if p.is_dir() else p.parent for p in self._paths]
+        if not roots:
+            await stop.wait()
+            return
+        async for _ in watchfiles.awatch(*roots, stop_event=stop, debounce=100, step=20, recursive=True):
+            change = await asyncio.to_thread(self._look)
+            if change.changed or change.removed or change.problems:
+                yield change
+
+    def _look(self, *, record: bool = True) -> Change:
+        files = manifests.files_in(self._paths)
+        problems: list[Problem] = []
+        fresh: dict[Path, FileContent] = {}
+        for file in files:
+            stamp = _stamp(file)
+            if stamp is not None and self._stamps.get(file) == stamp:
+                continue
+            content = manifests.read(file)
+            if stamp is None and not file.exists():
+                continue
+            problems += content.problems
+            if stamp is not None:
+                self._stamps[file] = stamp
+            if not content.refused:
+                fresh[file] = content
+                self.skipped += content.skipped
+        gone = [file for file in self._good if file not in files]
+        candidate = {f: c for f, c in self._good.items() if f not in gone} | fresh
+        clashes = list(manifests.duplicates(candidate.values()))
+        for clash in clashes:
+            problems.append(clash)
+            # the newcomer gives way, whole
+            loser = (
+                clash.file if clash.file in fresh else next((f for f in fresh if f != clash.file), clash.file)
+            )
+            candidate.pop(loser, None)
+            if loser in self._good and loser not in gone:
+                candidate[loser] = self._good[loser]
+        for file in gone:
+            self._stamps.pop(file, None)
+        return self._adopt(candidate, problems, record=record)
+
+    def _adopt(self, contents: dict[Path, FileContent], problems: list[Problem], *, record: bool) -> Change:
+        before, self._good = self.objects, contents
+        now = {item.key: item for content in contents.values() for item in content.objects}
+        self.objects = now
+        removed = tuple(key for key in before if key not in now)
+        changed = tuple(
+            item for key, item in now.items() if key not in before or before[key].body != item.body
+        )
+        number = self._world.change
+        if record:
+            for kind, namespace, name in removed:
+                if kind in _RECORDED:
+                    number = self._world.remove(kind, f"{namespace}/{name}" if namespace else name)
+            for item in changed:
+                if item.kind in _RECORDED:
+                    number = self._world.upsert(item.kind, self._manifest(item))
+        return Change(number, changed, removed, tuple(problems))
+
+    def _manifest(self, item: Loaded) -> Any:
+        """The object with what an API server would have filled in: its namespace and when it was first seen."""
+        first_seen = datetime.fromtimestamp(self._clock(), UTC).isoformat()
+        created = self._created.setdefault(item.key, first_seen)
+        metadata = dict(item.body.get("metadata") or {})
+        metadata["creationTimestamp"] = created
+        if item.namespace is not None:
+            metadata["namespace"] = item.namespace
+        if item.kind == "Namespace":
+            labels = dict(metadata.get("labels") or {})
+            metadata["labels"] = labels | {"kubernetes.io/metadata.name": item.name}
+        return {**item.body, "metadata": metadata}
+
+    @property
+    def accounts(self) -> list[str]:
+        """`namespace/name` of every service account that a manifest declares or a binding names."""
+        found = {f"{ns}/{name}" for kind, ns, name in self.objects if kind == "ServiceAccount"}
+        for item in self.objects.values():
+            if item.kind in KINDS and item.kind != "Tool":
+                for subject in item.body["spec"]["subjects"]:
+                    if subject["kind"] in ("ServiceAccount", "Agent"):
+                        found.add(f"{subject.get('namespace') or item.namespace}/{subject['name']}")
+        return sorted(found)
+
+    @property
+    def services(self) -> list[str]:
+        """`namespace/name` of every Service that a manifest declares."""
+        return sorted(f"{ns}/{name}" for kind, ns, name in self.objects if kind == "Service")
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return (stat.st_mtime_ns, stat.st_size)

@@ -1,0 +1,116 @@
+"""The local mode's data folder: private, one process at a time, everything in it durable.
+
+issuer/              signing key and client secrets (0600)
+index.sqlite         definitions and vectors
+registrations.sqlite runtime registrations
+decisions.jsonl      the decision log
+epoch                grows at every start
+local.json           where the running local mode listens, and the accounts it knows
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from toolcrib_cli.errors import CliError, Exit
+
+
+class Store:
+    """An opened data folder, locked for this process until `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = self._open_lock()
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """Make or open the folder (0700) and lock it.
+
+        Raises:
+            CliError: others can read it, it cannot be written, or another local mode uses it.
+        """
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = stat.S_IMODE(folder.stat().st_mode)
+        except OSError as error:
+            raise CliError(
+                f"cannot use the data folder {folder}: {error.strerror}", code=Exit.USAGE
+            ) from error
+        if mode & 0o077:
+            raise CliError(
+                f"others can read the data folder {folder} (mode {mode:o}); it holds a signing key",
+                hint=f"chmod 700 {folder}, or choose another with --data",
+                code=Exit.USAGE,
+            )
+        return cls(folder)
+
+    def _open_lock(self) -> int:
+        try:
+            lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise CliError(f"cannot write to the data folder: {error.strerror}", code=Exit.USAGE) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise CliError(
+                f"another local mode already uses {self.folder}",
+                hint="stop it, or start this one with another --data (and --port)",
+                code=Exit.USAGE,
+            ) from None
+        return lock
+
+    def path(self, name: str) -> Path:
+        """A file or folder of the store."""
+        return self.folder / name
+
+    def next_epoch(self) -> int:
+        """An epoch greater than any this folder has seen; durable before it is returned."""
+        file = self.path("epoch")
+        try:
+            last = int(file.read_text())
+        except (OSError, ValueError):
+            last = 0
+        write_durably(file, f"{last + 1}\n")
+        return last + 1
+
+    def write_state(self, url: str, accounts: list[str]) -> None:
+        """Let other commands find this local mode."""
+        write_durably(
+            self.path("local.json"), json.dumps({"url": url, "pid": os.getpid(), "accounts": accounts})
+        )
+
+    def close(self) -> None:
+        """Release the folder."""
+        os.close(self._lock)
+
+
+def read_state(folder: Path) -> dict[str, Any] | None:
+    """What `write_state` left, or None."""
+    try:
+        state = json.loads((folder / "local.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return state if isinstance(state, dict) and isinstance(state.get("url"), str) else None
+
+
+def write_durably(file: Path, text: str) -> None:
+    """Replace a file whole, mode 0600: after a crash the old or the new content stands, never a part."""
+    temporary = file.with_name(f".{file.name}.new")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(handle, text.encode())
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.replace(temporary, file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

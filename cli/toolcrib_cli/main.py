@@ -1,0 +1,113 @@
+"""The command line `toolcrib`, also reachable as `kubectl toolcrib`.
+
+Commands import what they need when they run: `toolcrib --help` stays quick, and a client needs no server parts.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+
+from toolcrib import __version__
+from toolcrib_cli import options, output
+from toolcrib_cli.commands import agents_view, manifests_view, services
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+app = typer.Typer(
+    name="toolcrib",
+    help="Tool governance for AI agents on Kubernetes: declare tools and grants, discover and call them at run time.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+def version(out: options.Output = Format.TABLE) -> None:
+    """Print the version of Toolcrib and of Python."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    if out is not Format.TABLE:
+        output.data({"toolcrib": __version__, "python": python}, out)
+        return
+    sys.stdout.write(f"toolcrib {__version__} (Python {python})\n")
+
+
+_LOCAL, _CLUSTER, _AGENTS, _MANIFESTS = "Local mode", "Cluster", "As an agent", "Manifests"
+_COMMANDS: tuple[tuple[str, Callable[..., None], str | None], ...] = (
+    ("up", services.up, _LOCAL),
+    ("example-tools", services.example_tools, _LOCAL),
+    ("token", agents_view.token, _LOCAL),
+    ("tools", agents_view.tools, _AGENTS),
+    ("search", agents_view.search, _AGENTS),
+    ("call", agents_view.call, _AGENTS),
+    ("validate", manifests_view.validate, _MANIFESTS),
+    ("crds", manifests_view.crds, _MANIFESTS),
+    ("version", version, None),
+)
+for _name, _command, _panel in _COMMANDS:
+    app.command(_name, rich_help_panel=_panel)(_command)
+app.command("serve", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.serve)
+app.command("operator", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.operator)
+
+agent = typer.Typer(help="Run agents.", no_args_is_help=True)
+agent.command("run", context_settings=_PASS_THROUGH)(services.agent_run)
+app.add_typer(agent, name="agent", rich_help_panel=_AGENTS)
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if show_version:
+        version()
+        raise typer.Exit(Exit.OK)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command line; every end is an exit code of `errors.Exit`."""
+    try:
+        ended = app(
+            args=list(argv) if argv is not None else None, prog_name=_name_of_program(), standalone_mode=False
+        )
+        code = ended if isinstance(ended, int) else Exit.OK
+    except CliError as error:
+        _say(error.message, error.hint)
+        code = error.code
+    except typer.Exit as ended_early:
+        code = ended_early.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        code = Exit.INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = Exit.OK
+    except Exception as error:
+        # typer's vendored or installed click: usage errors know how to show themselves
+        show = getattr(error, "show", None)
+        if not callable(show):
+            raise
+        show()
+        code = getattr(error, "exit_code", Exit.USAGE)
+    raise SystemExit(int(code))
+
+
+def _say(message: str, hint: str) -> None:
+    first, *rest = message.split("\n")
+    output.line(f"error: {first}", style="bold red", stderr=True)
+    for more in rest:
+        output.line(more, stderr=True)
+    if hint:
+        output.line(f"  hint: {hint}", stderr=True)
+
+
+def _name_of_program() -> str:
+    return "kubectl toolcrib" if sys.argv and sys.argv[0].endswith("kubectl-toolcrib") else "toolcrib"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Options that several commands share, and where their defaults come from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import platformdirs
+import typer
+
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+DEFAULT_PORT = 8765
+
+Output = Annotated[Format, typer.Option("-o", "--output", help="How to print.")]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="TOOLCRIB_URL",
+        help="The registry's address; else that of the local mode's data folder.",
+    ),
+]
+Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        envvar="TOOLCRIB_DATA",
+        help="The local mode's data folder.",
+        show_default="the user's data folder",
+    ),
+]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        help="Act as this service account of the local mode: namespace/name, or the name where only one has it.",
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="TOOLCRIB_TOKEN_FILE",
+        help="A file with a bearer token; TOOLCRIB_TOKEN holds one itself.",
+    ),
+]
+
+
+def data_folder(given: Path | None) -> Path:
+    """The data folder in force: the option, else the user's data folder."""
+    return given if given is not None else platformdirs.user_data_path("toolcrib", appauthor=False)
+
+
+def bearer(given_as: str | None, token_file: Path | None, data: Path | None) -> str:
+    """The bearer token to use: minted for `--as`, read from a file, or TOOLCRIB_TOKEN.
+
+    Raises:
+        CliError: none of them was given, or one cannot be used.
+    """
+    if given_as is not None:
+        from toolcrib_cli.local.accounts import mint
+
+        return mint(data_folder(data), given_as)
+    if token_file is not None:
+        try:
+            return token_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise CliError(f"cannot read the token file: {error.strerror}", code=Exit.USAGE) from error
+    token = os.environ.get("TOOLCRIB_TOKEN")
+    if not token:
+        raise CliError(
+            "who is asking?",
+            hint="say --as NAME (local mode), --token-file FILE, or set TOOLCRIB_TOKEN",
+            code=Exit.USAGE,
+        )
+    return token
+
+
+def registry_url(given: str | None, data: Path | None) -> str:
+    """The registry's address: the option, else where the local mode of the data folder listens."""
+    if given:
+        return given.rstrip("/")
+    from toolcrib_cli.local.store import read_state
+
+    state = read_state(data_folder(data))
+    return str(state["url"]) if state else f"http://127.0.0.1:{DEFAULT_PORT}"
