@@ -1,0 +1,125 @@
+"""The runner's numbers. Names, labels and meanings are an API: docs/reference lists them and a test compares.
+
+`toolcrib_agent_*` is about an agent's doing, `toolcrib_runner_*` about the process. Labels are bounded: `agent` is
+this process's own, `tool` a discovered name (beyond `TOOL_BUDGET` different ones: `other`), `outcome` `ok` or an
+error code of a fixed set.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from toolcrib.version import __version__
+from toolcrib_runner.ports import Observer, Reply
+
+TOOL_BUDGET = 1000
+OUTCOME_BUDGET = 64
+_CALL_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_MODEL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
+
+
+class RunnerMetrics(Observer):
+    """Counts what an observer is told, on the given registry."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._lock = threading.Lock()
+        self._tools: set[str] = set()
+        self._outcomes: set[str] = set()
+        self._discoveries = Counter(
+            "toolcrib_runner_discoveries_total",
+            "Discoveries by agent and outcome: changed, unchanged, failed.",
+            ["agent", "outcome"],
+            registry=registry,
+        )
+        self._watching = Gauge(
+            "toolcrib_runner_watch_connected",
+            "1 while the live stream of the agent's tools is open.",
+            ["agent"],
+            registry=registry,
+        )
+        self._registry_up = Gauge(
+            "toolcrib_runner_registry_up",
+            "1 if the agent's last discovery succeeded.",
+            ["agent"],
+            registry=registry,
+        )
+        self._available = Gauge(
+            "toolcrib_agent_tools_available", "Tools that the agent knows now.", ["agent"], registry=registry
+        )
+        self._calls = Counter(
+            "toolcrib_agent_tool_calls_total",
+            "Calls of tools by agent, tool and outcome (ok, or the code of the error).",
+            ["agent", "tool", "outcome"],
+            registry=registry,
+        )
+        self._call_seconds = Histogram(
+            "toolcrib_agent_tool_call_duration_seconds",
+            "How long calls of tools took, as the agent saw it.",
+            ["agent", "tool", "outcome"],
+            buckets=_CALL_SECONDS,
+            registry=registry,
+        )
+        self._tokens = Counter(
+            "toolcrib_agent_tokens_total",
+            "Model tokens by agent, mode and kind: prompt, completion.",
+            ["agent", "mode", "kind"],
+            registry=registry,
+        )
+        self._model_requests = Counter(
+            "toolcrib_runner_model_requests_total",
+            "Requests to the model by agent, mode and outcome (ok, or the code of the error).",
+            ["agent", "mode", "outcome"],
+            registry=registry,
+        )
+        self._model_seconds = Histogram(
+            "toolcrib_runner_model_request_duration_seconds",
+            "How long requests to the model took.",
+            ["agent", "mode", "outcome"],
+            buckets=_MODEL_SECONDS,
+            registry=registry,
+        )
+        build = Gauge(
+            "toolcrib_runner_build_info",
+            "Always 1; the label is the version.",
+            ["version"],
+            registry=registry,
+        )
+        build.labels(__version__).set(1)
+
+    def discovered(self, agent: str, outcome: str, tools: int) -> None:
+        """Count a discovery and note how many tools there are."""
+        self._discoveries.labels(agent, outcome).inc()
+        self._available.labels(agent).set(tools)
+        self._registry_up.labels(agent).set(0 if outcome == "failed" else 1)
+
+    def following(self, agent: str, connected: bool) -> None:
+        """Note whether the live stream is open."""
+        self._watching.labels(agent).set(connected)
+
+    def called(self, agent: str, tool: str, outcome: str, seconds: float) -> None:
+        """Count a call of a tool."""
+        labels = (agent, self._within(tool, self._tools, TOOL_BUDGET), self._outcome(outcome))
+        self._calls.labels(*labels).inc()
+        self._call_seconds.labels(*labels).observe(seconds)
+
+    def replied(self, agent: str, mode: str, outcome: str, seconds: float, reply: Reply | None) -> None:
+        """Count a request to the model and its tokens."""
+        self._model_requests.labels(agent, mode, outcome).inc()
+        self._model_seconds.labels(agent, mode, outcome).observe(seconds)
+        if reply is not None:
+            self._tokens.labels(agent, mode, "prompt").inc(reply.prompt_tokens)
+            self._tokens.labels(agent, mode, "completion").inc(reply.completion_tokens)
+
+    def _outcome(self, outcome: str) -> str:
+        # Codes come from the registry: a fixed set, but over the network.
+        return self._within(outcome[:64], self._outcomes, OUTCOME_BUDGET)
+
+    def _within(self, value: str, seen: set[str], budget: int) -> str:
+        with self._lock:
+            if value in seen or len(seen) < budget:
+                seen.add(value)
+                return value
+        return "other"
