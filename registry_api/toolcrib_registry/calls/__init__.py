@@ -1,0 +1,1 @@
+"""Calls: arguments checked, a request built, the backend's answer judged."""

@@ -1,0 +1,176 @@
+"""Calling a tool's HTTP backend, within the guard, the deadline and the bounds."""
+
+from __future__ import annotations
+
+import base64
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from toolcrib.resources.tools import AuthType, Method
+from toolcrib.version import __version__
+from toolcrib.wire.publish import PublishedAuth, PublishedTool
+from toolcrib_registry.calls.answer import CallResult, judged
+from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.errors import (
+    CallError,
+    CredentialPending,
+    NoBackend,
+    Refused,
+    UpstreamProtocol,
+    UpstreamTimeout,
+    UpstreamTooLarge,
+    UpstreamUnreachable,
+)
+from toolcrib_registry.calls.limits import CallLimits
+from toolcrib_registry.calls.request import fill
+from toolcrib_registry.credentials import CredentialStore
+from toolcrib_registry.outbound.errors import (
+    Disconnected,
+    EgressRefused,
+    OutboundError,
+    ProtocolViolation,
+    TimedOut,
+    TooLarge,
+)
+from toolcrib_registry.outbound.guard import EgressPolicy, Target, target
+from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, OutboundResponse
+
+__all__ = ["CallResult", "Caller"]
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class Caller:
+    """Calls tools. Whether the caller may is decided before; the caller's own token never comes here.
+
+    Args:
+        outbound: the guarded client.
+        credentials: what the operator pushed.
+        policy: the same policy that `outbound` enforces.
+        limits: bounds of a call.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        credentials: CredentialStore,
+        policy: EgressPolicy,
+        limits: CallLimits | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._outbound = outbound
+        self._credentials = credentials
+        self._policy = policy
+        self._limits = limits or CallLimits()
+        self._arguments = Arguments(self._limits)
+        self._clock = clock
+
+    def check(self, tool: PublishedTool, arguments: dict[str, Any]) -> bytes:
+        """The arguments in our own serialisation, if they fit the tool's input schema.
+
+        Raises:
+            InvalidArguments: with a pointer and a message for each problem.
+        """
+        return self._arguments.check(tool.digest, tool.input_schema, arguments)
+
+    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> CallResult:
+        """What the tool's backend answers.
+
+        Raises:
+            CallError: see `calls.errors`.
+        """
+        body = self.check(tool, arguments)
+        backend = tool.backend
+        if backend is None or (backend.url is None and backend.service_name is None):
+            raise NoBackend("the tool has no backend to call")
+        try:
+            place = target(backend, namespace=tool.namespace, policy=self._policy)
+        except EgressRefused as refused:
+            raise Refused(refused.reason) from refused
+        path, sent = fill(place.path, backend.method, arguments, limit=self._limits.url_bytes, body=body)
+        hints = tool.annotations
+        repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
+        headers = _headers(sent, request_id)
+        if repeatable and backend.method in (Method.POST, Method.PATCH) and "x-request-id" in headers:
+            headers["idempotency-key"] = headers["x-request-id"]
+        secret = self._authenticate(backend.auth, place, headers)
+        timeout = min(backend.timeout, self._limits.timeout)
+        started = self._clock()
+        response = await self._exchange(
+            OutboundRequest(
+                target=place,
+                method=backend.method.value,
+                path=path,
+                headers=headers,
+                body=sent,
+                timeout=timeout,
+                max_bytes=self._limits.answer_bytes,
+            ),
+            repeatable=repeatable,
+        )
+        return judged(response, limits=self._limits, elapsed=self._clock() - started, secret=secret)
+
+    async def _exchange(self, request: OutboundRequest, *, repeatable: bool) -> OutboundResponse:
+        """One try; a second where the connection died before any answer and repeating changes nothing more."""
+        started = self._clock()
+        try:
+            try:
+                return await self._outbound.send(request)
+            except Disconnected:
+                left = request.timeout - (self._clock() - started)
+                if not repeatable or left <= 0:
+                    raise
+                return await self._outbound.send(replace(request, timeout=left))
+        except OutboundError as error:
+            raise _translated(error) from error
+
+    def _authenticate(self, auth: PublishedAuth | None, place: Target, headers: dict[str, str]) -> str | None:
+        """Add the credential; returns its value, so that an answer that repeats it can be recognised."""
+        if auth is None:
+            return None
+        credential = self._credentials.get(auth.secret)
+        if credential is None:
+            raise CredentialPending("the backend's credential has not reached this replica", retry_after=5)
+        if not place.names.intersection(h.strip().lower().removesuffix(".") for h in credential.hosts):
+            raise Refused("the credential's toolcrib.dev/hosts do not list the backend's host")
+        value = credential.value.strip("\r\n")  # Secrets made from files end in a newline
+        if not value or not value.isprintable() or (auth.type is not AuthType.BASIC and not value.isascii()):
+            raise CredentialPending("the backend's credential cannot stand in a header")
+        if auth.type is AuthType.BASIC:
+            headers["authorization"] = f"Basic {base64.b64encode(value.encode()).decode()}"
+        elif auth.type is AuthType.BEARER:
+            headers["authorization"] = f"Bearer {value}"
+        else:
+            assert auth.header is not None
+            headers[auth.header.lower()] = value
+        return value
+
+
+def _headers(body: bytes | None, request_id: str) -> dict[str, str]:
+    headers = {
+        "accept": "application/json, text/plain;q=0.9, */*;q=0.1",
+        "user-agent": f"toolcrib/{__version__}",
+    }
+    if body is not None:
+        headers["content-type"] = "application/json"
+    if _REQUEST_ID.fullmatch(request_id):
+        headers["x-request-id"] = request_id
+    return headers
+
+
+def _translated(error: OutboundError) -> CallError:
+    match error:
+        case EgressRefused():
+            return Refused(error.reason)
+        case TimedOut():
+            return UpstreamTimeout(str(error))
+        case TooLarge():
+            return UpstreamTooLarge(str(error))
+        case ProtocolViolation():
+            return UpstreamProtocol(str(error))
+    return UpstreamUnreachable(str(error))

@@ -1,0 +1,98 @@
+"""From arguments to a request: pure. Arguments fill the path, the query or the body; they never name headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from toolcrib.resources.tools import Method
+from toolcrib_registry.calls.arguments import serialised
+from toolcrib_registry.calls.errors import InvalidArguments
+
+_PLACE = re.compile(r"\{([^{}/]+)\}")
+_IN_QUERY = (Method.GET, Method.DELETE)
+
+
+def fill(
+    path: str, method: Method, arguments: dict[str, Any], *, limit: int, body: bytes | None = None
+) -> tuple[str, bytes | None]:
+    """(path with query, body) of a call.
+
+    Args:
+        path: the backend's path; `{name}` stands for an argument. A query in it is kept.
+        method: GET and DELETE send what is left in the query, the others as a JSON object in the body.
+        arguments: as the caller sent them, already validated.
+        limit: longest path with query, in bytes.
+        body: all arguments serialised, if that has been done already.
+
+    Raises:
+        InvalidArguments: an argument that the path needs is missing, or a value that cannot stand there.
+    """
+    route, mark, query = path.partition("?")
+    used: set[str] = set()
+    segments = [_segment(segment, arguments, used) for segment in route.split("/")]
+    filled = "/".join(segments)
+    left = {k: v for k, v in arguments.items() if k not in used}
+    if method in _IN_QUERY:
+        pairs = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in _pairs(left))
+        query = f"{query}&{pairs}" if query and pairs else query or pairs
+        body = None
+    else:
+        body = body if body is not None and not used else serialised(left)
+    whole = f"{filled}?{query}" if query or mark else filled
+    if len(whole) > limit:
+        raise InvalidArguments(f"path and query are longer than {limit} bytes")
+    return whole, body
+
+
+def _segment(template: str, arguments: dict[str, Any], used: set[str]) -> str:
+    """One path segment. What it says after decoding must still be one segment, and not `.` or `..`.
+
+    A `/` or `\\` in a value is refused although it would be encoded: many servers decode before they route.
+    """
+    names = _PLACE.findall(template)
+    if not names:
+        return quote(template, safe="%:@!$&'()*+,;=~-._{}")
+    decoded, encoded, rest = "", "", 0
+    for found in _PLACE.finditer(template):
+        name = found.group(1)
+        if name not in arguments:
+            raise _wrong(name, "the path needs this argument")
+        value = _scalar(name, arguments[name])
+        if any(c in "/\\" or ord(c) < 0x20 or ord(c) == 0x7F for c in value):
+            raise _wrong(name, "a path argument is one segment: no slashes, no control characters")
+        literal = template[rest : found.start()]
+        decoded += literal + value
+        encoded += quote(literal, safe="%:@!$&'()*+,;=~-._") + quote(value, safe="")
+        rest = found.end()
+        used.add(name)
+    decoded += template[rest:]
+    encoded += quote(template[rest:], safe="%:@!$&'()*+,;=~-._")
+    if decoded.strip() in ("", ".", ".."):
+        raise _wrong(names[0], "a path argument cannot be empty, . or ..")
+    return encoded
+
+
+def _pairs(arguments: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        for item in value if isinstance(value, list) else [value]:
+            yield name, _scalar(name, item)
+
+
+def _scalar(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return serialised({"": value})[4:-1].decode()
+    if isinstance(value, str):
+        return value
+    raise _wrong(name, "only text, numbers, booleans and lists of them can stand in a path or query")
+
+
+def _wrong(name: str, message: str) -> InvalidArguments:
+    pointer = "/" + name.replace("~", "~0").replace("/", "~1")
+    return InvalidArguments(message, [{"pointer": pointer, "message": message}])

@@ -1,0 +1,201 @@
+"""The outbound guard: outbound is an allowlist (DESIGN §5). Pure; the client enforces what it says at the socket.
+
+`target` decides from names alone where a call would go and by which rule (its reach); `check_address` decides
+on each address that the name resolves to, and the client dials that very address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+
+from toolcrib.wire.publish import PublishedBackend
+from toolcrib_registry.outbound import addresses, hosts
+from toolcrib_registry.outbound.errors import EgressRefused
+
+__all__ = [
+    "EgressPolicy",
+    "EgressRefused",
+    "Reach",
+    "Target",
+    "check_address",
+    "check_url",
+    "target",
+    "trusted",
+]
+
+
+class Reach(StrEnum):
+    """By which rule an address is judged."""
+
+    PUBLIC = "public"  # url: backends: allowlisted host, public unicast (and loopback where opened)
+    SERVICE = "service"  # service: backends: private or cluster ranges only
+    MAPPED = "mapped"  # --backend ns/service=host:port: exactly as the operator of the registry wrote it
+    TRUSTED = "trusted"  # key servers, from the registry's own configuration
+
+
+@dataclass(frozen=True)
+class EgressPolicy:
+    """What may be reached. Fixed at start.
+
+    Attributes:
+        allow: hosts and globs (`api.example.com`, `*.example.com`) that url: backends may name. `*` also spans dots.
+        loopback: url: backends may name loopback hosts (the local mode), without an entry in `allow`.
+        forbidden: networks, addresses, or `address:port` that nothing but `backends` may reach: the registry's, the
+            store's and the API server's own.
+        cluster: the cluster's service and pod ranges: closed to url: backends, open to service: ones.
+        backends: `namespace/service` → `host:port`, for a registry outside the cluster.
+    """
+
+    allow: tuple[str, ...] = ()
+    loopback: bool = False
+    forbidden: tuple[str, ...] = ()
+    cluster: tuple[str, ...] = ()
+    backends: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read every entry now, so that a wrong one stops the start and not a call.
+
+        Raises:
+            ValueError: naming the entry.
+        """
+        for text in (*self.forbidden, *self.cluster):
+            _rule(text)
+        for service, place in self.backends.items():
+            try:
+                hosts.split_host_port(place)
+            except EgressRefused as refused:
+                raise ValueError(f"backend {service}={place}: {refused.reason}") from None
+            if service.count("/") != 1:
+                raise ValueError(f"backend {service!r} is not namespace/service")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a request goes. `host` is what is dialled and named in the request; `names` what a credential may list."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    reach: Reach
+    names: frozenset[str]
+
+    @property
+    def origin(self) -> str:
+        """`scheme://host:port`, the port left out where it is the scheme's own."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + (
+            "" if self.port == hosts.DEFAULT_PORTS[self.scheme] else f":{self.port}"
+        )
+
+
+def target(backend: PublishedBackend, *, namespace: str, policy: EgressPolicy) -> Target:
+    """Where calls of a tool of `namespace` with this backend go.
+
+    Raises:
+        EgressRefused: the Service is of another namespace, the host is not allowed, or the address is not public.
+    """
+    if backend.service_name is not None:
+        return _service(backend, namespace, policy)
+    if backend.url is None:
+        raise EgressRefused("the backend names neither a service nor a url")
+    return check_url(backend.url, policy)
+
+
+def check_url(url: str, policy: EgressPolicy) -> Target:
+    """Where a url: backend goes, by its text; names are resolved and checked when they are dialled.
+
+    Raises:
+        EgressRefused: not a plain http(s) URL, a host that is not allowed, or an address that is not public.
+    """
+    place = hosts.split_url(url)
+    literal = hosts.address(place.host)
+    local = place.host == "localhost" or (literal is not None and addresses.is_loopback(literal))
+    if not (local and policy.loopback) and not any(fnmatchcase(place.host, a.lower()) for a in policy.allow):
+        raise EgressRefused(f"{place.host} is not in egress.allow")
+    if literal is not None:
+        check_address(str(literal), policy, port=place.port)
+    elif place.host == "localhost" and not policy.loopback:
+        raise EgressRefused("localhost is loopback")
+    names = frozenset({place.host, f"{place.host}:{place.port}"})
+    return Target(place.scheme, place.host, place.port, place.path, Reach.PUBLIC, names)
+
+
+def trusted(url: str) -> Target:
+    """A place that the registry's own configuration names: an issuer's keys.
+
+    Raises:
+        EgressRefused: not a plain http(s) URL.
+    """
+    place = hosts.split_url(url)
+    return Target(place.scheme, place.host, place.port, place.path, Reach.TRUSTED, frozenset())
+
+
+def check_address(
+    ip: str, policy: EgressPolicy, *, reach: Reach = Reach.PUBLIC, port: int | None = None
+) -> None:
+    """Accept the address for dialling, or say why not.
+
+    Raises:
+        EgressRefused: with the kind of address it is.
+    """
+    if reach in (Reach.MAPPED, Reach.TRUSTED):
+        return
+    try:
+        literal = ip_address(ip)
+    except ValueError:
+        raise EgressRefused("not an IP address") from None
+    plain = addresses.unwrap(literal)
+    for text in policy.forbidden:
+        if _covers(text, plain, port):
+            raise EgressRefused(f"{ip} belongs to the registry, its store or the API server")
+    in_cluster = any(_covers(text, plain, port) for text in policy.cluster)
+    kind = addresses.special(literal)
+    if reach is Reach.SERVICE:
+        never = kind is not None and ("link-local" in kind or kind in ("loopback", "metadata service"))
+        if never or not (in_cluster or addresses.in_service_range(literal)):
+            raise EgressRefused(f"a Service cannot have the address {ip} ({kind or 'public'})")
+    elif in_cluster:
+        raise EgressRefused(f"{ip} is in the cluster's own ranges; use a service backend")
+    elif kind is not None and not (policy.loopback and kind == "loopback"):
+        raise EgressRefused(f"{ip} is not a public address ({kind})")
+
+
+def _service(backend: PublishedBackend, namespace: str, policy: EgressPolicy) -> Target:
+    name, port = backend.service_name, backend.service_port
+    if backend.service_namespace != namespace or name is None or port is None:
+        raise EgressRefused("a service backend is a Service of the tool's own namespace")
+    dns = hosts.canonical(f"{name}.{namespace}.svc")
+    known = (name, f"{name}.{namespace}", dns, f"{dns}.cluster.local")
+    names = frozenset({*known, *(f"{k}:{port}" for k in known)})
+    mapped = policy.backends.get(f"{namespace}/{name}")
+    if mapped is not None:
+        host, port = hosts.split_host_port(mapped)
+        return Target("http", host, port, backend.path, Reach.MAPPED, names)
+    return Target("http", dns, port, backend.path, Reach.SERVICE, names)
+
+
+@lru_cache(maxsize=256)
+def _rule(text: str) -> tuple[addresses.Network, int | None]:
+    """A network or address, or `address:port` / `[v6]:port`."""
+    try:
+        return ip_network(text, strict=False), None
+    except ValueError:
+        pass
+    try:
+        host, port = hosts.split_host_port(text)
+        return ip_network(host), port
+    except (ValueError, EgressRefused):
+        raise ValueError(f"{text!r} is neither a network, an address nor address:port") from None
+
+
+def _covers(text: str, ip: addresses.Address, port: int | None) -> bool:
+    network, only_port = _rule(text)
+    if network.version != ip.version or ip not in network:
+        return False
+    return only_port is None or port is None or only_port == port

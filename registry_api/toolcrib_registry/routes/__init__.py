@@ -1,0 +1,1 @@
+"""Routes: HTTP in, domain calls, HTTP out."""
