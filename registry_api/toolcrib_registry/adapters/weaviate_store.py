@@ -1,38 +1,29 @@
-"""The catalog store on a Weaviate server: the only modules that import `weaviate` are this one and its schema.
+"""The catalog store on a Weaviate server; only the `weaviate_*` modules import the client library.
 
-Hybrid search runs on the server, over our own vectors and our own words. Connections are made when they are first
-needed and again after a failure, so a server that restarts is found again without a restart here. The client's
-own retries wait up to half a minute; every request therefore has a deadline of ours.
+Hybrid search runs on the server, over our own vectors and our own words. The client's own retries wait up to half a
+minute; every request therefore has a deadline of ours.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-import httpx
 import numpy as np
 import weaviate
 from weaviate.classes.config import ConsistencyLevel
 from weaviate.classes.data import DataObject
-from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 from weaviate.classes.query import Filter, HybridFusion, MetadataQuery
-from weaviate.config import GrpcConfig
 from weaviate.exceptions import (
     UnexpectedStatusCodeError,
     WeaviateBaseError,
-    WeaviateBatchError,
-    WeaviateDeleteManyError,
     WeaviateInsertManyAllFailedError,
-    WeaviateInvalidInputError,
-    WeaviateQueryError,
 )
 
 from toolcrib_registry.adapters import weaviate_schema as schema
+from toolcrib_registry.adapters.weaviate_connection import WeaviateConnection, WeaviateSettings
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable, brief
 from toolcrib_registry.search.ranking import DENSE_WEIGHT
@@ -41,45 +32,8 @@ from toolcrib_registry.search.text import query_terms
 log = logging.getLogger(__name__)
 
 BATCH = 200
-_ANSWERED = (UnexpectedStatusCodeError, WeaviateBatchError, WeaviateDeleteManyError, WeaviateQueryError)
-"""The server answered with an error: the connection is sound."""
 _T = TypeVar("_T")
 _Collection: TypeAlias = "weaviate.collections.CollectionAsync[Any, None]"
-
-
-@dataclass(frozen=True, slots=True)
-class WeaviateSettings:
-    """Where the server is and how to speak to it."""
-
-    http_host: str
-    http_port: int = 8080
-    grpc_host: str = ""
-    """The HTTP host unless set."""
-    grpc_port: int = 50051
-    secure: bool = False
-    """TLS on both ports, verified against the system's authorities."""
-    api_key: str | None = field(default=None, repr=False)
-    collection_prefix: str = "ToolcribTools"
-    """Two installations on one server need two prefixes. Starts with a capital letter."""
-    replicas: int = 1
-    """Weaviate's replication factor for a collection that is made; above 1, writes and reads want a quorum."""
-    search_seconds: float = 3.0
-    write_seconds: float = 60.0
-    """For one batch of 200, and for reading the inventory."""
-
-
-class _Link:
-    """A connection and how many requests are on it: closing it under them would cancel their tasks."""
-
-    def __init__(self, client: weaviate.WeaviateAsyncClient) -> None:
-        self.client = client
-        self.users = 0
-        self.retired = False
-
-    async def close_if_unused(self) -> None:
-        if self.retired and self.users == 0:
-            with contextlib.suppress(WeaviateBaseError, httpx.HTTPError, OSError):
-                await self.client.close()
 
 
 class WeaviateStore:
@@ -91,10 +45,9 @@ class WeaviateStore:
         self._settings = settings
         self._identity = identity
         self._name = f"{settings.collection_prefix}_{identity.key}"
-        self._link: _Link | None = None
-        self._checked = False
-        self._connecting = asyncio.Lock()
-        self._closed = False
+        self._connection = WeaviateConnection(settings)
+        self._checked: object = None
+        """The client over which the collection was last seen to be ours."""
 
     @property
     def identity(self) -> IndexIdentity:
@@ -130,7 +83,7 @@ class WeaviateStore:
                 vectors[start : start + BATCH] if vectors is not None and self._identity.dimension else None
             )
             objects = await asyncio.to_thread(_objects, part, rows)
-            async with self._session(self._settings.write_seconds) as client:
+            async with self._connection.session(self._settings.write_seconds) as client:
                 collection = await self._ensured(client)
                 refused |= await _insert(collection, part, objects)
             await self._found({e.tool_id: e.digest for e in part if e.tool_id not in refused})
@@ -236,8 +189,8 @@ class WeaviateStore:
 
     async def wipe(self) -> None:
         """Delete the collection; the next write makes it anew."""
-        async with self._session(self._settings.write_seconds) as client:
-            self._checked = False
+        async with self._connection.session(self._settings.write_seconds) as client:
+            self._checked = None
             await client.collections.delete(self._name)
 
     async def healthy(self) -> None:
@@ -250,21 +203,17 @@ class WeaviateStore:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        self._closed = True
-        link = self._link
-        self._retire(link)
-        if link is not None:
-            await link.close_if_unused()
+        await self._connection.aclose()
 
     async def _read(self, ask: Callable[[_Collection], Awaitable[_T]], missing: _T, seconds: float) -> _T:
         """The answer of `ask`, or `missing` where there is no collection: then nothing is stored."""
-        async with self._session(seconds) as client:
+        async with self._connection.session(seconds) as client:
             try:
                 return await ask(self._collection(client))
             except WeaviateBaseError:
                 if await client.collections.exists(self._name):
                     raise
-                self._checked = False
+                self._checked = None
                 return missing
 
     async def _found(self, digests: dict[str, str]) -> None:
@@ -285,7 +234,7 @@ class WeaviateStore:
         # without this a write into a missing collection would make one with Weaviate's own idea of a schema
         collection = self._collection(client)
         exists = await client.collections.exists(self._name)
-        if exists and not self._checked:
+        if exists and self._checked is not client:
             config = await collection.config.get(simple=False)
             kinds = {p.name: p.tokenization.value if p.tokenization else "" for p in config.properties}
             if wrong := schema.differences(kinds):
@@ -304,71 +253,8 @@ class WeaviateStore:
                 # another replica was faster
                 if not await client.collections.exists(self._name):
                     raise
-        self._checked = True
+        self._checked = client
         return collection
-
-    async def _connected(self) -> _Link:
-        if self._closed:
-            raise StoreUnavailable("the store is closed")
-        async with self._connecting:
-            if self._link is None:
-                client = _client(self._settings)
-                try:
-                    await client.connect()
-                except BaseException:
-                    await client.close()
-                    raise
-                self._link, self._checked = _Link(client), False
-            return self._link
-
-    @contextlib.asynccontextmanager
-    async def _session(self, seconds: float) -> AsyncIterator[weaviate.WeaviateAsyncClient]:
-        """A connected client, a deadline, own errors for foreign ones, and a new connection after a failure."""
-        link = None
-        try:
-            async with asyncio.timeout(seconds):
-                link = await self._connected()
-                link.users += 1
-                yield link.client
-        except TimeoutError as error:
-            self._retire(link)
-            raise StoreUnavailable(f"weaviate did not answer within {seconds:g} s") from error
-        except WeaviateInvalidInputError:
-            raise
-        except _ANSWERED as error:
-            raise StoreUnavailable(f"weaviate: {brief(error)}") from error
-        except (WeaviateBaseError, httpx.HTTPError, OSError) as error:
-            self._retire(link)
-            raise StoreUnavailable(f"weaviate: {brief(error)}") from error
-        finally:
-            if link is not None:
-                link.users -= 1
-                await link.close_if_unused()
-
-    def _retire(self, link: _Link | None) -> None:
-        if link is not None:
-            link.retired = True
-            if self._link is link:
-                self._link = None
-
-
-def _client(settings: WeaviateSettings) -> weaviate.WeaviateAsyncClient:
-    return weaviate.use_async_with_custom(
-        http_host=settings.http_host,
-        http_port=settings.http_port,
-        http_secure=settings.secure,
-        grpc_host=settings.grpc_host or settings.http_host,
-        grpc_port=settings.grpc_port,
-        grpc_secure=settings.secure,
-        auth_credentials=Auth.api_key(settings.api_key) if settings.api_key else None,
-        additional_config=AdditionalConfig(
-            timeout=Timeout(init=2, query=settings.search_seconds, insert=settings.write_seconds),
-            trust_env=False,
-            grpc_config=GrpcConfig(channel_options=[("grpc.enable_http_proxy", 0)]),
-        ),
-        # the checks ask PyPI for a newer client
-        skip_init_checks=True,
-    )
 
 
 def _objects(entries: Sequence[IndexEntry], vectors: Vector | None) -> list[DataObject[Any, None]]:

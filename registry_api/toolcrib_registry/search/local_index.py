@@ -1,0 +1,107 @@
+"""The searcher's own index of the entries of the snapshot: words always, vectors where they were fetched.
+
+It ranks what a store leaves short and answers while a store is away. It follows the views that it is asked about:
+an entry that is new or changed is taken in at the next question. The work runs in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from toolcrib_registry.search.document import document
+from toolcrib_registry.search.entry import IndexEntry, Vector
+from toolcrib_registry.search.ranking import Ranked, RankingIndex
+
+_T = TypeVar("_T")
+_PART = 64
+"""Entries taken in at a time: others may search in between."""
+
+
+class LocalIndex:
+    """A `RankingIndex` that follows the snapshot and never blocks the event loop."""
+
+    def __init__(self, dimension: int) -> None:
+        self._index = RankingIndex(dimension)
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(2, "search-local")
+
+    async def follow(self, entries: Collection[IndexEntry]) -> None:
+        """Take in what is new or changed among `entries`; about 0.3 ms each."""
+        await self._run(lambda: self._follow(entries))
+
+    async def retain(self, ids: Collection[str]) -> None:
+        """Forget everything but `ids`: to be called when tools were removed from the snapshot."""
+
+        def work() -> None:
+            keep = set(ids)
+            with self._lock:
+                for tool_id in [e.tool_id for e in self._index.entries() if e.tool_id not in keep]:
+                    self._index.discard(tool_id)
+
+        await self._run(work)
+
+    async def rank(
+        self, view: Mapping[str, IndexEntry], text: str, vector: Vector | None, limit: int
+    ) -> list[Ranked]:
+        """The exact ranking of `view`, with the vectors that are held."""
+
+        def work() -> list[Ranked]:
+            self._follow(view.values())
+            with self._lock:
+                return self._index.rank(text, vector, view, limit=limit)
+
+        return await self._run(work)
+
+    async def fuse(
+        self, view: Mapping[str, IndexEntry], text: str, cosines: Mapping[str, float], limit: int
+    ) -> list[Ranked]:
+        """The ranking of `view` by its words and the `cosines` that a store told."""
+
+        def work() -> list[Ranked]:
+            self._follow(view.values())
+            with self._lock:
+                return self._index.fuse(text, cosines, view, limit=limit)
+
+        return await self._run(work)
+
+    async def without_vector(self, view: Mapping[str, IndexEntry]) -> list[str]:
+        """Ids of `view` whose vectors are not held."""
+
+        def work() -> list[str]:
+            self._follow(view.values())
+            with self._lock:
+                return [i for i in view if not self._index.has_vector(i)]
+
+        return await self._run(work)
+
+    async def learn(self, vectors: Mapping[str, tuple[str, Vector]]) -> None:
+        """Keep vectors: tool id to (digest, vector). Those of another digest than the entry's are ignored."""
+
+        def work() -> None:
+            with self._lock:
+                for tool_id, (digest, vector) in vectors.items():
+                    self._index.learn(tool_id, digest, vector)
+
+        await self._run(work)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _follow(self, entries: Iterable[IndexEntry]) -> None:
+        with self._lock:
+            held = self._index.get
+            # identity first: a snapshot keeps the objects of what did not change
+            new = [e for e in entries if (own := held(e.tool_id)) is not e and own != e]
+        for start in range(0, len(new), _PART):
+            documents = [document(e) for e in new[start : start + _PART]]
+            with self._lock:
+                for doc in documents:
+                    self._index.put(doc)
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
