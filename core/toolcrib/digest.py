@@ -1,25 +1,47 @@
 """Digests of a tool: what a model reads, and what a call depends on.
 
-The canonical form is JSON with sorted keys, no spaces and UTF-8 (in the manner of RFC 8785; numbers are written
-as Python's json writes them, which is shortest round trip as there).
+The canonical form is JSON with sorted keys, no spaces and UTF-8 (in the manner of RFC 8785). Numbers are written as
+they come back from the Kubernetes API, which reads them as int64 or float64 and writes 1.0 as 1: so a tool has one
+digest, read from a file or from a cluster.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from decimal import Decimal
 from typing import Any
+
+_INT64 = range(-(2**63), 2**63)
 
 
 def canonical(value: Any) -> bytes:
     """`value` as canonical JSON.
 
     Raises:
-        ValueError: NaN, infinities or lone surrogates, which have no JSON form.
+        ValueError: NaN, infinities or lone surrogates, which have no JSON form; numbers beyond float64.
     """
     return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+        _plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode()
+
+
+def _plain(value: Any) -> Any:
+    """`value` with every number as a round trip through int64 and float64 leaves it."""
+    if isinstance(value, dict):
+        return {key: _plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(child) for child in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if isinstance(value, int) and value in _INT64:
+        return value
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError("a number beyond float64") from None
+    # Go writes float64 without exponent below 1e21 (encoding/json), with the shortest digits that read back
+    return int(Decimal(repr(number))) if number.is_integer() and abs(number) < 1e21 else number
 
 
 def _sha256(value: Any) -> str:

@@ -86,9 +86,9 @@ class Issuer(BaseModel):
 
     @model_validator(mode="after")
     def _audience_is_ours(self) -> Issuer:
-        own = {self.issuer, "https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"}
-        taken = own.intersection(self.audience)
-        if self.cluster and taken:
+        own = {"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"}
+        taken = (own | {self.issuer} if self.cluster else own).intersection(self.audience)
+        if taken:
             raise ValueError(
                 f"audience {sorted(taken)} is the API server's own: every pod's default token would be accepted; "
                 "use one of the registry's, such as toolcrib"
@@ -178,7 +178,7 @@ def verify(token: str, *, issuers: Mapping[str, Issuer], keys: KeySet, now: floa
         UnknownKey: the key id is not in `keys`; fetching the issuer's keys once may help.
     """
     if len(token) > MAX_TOKEN:
-        raise TokenMalformed("the token is too long")
+        raise TokenMalformed(f"the token is longer than {MAX_TOKEN} characters")
     try:
         header = jwt.get_unverified_header(token)
         unverified = jwt.decode(token, options={"verify_signature": False})
@@ -220,6 +220,8 @@ def _checked(token: str, issuer: Issuer, key: Any) -> dict[str, Any]:
                 "verify_exp": False,
                 "verify_nbf": False,
                 "verify_iat": False,
+                "verify_sub": False,
+                "verify_jti": False,
             },
         )
     except jwt.InvalidAudienceError as error:
@@ -280,17 +282,22 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
 
 def _text(claims: dict[str, Any], name: str) -> str | None:
     value = claims.get(name)
+    if isinstance(value, list) and len(value) == 1:  # `aud`, which issuers also write as a list of one
+        value = value[0]
     return value if isinstance(value, str) and value else None
 
 
 def _scopes(claims: dict[str, Any], mapping: Claims) -> frozenset[str] | None:
-    """None: no scope claim at all. An empty string is a claim that grants nothing."""
+    """None: no scope claim at all. A claim that is empty or no list of words grants nothing."""
     for name in mapping.scopes:
-        value = claims.get(name)
+        if name not in claims:
+            continue
+        value = claims[name]
         if isinstance(value, str):
             return frozenset(value.split())
         if isinstance(value, list):
             return frozenset(v for v in value if isinstance(v, str))
+        return frozenset()
     return None
 
 
