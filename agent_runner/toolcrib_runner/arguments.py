@@ -1,7 +1,8 @@
 """Whether arguments fit a tool's discovered parameters, before any request is made. Pure.
 
 The types are JSON schema's (draft 2020-12, validation §6.1.1): `integer` takes 3 and 3.0, never a boolean. A type
-the runner does not know says nothing, so it is left to the registry, which validates against the full schema.
+the runner does not know says nothing, and the listing does not say where null is allowed: both are left to the
+registry, which validates against the full schema.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _is_missing(parameter: Parameter, arguments: Mapping[str, Any]) -> bool:
 
 
 def _fits(parameter: Parameter, value: Any) -> bool:
-    if not parameter.types or any(t not in _FITS for t in parameter.types):
+    if value is None or not parameter.types or any(t not in _FITS for t in parameter.types):
         return True
     return any(_FITS[t](value) for t in parameter.types)
 

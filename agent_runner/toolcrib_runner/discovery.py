@@ -135,10 +135,15 @@ def _parameters(found: Mapping[str, Any]) -> tuple[Parameter, ...]:
     read: list[Parameter] = []
     for name, about in list(found.items())[:MAX_PARAMETERS]:
         about = about if isinstance(about, dict) else {}
-        kind = about.get("type")
-        types = (kind,) if isinstance(kind, str) else _strings(kind)
-        read.append(Parameter(name, types, _text(about.get("description")), about.get("required") is True))
+        required = about.get("required") is True
+        read.append(Parameter(name, _types(about.get("type")), _text(about.get("description")), required))
     return tuple(read)
+
+
+def _types(value: Any) -> tuple[str, ...]:
+    """One word, several with `|` between them, or a list; `any` among them says nothing."""
+    types = tuple(t.strip() for t in value.split("|")) if isinstance(value, str) else _strings(value)
+    return () if "any" in types or "" in types else types
 
 
 def _strings(value: Any) -> tuple[str, ...]:

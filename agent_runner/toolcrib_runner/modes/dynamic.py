@@ -60,7 +60,7 @@ class DynamicToolAgent:
         timeout: float = 10.0,
         call_timeout: float = 310.0,
         on_change: Callable[[Rediscovery], object] | None = None,
-        pace: Pace = Pace(),
+        pace: Pace | None = None,
         observer: Observer | None = None,
         registry: Registry | None = None,
     ) -> None:
@@ -91,7 +91,7 @@ class DynamicToolAgent:
         self._last_error: RunnerError | None = None
         self._follower: Follower | None = None
         try:
-            self._start(strict=strict, follow=follow, pace=pace)
+            self._start(strict=strict, follow=follow, pace=pace or Pace())
         except BaseException:
             self.close()
             raise

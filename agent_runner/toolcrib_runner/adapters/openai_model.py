@@ -1,0 +1,114 @@
+"""A model behind an OpenAI-compatible chat completions endpoint: the only module that imports `openai`."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+
+from toolcrib import text
+from toolcrib_runner.errors import ModelRefused, ModelUnavailable
+from toolcrib_runner.ports import Function, FunctionCall, Message, Reply
+
+MAX_MESSAGE = 512
+
+
+class OpenAIModel:
+    """Model `name` at `base_url` (with its `/v1`). `api_key` is asked before every request, so a key may rotate.
+
+    `max_tokens` bounds one completion; None leaves it to the endpoint.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        name: str,
+        api_key: Callable[[], str],
+        *,
+        max_tokens: int | None = None,
+    ) -> None:
+        self.name = name
+        self._where = urlsplit(base_url).netloc.rpartition("@")[2]
+        self._max_tokens = max_tokens
+        self._client = openai.OpenAI(
+            api_key=api_key,
+            base_url=base_url,
+            # The loop retries, counts and says so; the client's own silent retries would hide an outage.
+            max_retries=0,
+            # A proxy is for what is outside: a model on this machine is reached directly.
+            http_client=openai.DefaultHttpxClient(
+                trust_env=not _is_loopback(base_url), follow_redirects=False
+            ),
+        )
+
+    def complete(self, messages: Sequence[Message], functions: Sequence[Function], timeout: float) -> Reply:
+        """One chat completion; see `ports.Model`."""
+        request: dict[str, Any] = {"model": self.name, "messages": list(messages), "timeout": timeout}
+        if functions:
+            request["tools"] = list(functions)
+        if self._max_tokens is not None:
+            request["max_tokens"] = self._max_tokens
+        try:
+            completion = self._client.chat.completions.create(**request)
+        except openai.APIStatusError as error:
+            raise self._of_status(error) from None
+        except openai.APITimeoutError:
+            raise ModelUnavailable(f"the model endpoint {self._where} did not answer in time") from None
+        except openai.APIConnectionError as error:
+            why = error.__cause__ or error
+            raise ModelUnavailable(f"the model endpoint {self._where} cannot be reached: {why}") from None
+        except openai.OpenAIError as error:
+            raise ModelRefused(f"the model endpoint {self._where}: {_short(error)}") from None
+        return self._read(completion)
+
+    def close(self) -> None:
+        """Close the pooled connections."""
+        self._client.close()
+
+    def _of_status(self, error: openai.APIStatusError) -> ModelUnavailable | ModelRefused:
+        status = error.status_code
+        message = f"the model endpoint {self._where} answered {status}: {_short(error)}"
+        if status >= 500 or status in (408, 409, 429):
+            wait = error.response.headers.get("retry-after", "")
+            return ModelUnavailable(
+                message, retry_after=min(float(wait), 300.0) if wait.isdecimal() else None
+            )
+        return ModelRefused(message)
+
+    def _read(self, completion: Any) -> Reply:
+        # The client does not validate answers, so an endpoint that speaks something else shows up here.
+        try:
+            choice = completion.choices[0]
+            calls = tuple(
+                FunctionCall(str(c.id), str(c.function.name), str(c.function.arguments or ""))
+                for c in choice.message.tool_calls or ()
+                if c.type == "function"
+            )
+            usage = completion.usage
+            return Reply(
+                text=choice.message.content or "",
+                calls=calls,
+                finish_reason=str(choice.finish_reason or "stop"),
+                prompt_tokens=int(usage.prompt_tokens) if usage else 0,
+                completion_tokens=int(usage.completion_tokens) if usage else 0,
+                model=str(completion.model or ""),
+            )
+        except (AttributeError, IndexError, TypeError, ValueError):
+            raise ModelRefused(f"the model endpoint {self._where} answered no chat completion") from None
+
+
+def _short(error: openai.OpenAIError) -> str:
+    body = getattr(error, "body", None)
+    said = body.get("message") if isinstance(body, dict) else None
+    return text.truncate(text.escape(said if isinstance(said, str) else type(error).__name__), MAX_MESSAGE)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,132 @@
+"""Tools as functions of a chat completion: names, schemas, and arguments on the way back. Pure.
+
+Function names are `[a-zA-Z0-9_-]{1,64}` (OpenAI's rule); tools are listed by wider names. A name given to a tool
+stays its own for the whole session, also when the tool goes away and comes back (DESIGN §4, Names).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from toolcrib import text
+from toolcrib_runner.discovery import DiscoveredTool, Parameter
+from toolcrib_runner.errors import InvalidArguments
+from toolcrib_runner.ports import Function
+
+MAX_NAME = 64
+MAX_DESCRIPTION = 1024
+"""OpenAI's bound on a function's description."""
+_VALID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
+
+
+class FunctionNames:
+    """The functions of one session and the tools they stand for: one to one, and never changed again."""
+
+    def __init__(self) -> None:
+        self._function_of: dict[str, str] = {}
+        self._tool_of: dict[str, str] = {}
+
+    def assign(self, tools: Iterable[str]) -> None:
+        """Give each tool that has none a function name. The result does not depend on the order of `tools`."""
+        # Names that need no change go first, so that nothing derived takes a tool's own name.
+        for tool in sorted(set(tools) - self._function_of.keys(), key=lambda t: (derived(t) != t, t)):
+            name = self._free(tool)
+            self._function_of[tool] = name
+            self._tool_of[name] = tool
+
+    def function(self, tool: str) -> str:
+        """The tool's function name; it must have been assigned."""
+        return self._function_of[tool]
+
+    def tool(self, function: str) -> str | None:
+        """The tool behind a function name; None where there is none."""
+        return self._tool_of.get(function)
+
+    def _free(self, tool: str) -> str:
+        name = derived(tool)
+        digest = hashlib.sha256(tool.encode()).hexdigest()
+        for length in range(6, len(digest) + 1):
+            if name not in self._tool_of:
+                return name
+            name = _marked(derived(tool), digest[:length])
+        raise AssertionError("two tools with one sha256")
+
+
+def derived(tool: str) -> str:
+    """The function name a tool would like: its own, else with `__` between namespace and name."""
+    if _VALID.fullmatch(tool):
+        return tool
+    name = re.sub(r"[^a-zA-Z0-9_-]", "_", tool.replace(".", "__").replace("/", "__")) or "_"
+    if len(name) <= MAX_NAME:
+        return name
+    return _marked(name, hashlib.sha256(tool.encode()).hexdigest()[:6])
+
+
+def _marked(name: str, digest: str) -> str:
+    digest = digest[: MAX_NAME - 2]
+    return f"{name[: MAX_NAME - 1 - len(digest)]}_{digest}"
+
+
+def function(tool: DiscoveredTool, name: str) -> Function:
+    """The tool as an entry of a chat completion's `tools`."""
+    described = text.truncate(text.escape(tool.description.strip(), keep_newlines=True), MAX_DESCRIPTION)
+    return {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": described,
+            "parameters": {
+                "type": "object",
+                "properties": {p.name: _schema(p) for p in tool.parameters},
+                "required": [p.name for p in tool.parameters if p.required],
+            },
+        },
+    }
+
+
+def _schema(parameter: Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    types = parameter.types
+    if types and all(t in _TYPES for t in types):
+        schema["type"] = types[0] if len(types) == 1 else list(types)
+        if "array" in types:
+            # Some endpoints refuse an array that says nothing about its items.
+            schema["items"] = {}
+    if parameter.description:
+        schema["description"] = text.truncate(
+            text.escape(parameter.description, keep_newlines=True), MAX_DESCRIPTION
+        )
+    return schema
+
+
+def arguments(tool: str, written: str) -> dict[str, Any]:
+    """What a model wrote as arguments, parsed strictly. Nothing written means no arguments.
+
+    Raises:
+        InvalidArguments: no JSON object, or one that names a member twice.
+    """
+    try:
+        parsed = json.loads(written or "{}", object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+    except RecursionError:
+        raise InvalidArguments.of(tool, ["the arguments are nested too deeply"]) from None
+    except ValueError as error:
+        raise InvalidArguments.of(tool, [f"the arguments are not valid JSON: {error}"]) from None
+    if not isinstance(parsed, dict):
+        raise InvalidArguments.of(tool, ["the arguments must be a JSON object"])
+    return parsed
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a member is named twice")
+    return found
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,190 @@
+"""The runner's process: one agent, one task. The only module of the runner that reads the environment.
+
+Exit codes: 0 answered; 2 the settings are wrong; 3 a bound was reached first; 4 the model endpoint failed;
+130 interrupted (SIGINT), 143 ended (SIGTERM).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from toolcrib.version import __version__
+from toolcrib_runner import health, results
+from toolcrib_runner.adapters.openai_model import OpenAIModel
+from toolcrib_runner.errors import SettingsInvalid, TokenUnavailable
+from toolcrib_runner.loop import Bounds, Outcome, Report, TaskLoop
+from toolcrib_runner.metrics import RunnerMetrics
+from toolcrib_runner.modes.dynamic import DynamicToolAgent
+from toolcrib_runner.settings import ENVIRONMENT, RunnerSettings, flag
+from toolcrib_runner.tokens import TokenFile
+
+log = logging.getLogger("toolcrib_runner")
+
+
+class _Ended(BaseException):
+    """A signal asks the process to end; raised where it waits, so that it ends at once."""
+
+    def __init__(self, signum: int) -> None:
+        self.exit_code = 128 + signum
+        super().__init__(signum)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `toolcrib-runner` and return its exit code."""
+    options = vars(_parser().parse_args(argv))
+    try:
+        settings = RunnerSettings.read(options, os.environ)
+    except SettingsInvalid as invalid:
+        for problem in invalid.problems:
+            print(f"toolcrib-runner: {problem}", file=sys.stderr)
+        return 2
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "openai"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    before = {s: signal.signal(s, _end) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return run(settings, os.environ.get("OPENAI_API_KEY", ""))
+    except _Ended as ended:
+        return ended.exit_code
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def run(settings: RunnerSettings, model_key: str = "") -> int:
+    """Compose the process from its settings, run the task, write the result; the exit code."""
+    metrics = RunnerMetrics(CollectorRegistry())
+    with ExitStack() as stack:
+        agent = stack.enter_context(
+            DynamicToolAgent(
+                settings.name,
+                TokenFile(settings.token_file) if settings.token_file else None,
+                settings.registry_url,
+                ca_file=settings.ca_file,
+                observer=metrics,
+            )
+        )
+        if settings.metrics_port is not None:
+            url = stack.enter_context(
+                health.serving(
+                    metrics.registry, lambda: status(agent), settings.metrics_host, settings.metrics_port
+                )
+            )
+            log.info("metrics at %s/metrics", url)
+        code = (
+            0
+            if settings.task is None
+            else _work(settings, agent, metrics, _api_key(settings, model_key), stack)
+        )
+        if settings.keep_serving:
+            log.info("following the registry until SIGTERM")
+            try:
+                threading.Event().wait()
+            except _Ended:
+                return code
+        return code
+
+
+def _work(
+    settings: RunnerSettings,
+    agent: DynamicToolAgent,
+    metrics: RunnerMetrics,
+    api_key: Callable[[], str],
+    stack: ExitStack,
+) -> int:
+    """Run the task and write its result."""
+    assert settings.model_url is not None
+    assert settings.task is not None
+    model = OpenAIModel(settings.model_url, settings.model, api_key)
+    stack.callback(model.close)
+    bounds = Bounds(
+        turns=settings.max_turns,
+        tokens=settings.max_tokens,
+        seconds=settings.max_seconds,
+        model_patience=settings.model_patience,
+    )
+    loop = TaskLoop(agent, model, bounds=bounds, observer=metrics)
+    code: int | None = None
+    report = Report(Outcome.STOPPED)
+    try:
+        task = sys.stdin.read() if settings.task == "-" else settings.task
+        if not agent.discovered and not agent.wait_until_discovered(settings.wait_for_registry):
+            log.warning("the task begins without tools: %s", agent.last_error)
+        report = loop.run(task, settings.system_prompt)
+    except _Ended as ended:
+        report, code = loop.report, ended.exit_code
+    usage = agent.usage_stats()
+    form = results.as_json if settings.output == "json" else results.as_text
+    print(form(report, usage), flush=True)
+    if report.error:
+        log.error("%s", report.error)
+    return results.EXIT_CODES[report.outcome] if code is None else code
+
+
+def status(agent: DynamicToolAgent) -> Mapping[str, Any]:
+    """What `/healthz` says."""
+    error = agent.last_error
+    return {
+        "status": "ok",
+        "agent": agent.name,
+        "version": __version__,
+        "tools": len(agent.tools),
+        "registry": "ok" if error is None and agent.discovered else f"away: {error or 'not asked yet'}",
+    }
+
+
+def _api_key(settings: RunnerSettings, from_environment: str) -> Callable[[], str]:
+    if settings.model_key_file is None:
+        # The client insists on a key; endpoints without authentication take any.
+        key = from_environment or "none"
+        return lambda: key
+    file = TokenFile(settings.model_key_file)
+    try:
+        file()
+    except TokenUnavailable as error:
+        log.warning("the model endpoint's key: %s", error)
+    return file
+
+
+def _end(signum: int, _: object) -> None:
+    signal.signal(signum, signal.SIG_DFL)
+    raise _Ended(signum)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="toolcrib-runner",
+        description="Run one agent: discover its tools, work on a task with a model, count what it uses.",
+        epilog="Exit codes: 0 answered, 2 settings, 3 a bound was reached, 4 the model endpoint failed, "
+        "130 and 143 interrupted. The token itself is never a flag: give its file.",
+    )
+    short = {"output": "-o"}
+    for name, field in RunnerSettings.model_fields.items():
+        names = [short[name]] if name in short else []
+        about = f"{field.description} [{ENVIRONMENT[name]}]".replace("%", "%%")
+        if field.annotation is bool:
+            parser.add_argument(*names, flag(name), dest=name, action="store_const", const=True, help=about)
+        else:
+            parser.add_argument(
+                *names, flag(name), dest=name, metavar=name.rpartition("_")[2].upper(), help=about
+            )
+    parser.add_argument("--version", action="version", version=f"toolcrib-runner {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,130 @@
+"""How the runner's process is set up: flags, else environment variables, else defaults; every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from toolcrib_runner.errors import SettingsInvalid
+
+ENVIRONMENT: Mapping[str, str] = {
+    "name": "TOOLCRIB_AGENT",
+    "registry_url": "TOOLCRIB_URL",
+    "token_file": "TOOLCRIB_TOKEN_FILE",
+    "ca_file": "TOOLCRIB_CA_FILE",
+    "model_url": "TOOLCRIB_MODEL_URL",
+    "model": "TOOLCRIB_MODEL",
+    "model_key_file": "TOOLCRIB_MODEL_KEY_FILE",
+    "task": "TOOLCRIB_TASK",
+    "system_prompt": "TOOLCRIB_SYSTEM_PROMPT",
+    "max_turns": "TOOLCRIB_MAX_TURNS",
+    "max_tokens": "TOOLCRIB_MAX_TOKENS",
+    "max_seconds": "TOOLCRIB_MAX_SECONDS",
+    "model_patience": "TOOLCRIB_MODEL_PATIENCE",
+    "wait_for_registry": "TOOLCRIB_WAIT_FOR_REGISTRY",
+    "metrics_host": "TOOLCRIB_METRICS_HOST",
+    "metrics_port": "TOOLCRIB_METRICS_PORT",
+    "keep_serving": "TOOLCRIB_KEEP_SERVING",
+    "output": "TOOLCRIB_OUTPUT",
+    "log_level": "TOOLCRIB_LOG_LEVEL",
+}
+"""Field → environment variable."""
+_URL = r"^https?://[^\s@?#]+$"
+
+
+class RunnerSettings(BaseModel):
+    """One run of one agent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, protected_namespaces=())
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9._/-]{1,253}$", description="What the agent is called in statistics and metrics."
+    )
+    registry_url: str = Field(
+        pattern=_URL, description="The registry's address, http(s)://host[:port][/path]."
+    )
+    token_file: str | None = Field(
+        default=None,
+        description="File with the agent's bearer token; read again when it changes. Without it: anonymous.",
+    )
+    ca_file: str | None = Field(
+        default=None, description="Certificate authorities to verify the registry with."
+    )
+    model_url: str | None = Field(
+        default=None, pattern=_URL, description="OpenAI-compatible endpoint, with its /v1. Needed for a task."
+    )
+    model: str = Field(default="toolcrib-scripted", min_length=1, description="Name of the model.")
+    model_key_file: str | None = Field(
+        default=None,
+        description="File with the API key of the model endpoint; else OPENAI_API_KEY; else none.",
+    )
+    task: str | None = Field(
+        default=None, max_length=1_000_000, description="The task; - reads standard input."
+    )
+    system_prompt: str = Field(default="", max_length=1_000_000, description="What the model is told first.")
+    max_turns: int = Field(default=20, ge=1, le=1000, description="Requests to the model, at most.")
+    max_tokens: int = Field(
+        default=200_000, ge=1, description="Prompt and completion tokens together, at most."
+    )
+    max_seconds: float = Field(default=600.0, gt=0, le=86_400, description="Seconds for the task, at most.")
+    model_patience: float = Field(
+        default=60.0, ge=0, description="Seconds for which a failing model endpoint is asked again."
+    )
+    wait_for_registry: float = Field(
+        default=30.0,
+        ge=0,
+        description="Seconds to wait for the first discovery before the task begins without tools.",
+    )
+    metrics_host: str = Field(default="127.0.0.1", description="Where /metrics and /healthz listen.")
+    metrics_port: int | None = Field(
+        default=None, ge=0, le=65535, description="Their port; 0 takes a free one; without it they are off."
+    )
+    keep_serving: bool = Field(
+        default=False,
+        description="Stay after the task (or without one), following the registry, until SIGTERM.",
+    )
+    output: Literal["plain", "json"] = Field(
+        default="plain", description="Form of the result: plain or json."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="How much goes to standard error: debug, info, warning or error."
+    )
+
+    @model_validator(mode="after")
+    def _has_something_to_do(self) -> RunnerSettings:
+        if self.task is None and not self.keep_serving:
+            raise ValueError(
+                "task is missing: give --task, or --keep-serving to follow the registry without one"
+            )
+        if self.task is not None and self.model_url is None:
+            raise ValueError("model_url is missing: a task needs a model")
+        return self
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any], environ: Mapping[str, str]) -> RunnerSettings:
+        """Settings from flags (None: not given), else from the environment, else defaults.
+
+        Raises:
+            SettingsInvalid: with every problem, each naming flag and variable.
+        """
+        values: dict[str, Any] = {f: environ[v] for f, v in ENVIRONMENT.items() if environ.get(v)}
+        values.update({name: value for name, value in options.items() if value is not None})
+        try:
+            return cls.model_validate(values)
+        except ValidationError as invalid:
+            raise SettingsInvalid([_problem(e) for e in invalid.errors(include_input=False)]) from None
+
+
+def flag(field: str) -> str:
+    """The command line's flag for a field."""
+    return "--" + field.replace("_", "-")
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if not error["loc"]:
+        return message
+    field = str(error["loc"][0])
+    return f"{flag(field)} ({ENVIRONMENT.get(field, '?')}): {message}"
