@@ -150,8 +150,9 @@ class RankingIndex:
     ) -> list[Ranked]:
         """Rank `ids` where a store has found some and told their `cosines`; the vectors held here are not used.
 
-        Words count exactly, over all of `ids`. Tools without a cosine count as the least similar and are answered
-        only if they carry a word of `text`. With a cosine for each of `ids` this is `rank`.
+        Words count exactly, over all of `ids`. Tools without a cosine are answered only if they carry a word of
+        `text`: in a small view by their words alone, in a large one as the least similar. With a cosine for each of
+        `ids` this is `rank`.
         """
         rows: Rows = np.fromiter({self._row_of[i] for i in ids if i in self._row_of}, np.int64)
         if not len(rows) or limit < 1:
@@ -170,7 +171,11 @@ class RankingIndex:
         filled = np.where(known, cosine, low)
         high = float(filled.max())
         dense = (filled - low) / (high - low) if high > low else np.zeros_like(filled)
-        fused = dense_weight * dense + (1.0 - dense_weight) * min_max(lexical.scores)
+        words = min_max(lexical.scores)
+        if len(rows) <= SMALL_VIEW:
+            # all were asked for: these are not in the store yet, which says nothing against them
+            dense = np.where(known, dense, words)
+        fused = dense_weight * dense + (1.0 - dense_weight) * words
         wanted = np.flatnonzero(known | (lexical.scores > 0.0))
         return self._best(rows[wanted], fused[wanted], coverage[wanted], cosine[wanted], limit)
 

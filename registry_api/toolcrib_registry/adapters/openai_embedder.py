@@ -1,0 +1,95 @@
+"""Vectors from an OpenAI-compatible embeddings endpoint: the only registry module that imports `openai`.
+
+Queries and tool descriptions leave the process for that endpoint; the packaged model, the default, sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import openai
+
+from toolcrib_registry.search.entry import Vector
+from toolcrib_registry.search.errors import EmbedderUnavailable
+from toolcrib_registry.search.text import QUERY_LIMIT
+
+_BATCH = 64
+_DOCUMENT_LIMIT = 8_000
+"""Characters of a document that are sent."""
+
+
+class OpenAIEmbedder:
+    """Asks `{base_url}/embeddings`. The configured dimension is checked against every answer."""
+
+    def __init__(
+        self, *, base_url: str, model: str, dimension: int, api_key: str | None = None, seconds: float = 10.0
+    ) -> None:
+        """Use `model` at `base_url`, waiting `seconds` for each answer; nothing is sent yet."""
+        self._model = model
+        self._dimension = dimension
+        self._client = openai.AsyncOpenAI(
+            base_url=base_url,
+            # the library refuses to start without one; servers that want none ignore it
+            api_key=api_key or "none",
+            timeout=seconds,
+            max_retries=1,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False, follow_redirects=False),
+        )
+
+    @property
+    def name(self) -> str:
+        """The model's name; a model that changes under its name needs a wipe of the index."""
+        return f"openai-{self._model}"
+
+    @property
+    def dimension(self) -> int:
+        """As configured."""
+        return self._dimension
+
+    async def embed_query(self, text: str) -> Vector:
+        """One normalised vector."""
+        rows = await self._embed([text[:QUERY_LIMIT]])
+        row: Vector = rows[0]
+        return row
+
+    async def embed_documents(self, texts: Sequence[str]) -> Vector:
+        """One normalised vector a text, as rows; 64 texts a request."""
+        vectors = np.zeros((len(texts), self._dimension), np.float32)
+        for start in range(0, len(texts), _BATCH):
+            part = [t[:_DOCUMENT_LIMIT] for t in texts[start : start + _BATCH]]
+            vectors[start : start + len(part)] = await self._embed(part)
+        return vectors
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _embed(self, texts: list[str]) -> Vector:
+        # an empty input is an error for most servers
+        sent = [t.encode("utf-8", "replace").decode() if t.strip() else "-" for t in texts]
+        try:
+            answer = await self._client.embeddings.create(
+                model=self._model, input=sent, encoding_format="float"
+            )
+        except openai.APIStatusError as error:
+            # the body may quote the key
+            raise EmbedderUnavailable(f"the embeddings endpoint answered {error.status_code}") from error
+        except openai.OpenAIError as error:
+            raise EmbedderUnavailable(
+                f"the embeddings endpoint cannot be used: {type(error).__name__}"
+            ) from error
+        try:
+            rows = sorted(answer.data, key=lambda item: item.index)
+            vectors = np.array([row.embedding for row in rows], np.float32)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise EmbedderUnavailable("the embeddings endpoint answered without vectors") from error
+        if vectors.shape != (len(texts), self._dimension) or not np.isfinite(vectors).all():
+            raise EmbedderUnavailable(
+                f"the embeddings endpoint answered vectors of shape {vectors.shape}, "
+                f"not {(len(texts), self._dimension)}"
+            )
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        norms[norms == 0.0] = 1.0
+        normalised: Vector = vectors / norms
+        return normalised

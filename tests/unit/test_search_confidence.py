@@ -1,0 +1,36 @@
+"""How sure a hit is."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolcrib_registry.search.confidence import confidence
+
+
+def test_more_evidence_never_makes_a_hit_less_sure() -> None:
+    steps = [i / 20 for i in range(21)]
+
+    for other in (-0.1, 0.3, 0.7):
+        by_words = [confidence(s, other) for s in steps]
+        assert by_words == sorted(by_words)
+    by_cosine = [confidence(0.3, 2 * s - 1) for s in steps]
+    assert by_cosine == sorted(by_cosine)
+    alone = [confidence(s, None) for s in steps]
+    assert alone == sorted(alone)
+
+
+@pytest.mark.parametrize("lexical", [-1.0, 0.0, 0.5, 1.0, 9.0])
+@pytest.mark.parametrize("dense", [None, -1.0, 0.0, 1.0])
+def test_a_confidence_is_a_share(lexical: float, dense: float | None) -> None:
+    assert 0.0 <= confidence(lexical, dense) <= 1.0
+
+
+def test_no_evidence_is_no_confidence() -> None:
+    assert confidence(0.0, 0.0) < 0.01
+    assert confidence(0.0, 0.3) < 0.1
+    assert confidence(0.0, None) < 0.1
+
+
+def test_strong_evidence_is_confidence() -> None:
+    assert confidence(0.5, 0.75) > 0.9
+    assert confidence(0.6, None) > 0.5

@@ -1,0 +1,181 @@
+"""The exact ranking: the same answer whatever else the index holds."""
+
+from __future__ import annotations
+
+import string
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolcrib_registry.search.document import document
+from toolcrib_registry.search.entry import IndexEntry, Vector
+from toolcrib_registry.search.ranking import RankingIndex, rank
+
+WORDS = ["file", "read", "write", "weather", "city", "database", "query", "the", "getUserName", "vault"]
+DIMENSION = 24
+
+
+def tool(number: int, description: str, name: str | None = None) -> IndexEntry:
+    """Tool `number` with its words."""
+    return IndexEntry(
+        tool_id=f"ns/t{number:03d}", digest=f"d{number}", namespace="ns", name=name or f"t{number}",
+        description=description,
+    )  # fmt: skip
+
+
+def direction(seed: int) -> Vector:
+    """A unit vector that depends on `seed` alone."""
+    numbers = np.random.default_rng(seed).standard_normal(DIMENSION).astype(np.float32)
+    return np.asarray(numbers / np.linalg.norm(numbers), np.float32)
+
+
+phrases = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+
+
+@st.composite
+def catalogs(draw: st.DrawFn) -> tuple[list[tuple[IndexEntry, Vector | None]], set[str]]:
+    """Tools with vectors (some without), and which of them are visible."""
+    texts = draw(st.lists(phrases, min_size=1, max_size=40))
+    tools: list[tuple[IndexEntry, Vector | None]] = []
+    for i, text in enumerate(texts):
+        seed = draw(st.integers(0, 12))
+        tools.append((tool(i, text), direction(seed) if seed else None))
+    visible = draw(st.sets(st.sampled_from([t.tool_id for t, _ in tools])))
+    return tools, visible
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    catalog=catalogs(),
+    text=phrases,
+    seed=st.none() | st.integers(1, 50),
+    limit=st.integers(1, 50),
+    order=st.randoms(use_true_random=False),
+)
+def test_an_answer_is_byte_identical_to_the_ranking_of_the_visible_tools_alone(
+    catalog: tuple[list[tuple[IndexEntry, Vector | None]], set[str]],
+    text: str,
+    seed: int | None,
+    limit: int,
+    order: object,
+) -> None:
+    tools, visible = catalog
+    vector = None if seed is None else direction(seed)
+    shuffled = list(tools)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    everything = RankingIndex(DIMENSION)
+    for entry, own in shuffled:
+        everything.put(document(tool(0, "an older version of it", name="old")), direction(7))
+        everything.put(document(entry), own)
+    everything.discard("ns/unknown")
+    for entry, own in tools[:1]:
+        everything.put(document(entry), own)
+
+    answer = everything.rank(text, vector, visible, limit=limit)
+
+    alone = [(e, v) for e, v in tools if e.tool_id in visible]
+    assert answer == rank(text, vector, alone, limit=limit)
+
+
+def test_large_and_small_shares_are_multiplied_alike() -> None:
+    """The two ways to a cosine, gathering rows first or multiplying all, give the same bits."""
+    index = RankingIndex(DIMENSION)
+    for i in range(2_000):
+        index.put(document(tool(i, WORDS[i % len(WORDS)])), direction(i))
+    ids = [f"ns/t{i:03d}" for i in range(2_000)]
+    query = direction(99)
+
+    few = {r.entry.tool_id: r.dense for r in index.rank("file", query, ids[500:600], limit=100)}
+    all_of_them = {r.entry.tool_id: r.dense for r in index.rank("file", query, ids, limit=2_000)}
+
+    assert few == {i: all_of_them[i] for i in ids[500:600]}
+
+
+def test_ties_are_ordered_by_id_even_where_the_limit_cuts_through_them() -> None:
+    tools = [(tool(i, "same words"), None) for i in range(20)]
+
+    assert [r.entry.tool_id for r in rank("same", None, tools, limit=3)] == ["ns/t000", "ns/t001", "ns/t002"]
+
+
+def test_the_name_counts_more_than_the_description() -> None:
+    named = tool(1, "something", name="weather")
+    described = tool(2, "weather something")
+    others = [(tool(i, "filler words here"), None) for i in range(3, 9)]
+
+    found = rank("weather", None, [(described, None), (named, None), *others], limit=2)
+
+    assert [r.entry.tool_id for r in found] == [named.tool_id, described.tool_id]
+
+
+def test_without_a_vector_only_tools_with_a_word_of_the_query_are_found() -> None:
+    assert [
+        r.entry.tool_id
+        for r in rank("city", None, [(tool(1, "file"), None), (tool(2, "city"), None)], limit=5)
+    ] == ["ns/t002"]
+    assert rank("nothing", None, [(tool(1, "file"), None)], limit=5) == []
+
+
+def test_evidence_is_told_in_units_that_compare_across_queries() -> None:
+    tools = [(tool(1, "read file"), direction(1)), (tool(2, "city weather"), direction(2))]
+
+    (best, other) = rank("read file", direction(1), tools, limit=2)
+
+    assert best.entry.tool_id == "ns/t001"
+    assert best.dense == pytest.approx(1.0, abs=1e-5)
+    assert 0.3 < best.lexical <= 1.0
+    assert other.lexical == 0.0
+
+
+def test_fusing_a_stores_cosines_is_the_ranking_where_all_are_known() -> None:
+    index = RankingIndex(DIMENSION)
+    tools = [(tool(i, " ".join(WORDS[i % 5 : i % 5 + 3])), direction(i + 1)) for i in range(50)]
+    for entry, vector in tools:
+        index.put(document(entry), vector)
+    ids = [e.tool_id for e, _ in tools]
+    exact = index.rank("read the weather", direction(77), ids, limit=50)
+    cosines = {r.entry.tool_id: r.dense for r in exact if r.dense is not None}
+
+    assert index.fuse("read the weather", cosines, ids, limit=50) == exact
+
+
+def test_fusing_keeps_tools_that_the_store_did_not_name_if_they_carry_a_word() -> None:
+    index = RankingIndex(DIMENSION)
+    for i, text in enumerate(("file", "weather", "city")):
+        index.put(document(tool(i, text)), None)
+
+    found = index.fuse("weather", {"ns/t000": 0.2}, ["ns/t000", "ns/t001", "ns/t002"], limit=5)
+
+    assert {r.entry.tool_id: r.dense for r in found} == {"ns/t000": 0.2, "ns/t001": None}
+
+
+def test_an_index_that_is_rewritten_again_and_again_stays_small_and_right() -> None:
+    index = RankingIndex(DIMENSION)
+    for version in range(40):
+        for i in range(60):
+            index.put(
+                document(tool(i, f"{string.ascii_letters[version]} file {WORDS[i % 10]}")), direction(i)
+            )
+
+    expected = [
+        (tool(i, f"{string.ascii_letters[39]} file {WORDS[i % 10]}"), direction(i)) for i in range(60)
+    ]
+    ids = [e.tool_id for e, _ in expected]
+    assert index.rank("weather N", direction(5), ids, limit=9) == rank(
+        "weather N", direction(5), expected, limit=9
+    )
+    assert len(index) == 60
+
+
+def test_a_vector_is_learnt_only_for_the_version_it_belongs_to() -> None:
+    index = RankingIndex(DIMENSION)
+    index.put(document(tool(1, "file")), None)
+
+    index.learn("ns/t001", "another digest", direction(1))
+    assert not index.has_vector("ns/t001")
+    index.learn("ns/t001", "d1", direction(1))
+
+    assert index.has_vector("ns/t001")
+    index.put(document(tool(1, "new words")), None)
+    assert index.vector("ns/t001") is None

@@ -1,0 +1,115 @@
+"""Words out of names and prose."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolcrib_registry.search.document import dense_text, document
+from toolcrib_registry.search.entry import IndexEntry, fingerprint
+from toolcrib_registry.search.text import QUERY_LIMIT, query_terms, split_identifier, terms
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("read_file", "read file"),
+        ("getHTTPStatus", "get HTTP Status"),
+        ("azmcp_listKeys-v2", "azmcp list Keys v 2"),
+        ("math.factorial", "math factorial"),
+        ("__x__", "x"),
+        ("", ""),
+    ],
+)
+def test_an_identifier_reads_as_words(name: str, words: str) -> None:
+    assert split_identifier(name) == words
+
+
+def test_parts_and_the_joined_form_are_terms() -> None:
+    assert terms("readFile") == ["read", "file", "readfil"]
+    assert terms("read_file")[:2] == ["read", "file"]
+    assert set(terms("read_file")) == set(terms("readFile"))
+
+
+def test_words_are_stemmed_so_that_forms_meet() -> None:
+    assert terms("calculating calculations") == terms("calculate calculation")
+
+
+def test_a_request_loses_repetitions_and_stop_words() -> None:
+    assert query_terms("please read the file, read the FILE") == ["read", "file"]
+
+
+def test_a_request_of_stop_words_alone_keeps_them() -> None:
+    assert query_terms("who is it") == ["who", "is", "it"]
+
+
+def test_scripts_without_spaces_are_searched_by_pairs() -> None:
+    assert terms("天气预报") == ["天气", "气预", "预报"]
+    assert terms("wifi天气") == ["wifi", "天气"]
+    assert terms("天") == ["天"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \n", "!?", "\x00\x1b", "\ud800", "🌦️", "_", "a" * 10_000, "a_" * 5_000]
+)
+def test_any_text_gives_terms_that_fit_an_index(text: str) -> None:
+    found = terms(text)
+
+    assert all(0 < len(t) <= 64 and " " not in t for t in found)
+
+
+def test_compatibility_forms_are_the_same_word() -> None:
+    assert terms("ﬁle ｆｉｌｅ") == terms("file file")
+
+
+def test_a_request_is_read_up_to_its_limit_only() -> None:
+    assert query_terms("x " * QUERY_LIMIT + "weather") == ["x"]
+
+
+def test_a_title_that_repeats_the_name_counts_once() -> None:
+    plain = IndexEntry(tool_id="a/b", digest="d", namespace="a", name="b")
+
+    assert document(plain).frequencies == document(with_title(plain, "b")).frequencies
+    assert document(plain).frequencies != document(with_title(plain, "Bee")).frequencies
+
+
+def with_title(entry: IndexEntry, title: str) -> IndexEntry:
+    """`entry` under another title."""
+    return IndexEntry.from_json({**entry.to_json(), "title": title})
+
+
+def test_the_embedded_sentence_has_server_name_and_description_but_no_parameters() -> None:
+    entry = IndexEntry(
+        tool_id="a/b",
+        digest="d",
+        namespace="a",
+        name="listKeys",
+        server="key_vault",
+        description="Lists\n all   keys.",
+        parameters={"vault": "which one"},
+    )
+
+    assert dense_text(entry) == "key vault list Keys: Lists all keys."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": "other"},
+        {"server": "s"},
+        {"title": "t"},
+        {"description": "d"},
+        {"tags": ("t",)},
+        {"scopes": ("s:use",)},
+        {"state": "Disabled"},
+        {"parameters": {"p": ""}},
+        {"examples": ("e",)},
+    ],
+    ids=lambda c: next(iter(c)),
+)
+def test_a_fingerprint_changes_with_every_field_that_a_search_sees(change: dict[str, object]) -> None:
+    plain = IndexEntry(tool_id="a/b", digest="", namespace="a", name="b")
+
+    changed = IndexEntry.from_json({**plain.to_json(), **change})
+
+    assert fingerprint(changed) != fingerprint(plain)
+    assert fingerprint(IndexEntry.from_json({**plain.to_json(), "digest": "x"})) == fingerprint(plain)
