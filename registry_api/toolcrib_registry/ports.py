@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from toolcrib.identity import KeySet
+from toolcrib.wire.publish import Credentials, PublishedTool
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
 
 
@@ -106,4 +108,100 @@ class Embedder(Protocol):
 
     async def aclose(self) -> None:
         """Release what the embedder holds."""
+        ...
+
+
+class Clock(Protocol):
+    """The time that decisions are taken by."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    async def sleep_until(self, moment: float) -> None:
+        """Return at `moment` or later; infinity never comes."""
+        ...
+
+
+class Keys(Protocol):
+    """The public keys of all issuers."""
+
+    @property
+    def keys(self) -> KeySet:
+        """What is known now."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Grows whenever `keys` changes."""
+        ...
+
+    async def refresh(self, issuer: str) -> bool:
+        """Ask `issuer` for its keys, at most once in 30 s; whether anything changed. Never raises."""
+        ...
+
+
+class Called(Protocol):
+    """What a backend answered."""
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        ...
+
+    @property
+    def content_type(self) -> str:
+        """The media type."""
+        ...
+
+    @property
+    def value(self) -> Any:
+        """Parsed JSON, or text."""
+        ...
+
+    @property
+    def raw(self) -> bytes:
+        """The body as it came."""
+        ...
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds."""
+        ...
+
+
+class Calls(Protocol):
+    """Executes tools. It decides nothing: who may call was decided before."""
+
+    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> Called:
+        """Check `arguments`, send them to the tool's backend, return its answer.
+
+        Raises:
+            CallError: with a `code`, a `status` and a `detail` for the caller.
+        """
+        ...
+
+
+class CredentialSink(Protocol):
+    """Takes the credentials that the operator pushes."""
+
+    def replace(self, credentials: Credentials) -> None:
+        """Hold these and forget all others.
+
+        Raises:
+            EpochFenced: the sender no longer leads.
+        """
+        ...
+
+
+class Registrar(Protocol):
+    """Makes a runtime registration last."""
+
+    async def register(self, tool: PublishedTool) -> None:
+        """Return when `tool` is durable and in force.
+
+        Raises:
+            AlreadyRegistered: its name is taken.
+            RegistrationFailed: it could not be stored; nothing has changed.
+        """
         ...

@@ -1,1 +1,1 @@
-"""Routes: HTTP in, domain calls, HTTP out."""
+"""Routes, one module a topic; each has a `router` that `create_app` includes by name."""

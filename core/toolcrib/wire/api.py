@@ -1,0 +1,333 @@
+"""What agents and the registry say to each other over HTTP: the simple discovery protocol and `/v1`.
+
+Answers never carry a backend, an address of one, or a credential. `revision` names the content of the caller's own
+view: it does not change with what the caller cannot see. (DESIGN §5.)
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolcrib import names
+from toolcrib.resources.tools import ScopeMatch, ToolState
+from toolcrib.wire.publish import PublishedTool
+
+
+class Answer(BaseModel):
+    """Base of answers: a client ignores what it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Request(BaseModel):
+    """Base of requests: unknown fields are refused, so that a misspelt one is not silently without effect."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=65_536)
+
+
+class Parameter(Answer):
+    """One argument as the simple protocol describes it."""
+
+    type: str
+    description: str
+    required: bool
+
+
+class DiscoveryEntry(Answer):
+    """A tool of `GET /`: exactly these eight keys; a known client drops the whole list for one more or less."""
+
+    name: str
+    endpoint: str
+    scopes: tuple[str, ...]
+    description: str
+    parameters: dict[str, Parameter]
+    returns: str
+    host: str
+    port: int
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Discovery(Answer):
+    """The answer of `GET /`."""
+
+    service: str
+    version: str
+    protocol: Literal["MCP"]
+    authenticated: bool
+    scopes: tuple[str, ...]
+    total_available: int
+    total_registered: int
+    tools: tuple[DiscoveryEntry, ...]
+
+
+class Registration(Request):
+    """`POST /tools/register`. Without host and port the tool is listed, and its calls answer 503 `no_backend`."""
+
+    name: str = Field(pattern=names.TOOL_NAME, examples=["exchange_rate"])
+    endpoint: str = Field(
+        default="/", pattern=r"^/[!-~]*$", max_length=1024, description="Path at host:port."
+    )
+    scopes: Annotated[
+        tuple[Annotated[str, Field(pattern=names.SCOPE)], ...], Field(min_length=1, max_length=16)
+    ]
+    description: str = Field(default="", max_length=4096)
+    parameters: dict[str, Any] | None = Field(
+        default=None,
+        description="A map of properties, as `GET /` shows them; or a JSON schema as input_schema.",
+    )
+    input_schema: dict[str, Any] | None = None
+    returns: str | None = Field(default=None, max_length=1024)
+    host: str | None = Field(default=None, min_length=1, max_length=253)
+    port: int | None = Field(default=None, ge=1, le=65535)
+    server: str | None = Field(default=None, pattern=names.SERVER_NAME)
+    tags: tuple[Annotated[str, Field(pattern=names.TAG)], ...] = Field(default=(), max_length=16)
+    examples: tuple[Annotated[str, Field(min_length=1, max_length=512)], ...] = Field(
+        default=(), max_length=16
+    )
+
+
+class Registered(Answer):
+    """The answer to a registration."""
+
+    status: Literal["success"] = "success"
+    message: str
+    total_tools: int
+
+
+class Stats(Answer):
+    """`GET /stats`: what the caller may see; the whole catalog for holders of `registry:write`."""
+
+    total_tools: int
+    tools_by_name: dict[str, int]
+    scope_usage: dict[str, int]
+    unique_scopes: int
+
+
+class Health(Answer):
+    """`GET /health`."""
+
+    status: Literal["healthy"] = "healthy"
+
+
+class Part(Answer):
+    """One part of the service, and why it is not ready."""
+
+    ready: bool
+    detail: str = ""
+
+
+class Readiness(Answer):
+    """`GET /readyz`."""
+
+    ready: bool
+    parts: dict[str, Part]
+
+
+class ToolDefinition(Answer):
+    """A tool in full, as `/v1` shows it: what a model reads, never where it runs."""
+
+    tool_id: str
+    name: str = Field(description="The name by which this caller lists and calls it.")
+    namespace: str
+    server: str | None = None
+    title: str | None = None
+    description: str = ""
+    scopes: tuple[str, ...]
+    scope_match: ScopeMatch
+    tags: tuple[str, ...] = ()
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None = None
+    returns: str | None = None
+    annotations: dict[str, bool] = Field(default_factory=dict)
+    state: ToolState
+    replaced_by: str | None = None
+    message: str | None = None
+    digest: str
+
+    @classmethod
+    def of(cls, tool: PublishedTool, name: str) -> ToolDefinition:
+        """`tool` under the name that the caller knows it by."""
+        return cls(
+            tool_id=tool.tool_id,
+            name=name,
+            namespace=tool.namespace,
+            server=tool.server,
+            title=tool.title,
+            description=tool.description,
+            scopes=tool.scopes,
+            scope_match=tool.scope_match,
+            tags=tool.tags,
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema,
+            returns=tool.returns,
+            annotations=tool.annotations,
+            state=tool.state,
+            replaced_by=tool.replaced_by,
+            message=tool.message,
+            digest=tool.digest,
+        )
+
+
+class DescribedTool(ToolDefinition):
+    """The answer of `/v1/describe`: the definition with sample requests."""
+
+    examples: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, tool: PublishedTool, name: str) -> DescribedTool:
+        """`tool` under the name that the caller knows it by."""
+        return cls(**dict(ToolDefinition.of(tool, name)), examples=tool.examples)
+
+
+class ToolPage(Answer):
+    """One page of `GET /v1/tools`, by tool id."""
+
+    revision: str
+    tools: tuple[ToolDefinition, ...]
+    next_cursor: str | None = None
+
+
+ToolName = Annotated[str, Field(min_length=1, max_length=512, description="A listed name or a tool id.")]
+
+
+class SearchRequest(Request):
+    """`POST /v1/search`: words, filters, or both."""
+
+    query: str | None = Field(default=None, max_length=10_000)
+    tags: tuple[Annotated[str, Field(max_length=64)], ...] = Field(default=(), max_length=16)
+    servers: tuple[Annotated[str, Field(max_length=128)], ...] = Field(default=(), max_length=32)
+    limit: int = Field(default=10, ge=1, le=100)
+    top_k_servers: int | None = Field(default=None, ge=1, le=100)
+    min_score: float | None = Field(default=None, ge=0, le=1)
+
+
+class SearchResult(Answer):
+    """A light hit; `/v1/describe` and `/v1/load` give the rest."""
+
+    tool_id: str
+    name: str
+    short_desc: str
+    server: str | None = None
+    confidence: float
+
+
+class SearchAnswer(Answer):
+    """The answer of `/v1/search`. `degraded`: the index or the embedder was away, words alone decided."""
+
+    revision: str
+    search_mode: str
+    degraded: bool = False
+    tools: tuple[SearchResult, ...]
+
+
+class DescribeRequest(Request):
+    """`POST /v1/describe`."""
+
+    tool: ToolName
+
+
+class LoadRequest(Request):
+    """`POST /v1/load`."""
+
+    tools: tuple[ToolName, ...] = Field(min_length=1, max_length=100)
+
+
+class McpTool(Answer):
+    """A definition in the words of MCP (2025-11-25, Tool), ready for `tools/list`."""
+
+    name: str
+    title: str | None = None
+    description: str
+    inputSchema: dict[str, Any]
+    outputSchema: dict[str, Any] | None = None
+    annotations: dict[str, bool] | None = None
+    meta: dict[str, Any] = Field(alias="_meta")
+
+    model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, serialize_by_alias=True)
+
+    @classmethod
+    def of(cls, tool: PublishedTool, name: str) -> McpTool:
+        """`tool` under the name that the caller knows it by."""
+        return cls(
+            name=name,
+            title=tool.title,
+            description=tool.description,
+            inputSchema=tool.input_schema,
+            outputSchema=tool.output_schema,
+            annotations=tool.annotations or None,
+            meta={
+                "toolcrib.dev/tool-id": tool.tool_id,
+                "toolcrib.dev/digest": tool.digest,
+                "toolcrib.dev/server": tool.server,
+            },
+        )
+
+
+class LoadError(Answer):
+    """Why one of the tools asked for is not among those loaded."""
+
+    tool: str
+    code: str
+    detail: str
+    tool_ids: tuple[str, ...] | None = None
+
+
+class LoadAnswer(Answer):
+    """The answer of `/v1/load`."""
+
+    revision: str
+    tools: tuple[McpTool, ...]
+    errors: tuple[LoadError, ...]
+
+
+class CallRequest(Request):
+    """`POST /v1/call`."""
+
+    tool: ToolName
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class CallAnswer(Answer):
+    """The answer of `/v1/call`: what the backend said, parsed where it is JSON."""
+
+    tool_id: str
+    content_type: str
+    result: Any
+    elapsed: float = Field(description="seconds")
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457): `code` is stable, `detail` is for people."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+
+
+class WatchSnapshot(Answer):
+    """The first event of `/v1/watch` (`event: snapshot`): the whole view."""
+
+    revision: str
+    tools: tuple[ToolDefinition, ...]
+
+
+class WatchTool(Answer):
+    """`event: added` and `event: changed`."""
+
+    revision: str
+    tool: ToolDefinition
+
+
+class WatchRemoved(Answer):
+    """`event: removed`."""
+
+    revision: str
+    tool_id: str
+    name: str

@@ -1,0 +1,109 @@
+"""The two applications: what agents reach, and what the operator and Prometheus reach.
+
+Built from explicit lists of routes; reads no environment and opens no socket.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from toolcrib_registry import documentation
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.edge import Edge, OnePort
+from toolcrib_registry.errors import ProblemError
+from toolcrib_registry.routes import admin, catalog, operations, search, simple, watch
+
+log = logging.getLogger(__name__)
+
+AGENTS_TEXT = """Tools for AI agents: discovered at run time, within the caller's grants.
+
+Send a bearer token. What a caller may not see does not exist for it: reads of a denied and of an unknown tool
+answer alike (404), calls of either too (403). Errors are problem documents (RFC 9457) with a stable `code`."""
+
+
+def create_agents_app(deps: Deps) -> FastAPI:
+    """The agents' application without the edge: what the OpenAPI document is made of."""
+    app = _bare(deps)
+    routers = [operations.router, simple.router, catalog.router, search.router, watch.router]
+    for router in (*routers, *([deps.oauth] if deps.oauth is not None else [])):
+        app.include_router(router)
+    documentation.document(app, title="Toolcrib registry", description=AGENTS_TEXT)
+    return app
+
+
+def create_app(deps: Deps) -> ASGIApp:
+    """The agents' listener."""
+    return Edge(create_agents_app(deps), deps)
+
+
+def create_admin_app(deps: Deps) -> FastAPI:
+    """The admin listener: the operator's channel, and `/metrics`."""
+    app = _bare(deps)
+    app.include_router(operations.health_router)
+    app.include_router(admin.router)
+    documentation.document(
+        app, title="Toolcrib registry, admin", description="For the operator.", extra_models=admin.BODIES
+    )
+    return app
+
+
+def create_one_port_app(deps: Deps) -> ASGIApp:
+    """Both on one port, for the local mode."""
+    return OnePort(create_app(deps), create_admin_app(deps), deps.settings)
+
+
+def _bare(deps: Deps) -> FastAPI:
+    handlers: dict[int | type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
+        ProblemError: _problem,
+        HTTPException: _http_exception,
+        RequestValidationError: _invalid,
+        Exception: _broken,
+    }
+    app = FastAPI(
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers=handlers,
+    )
+    app.state.deps = deps
+    return app
+
+
+async def _problem(request: Request, error: ProblemError) -> Response:
+    return error.response()
+
+
+async def _http_exception(request: Request, error: HTTPException) -> Response:
+    """What the framework raises by itself."""
+    codes = {
+        404: ("not_found", "There is nothing at this path."),
+        405: ("method_not_allowed", "This path does not take that method."),
+    }
+    code, detail = codes.get(error.status_code, ("invalid_request", "The request cannot be read."))
+    status = None if error.status_code in codes else error.status_code
+    return ProblemError(code, detail, status=status, headers=error.headers).response()
+
+
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
+    """Names the fields at fault; what was sent is not repeated, it may hold a secret."""
+    found = [
+        {"field": ".".join(str(p)[:64] for p in e.get("loc", ())), "message": str(e.get("msg", ""))[:300]}
+        for e in list(error.errors())[:20]
+    ]
+    first = found[0] if found else {"field": "", "message": "not valid"}
+    detail = f"{first['field']}: {first['message']}"
+    return ProblemError("invalid_request", detail, extra={"errors": found}).response()
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    # Starlette logs the traceback; the caller learns nothing of it
+    return ProblemError("internal", "Something broke; the log of the registry says what.").response()

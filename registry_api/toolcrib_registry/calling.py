@@ -1,0 +1,151 @@
+"""A call, from a name to an answer: decided first, then everything else.
+
+The order is fixed: identity (401), decision (403 alike for denied and unknown), the name's ambiguity among visible
+tools (409), the policy's age (503), and only then arguments and backend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from toolcrib.authorizer import Action, Decision, decide
+from toolcrib.identity import Identity
+from toolcrib.view import AmbiguousName
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.auth import Asker
+from toolcrib_registry.calls.errors import CallError
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.errors import ProblemError, unauthenticated
+from toolcrib_registry.ports import Called
+from toolcrib_registry.state import Sight
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a name turned out to mean to a caller."""
+
+    tool: PublishedTool
+    listed: str
+    sight: Sight
+    decision: Decision
+
+
+def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
+    """The visible tool that `name` means, decided and logged. None: unknown or not visible, which is the same.
+
+    Raises:
+        AmbiguousName: several visible tools share the bare name.
+    """
+    sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    tool = sight.view.resolve(name)
+    hidden = None if tool is not None else _meant(sight, name)
+    decision = decide(sight.identity, tool or hidden, action, sight.snapshot.policy, deps.clock.now())
+    deps.metrics.decided(action.value, decision)
+    if tool is None or not decision.allowed:
+        note(deps, action, sight.identity, name, tool or hidden, decision, sight)
+        return None
+    return Named(tool, sight.view.listed_name(tool.tool_id), sight, decision)
+
+
+def note(
+    deps: Deps,
+    action: Action,
+    identity: Identity | None,
+    name: str,
+    tool: PublishedTool | None,
+    decision: Decision,
+    sight: Sight,
+    outcome: str | None = None,
+) -> None:
+    """Write one record about one named tool."""
+    revision = str(sight.snapshot.revision or "")
+    deps.decisions.decided(action.value, identity, name, tool, decision, revision, outcome=outcome)
+
+
+def _meant(sight: Sight, name: str) -> PublishedTool | None:
+    """The hidden tool that a refused name means, for the record's reason only; never for the answer."""
+    snapshot = sight.snapshot
+    if (exact := snapshot.tools.get(name)) is not None:
+        return exact
+    several: Sequence[str] = sorted(snapshot.by_name.get(name.lower(), ()))
+    home = sight.identity.namespace if sight.identity else None
+    own = [i for i in several if snapshot.tools[i].namespace == home]
+    found = own or several
+    return snapshot.tools[found[0]] if found else None
+
+
+def ambiguous(error: AmbiguousName) -> ProblemError:
+    """409 with the visible ids."""
+    return ProblemError(
+        "ambiguous_name",
+        f"The name {error.name!r} means several tools; use one of tool_ids.",
+        extra={"tool_ids": list(error.tool_ids)},
+    )
+
+
+def not_found(name: str) -> ProblemError:
+    """404, the same for hidden and absent."""
+    return ProblemError("tool_not_found", f"Tool '{name}' not found")
+
+
+async def call(
+    deps: Deps, asker: Asker, name: str, arguments: dict[str, Any], request_id: str
+) -> tuple[Named, Called]:
+    """Call the tool that `name` means.
+
+    Raises:
+        ProblemError: it was refused or failed; the code says how.
+    """
+    start = time.perf_counter()
+    if asker.identity is None:
+        raise unauthenticated(asker.problem)
+    try:
+        named = find(deps, asker, name, Action.CALL)
+    except AmbiguousName as error:
+        deps.metrics.called(asker.identity, None, "ambiguous_name", 0.0)
+        raise ambiguous(error) from error
+    if named is None:
+        deps.metrics.called(asker.identity, None, "not_permitted", 0.0)
+        raise ProblemError("not_permitted", "This call is not permitted.")
+    outcome = "cancelled"
+    try:
+        if deps.state.stale:
+            raise ProblemError(
+                "policy_stale",
+                "No leader has been heard for too long; whether this is still granted is not known.",
+                headers={"Retry-After": "10"},
+            )
+        answer = await deps.calls.call(named.tool, arguments, request_id)
+        outcome = "ok"
+    except CallError as error:
+        outcome = error.code
+        raise problem_of(error) from error
+    except ProblemError as error:
+        outcome = error.code
+        raise
+    except Exception:
+        outcome = "internal"
+        raise
+    finally:
+        deps.metrics.called(asker.identity, named.tool, outcome, time.perf_counter() - start)
+        note(deps, Action.CALL, asker.identity, name, named.tool, named.decision, named.sight, outcome)
+    return named, answer
+
+
+def problem_of(error: CallError) -> ProblemError:
+    """The same as a problem document."""
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return ProblemError(error.code, error.detail, status=error.status, headers=headers, extra=error.extra)
+
+
+def plain(answer: Called) -> Response:
+    """The tool's answer as it came, as JSON or as text: never as anything that a browser would run."""
+    if isinstance(answer.value, str) and not answer.content_type.endswith("json"):
+        return Response(answer.value, media_type="text/plain", headers={"Cache-Control": "no-store"})
+    raw = answer.raw or b"null"
+    return Response(raw, media_type="application/json", headers={"Cache-Control": "no-store"})

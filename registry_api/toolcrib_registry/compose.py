@@ -1,0 +1,207 @@
+"""Puts a registry together from its settings. Every part can be given instead: that is how the local mode and the
+tests compose it with parts of their own."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
+
+from toolcrib_registry import registration
+from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.adapters.outbound_http import OutboundHttp
+from toolcrib_registry.app import create_admin_app, create_app, create_one_port_app
+from toolcrib_registry.auth import Authenticator
+from toolcrib_registry.calls.caller import Caller
+from toolcrib_registry.clock import SystemClock
+from toolcrib_registry.credentials import CredentialStore
+from toolcrib_registry.decision_log import DecisionLog
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.entries import EntryCache
+from toolcrib_registry.indexing import Indexing
+from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.ports import Calls, CatalogStore, Clock, Embedder, Keys, Registrar
+from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
+from toolcrib_registry.search.entry import IndexIdentity
+from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.searching import Searching
+from toolcrib_registry.settings import RegistrySettings, Store
+from toolcrib_registry.state import PolicyState
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """A composed registry: two ASGI apps, and what is behind them."""
+
+    deps: Deps
+    store: CatalogStore
+    embedder: Embedder
+    keys: Keys
+    outbound: OutboundHttp
+    owned_keys: KeyStore | None = None
+
+    @property
+    def agents(self) -> ASGIApp:
+        """The agents' listener."""
+        return create_app(self.deps)
+
+    @property
+    def admin(self) -> ASGIApp:
+        """The admin listener."""
+        return create_admin_app(self.deps)
+
+    @property
+    def one_port(self) -> ASGIApp:
+        """Both on one port."""
+        return create_one_port_app(self.deps)
+
+    async def start(self) -> None:
+        """Fetch keys and keep them fresh; an issuer that is away does not stop the start."""
+        if self.owned_keys is not None:
+            await self.owned_keys.start()
+
+    async def aclose(self) -> None:
+        """End streams and threads, close clients and files."""
+        self.deps.state.close()
+        if self.owned_keys is not None:
+            await self.owned_keys.close()
+        self.deps.searching.close()
+        await self.outbound.close()
+        await self.store.aclose()
+        await self.embedder.aclose()
+        self.deps.decisions.close()
+
+
+async def build(
+    settings: RegistrySettings,
+    *,
+    clock: Clock | None = None,
+    keys: Keys | None = None,
+    store: CatalogStore | None = None,
+    embedder: Embedder | None = None,
+    calls: Calls | None = None,
+    registrar: Registrar | None = None,
+    oauth: APIRouter | None = None,
+    metrics_registry: CollectorRegistry | None = None,
+) -> Registry:
+    """A registry of `settings`; what is passed takes the place of what would be made.
+
+    Raises:
+        SettingsError, ValueError: the settings contradict themselves.
+        EmbedderUnavailable, StoreUnavailable: a local part cannot start.
+    """
+    clock = clock or SystemClock()
+    policy = EgressPolicy(
+        allow=settings.egress.allow,
+        loopback=settings.egress.loopback,
+        forbidden=settings.egress.forbidden,
+        cluster=settings.egress.cluster,
+        backends=settings.backends,
+    )
+    outbound = OutboundHttp(policy)
+    owned_keys = None
+    if keys is None:
+        keys = owned_keys = KeyStore(settings.issuers, outbound)
+    embedder = QueryCache(embedder or make_embedder(settings))
+    store = store or await make_store(settings.store, identity_of(embedder))
+    state = PolicyState(
+        clock,
+        replica=settings.replica,
+        policy_max_age=settings.policy_max_age,
+        anonymous_list=settings.discovery.anonymous == "list",
+    )
+    metrics = Metrics(
+        metrics_registry or CollectorRegistry(),
+        agents=settings.limits.metric_agents,
+        tools=settings.limits.metric_tools,
+    )
+    _observe(metrics, state)
+    credentials = CredentialStore()
+    entries = EntryCache()
+    admin = settings.admin_issuer_settings
+    deps = Deps(
+        settings=settings,
+        clock=clock,
+        state=state,
+        agents=Authenticator(settings.issuers, keys, clock),
+        admin=None if admin is None else Authenticator((admin,), keys, clock),
+        searching=Searching(Searcher(store, embedder, clock=time.monotonic), entries, clock),
+        indexing=Indexing(store, embedder, state, entries, metrics),
+        calls=calls or Caller(outbound, credentials, policy),
+        credentials=credentials,
+        metrics=metrics,
+        decisions=DecisionLog(
+            Path(settings.decision_log) if settings.decision_log else None,
+            clock,
+            dropped=metrics.log_dropped.inc,
+        ),
+        registrar=registrar if settings.registration else None,
+        check_address=registration.address_check(policy),
+        oauth=oauth,
+    )
+    return Registry(deps, store, embedder, keys, outbound, owned_keys)
+
+
+def make_embedder(settings: RegistrySettings) -> Embedder:
+    """The embedder that the settings name; its library is imported only then."""
+    chosen = settings.embedder
+    if chosen.kind == "none":
+        return NullEmbedder()
+    if chosen.kind == "openai":
+        from toolcrib_registry.adapters.openai_embedder import OpenAIEmbedder
+
+        assert chosen.base_url is not None
+        assert chosen.model is not None
+        assert chosen.dimension is not None
+        return OpenAIEmbedder(
+            base_url=chosen.base_url,
+            model=chosen.model,
+            dimension=chosen.dimension,
+            api_key=_secret(chosen.api_key_file),
+        )
+    from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+
+    return OnnxEmbedder.packaged()
+
+
+async def make_store(settings: Store, identity: IndexIdentity) -> CatalogStore:
+    """The store that the settings name."""
+    if settings.kind == "embedded":
+        return await EmbeddedStore.open(Path(settings.path), identity)
+    from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
+    from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+
+    return WeaviateStore(
+        WeaviateSettings(
+            http_host=settings.host,
+            http_port=settings.http_port,
+            grpc_port=settings.grpc_port,
+            secure=settings.tls,
+            api_key=_secret(settings.api_key_file),
+        ),
+        identity,
+    )
+
+
+def _secret(path: str | None) -> str | None:
+    return None if path is None else Path(path).read_text().strip()
+
+
+def _observe(metrics: Metrics, state: PolicyState) -> None:
+    def age() -> float:
+        known = state.policy_age()
+        return math.nan if known is None else known
+
+    metrics.observe_state(
+        catalog=lambda: state.snapshot.active_tools,
+        epoch=lambda: state.snapshot.revision.epoch if state.snapshot.revision else 0,
+        seq=lambda: state.snapshot.revision.seq if state.snapshot.revision else 0,
+        age=age,
+    )

@@ -1,0 +1,41 @@
+"""Everything the two apps need, in one frozen object: `main` (or the local mode, or a test) fills it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+
+from toolcrib_registry.auth import Authenticator
+from toolcrib_registry.decision_log import DecisionLog
+from toolcrib_registry.indexing import Indexing
+from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.ports import Calls, Clock, CredentialSink, Registrar
+from toolcrib_registry.registration import AddressCheck
+from toolcrib_registry.searching import Searching
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.state import PolicyState
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """The parts of one registry.
+
+    `admin` verifies tokens of the admin listener; None: nobody is let in there. `registrar` None: registration is
+    off. `oauth` is the local issuer's router.
+    """
+
+    settings: RegistrySettings
+    clock: Clock
+    state: PolicyState
+    agents: Authenticator
+    admin: Authenticator | None
+    searching: Searching
+    indexing: Indexing
+    calls: Calls
+    credentials: CredentialSink
+    metrics: Metrics
+    decisions: DecisionLog
+    registrar: Registrar | None = None
+    check_address: AddressCheck | None = None
+    oauth: APIRouter | None = None

@@ -1,0 +1,128 @@
+"""The simple discovery protocol's shapes: a tool as exactly eight keys, and the answer of `GET /`.
+
+Pure. `host`, `port` and `endpoint` are the registry's own configured address and call route, so enforcement sits
+there; nothing of the request enters. (Issue 3, Contract of the simple discovery protocol.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from toolcrib.version import __version__
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.state import Sight
+
+SERVICE = "toolcrib"
+_RESERVED_NAMES = frozenset({"register", ".", ".."})
+"""Names that a path cannot carry: the registration route, and segments that clients normalise away."""
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+
+
+def entry(tool: PublishedTool, name: str, settings: RegistrySettings) -> dict[str, Any]:
+    """The eight keys of `tool`, listed as `name`."""
+    return {
+        "name": name,
+        "endpoint": endpoint(tool, name),
+        "scopes": list(tool.scopes),
+        "description": tool.description,
+        "parameters": parameters(tool.input_schema),
+        "returns": returns(tool),
+        "host": settings.public_host,
+        "port": settings.public_port,
+    }
+
+
+def endpoint(tool: PublishedTool, name: str) -> str:
+    """The call route of `tool`; by id where its name would not survive in a path."""
+    return "/tools/" + quote(tool.tool_id if name in _RESERVED_NAMES else name, safe="/")
+
+
+def parameters(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Property → {type, description, required} of an input schema; anything odd in it is read as `any`."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict):
+        return {}
+    needed = (
+        frozenset(r for r in required if isinstance(r, str)) if isinstance(required, list) else frozenset()
+    )
+    return {
+        name: {
+            "type": type_of(inner),
+            "description": _text(inner.get("description")) if isinstance(inner, dict) else "",
+            "required": name in needed,
+        }
+        for name, inner in properties.items()
+    }
+
+
+def type_of(schema: Any) -> str:
+    """One word (or several with `|`) for the values that `schema` admits."""
+    if not isinstance(schema, dict):
+        return "any"
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return kind
+    found: list[str] = []
+    if isinstance(kind, list):
+        found = [k for k in kind if isinstance(k, str) and k != "null"]
+    elif isinstance(schema.get("enum"), list):
+        found = [_TYPES.get(type(v), "any") for v in schema["enum"] if v is not None]
+    elif "const" in schema:
+        found = [_TYPES.get(type(schema["const"]), "any")]
+    else:
+        for key in ("anyOf", "oneOf"):
+            if isinstance(schema.get(key), list):
+                found = [t for t in map(type_of, schema[key]) if t != "null"]
+                break
+    return "any" if not found or "any" in found else "|".join(dict.fromkeys(found))
+
+
+def returns(tool: PublishedTool) -> str:
+    """What comes back, in words: the tool's own, else what its output schema says."""
+    if tool.returns:
+        return tool.returns
+    output = tool.output_schema
+    if not output:
+        return ""
+    if description := _text(output.get("description")):
+        return description
+    properties = output.get("properties")
+    listed = ", ".join(properties) if isinstance(properties, dict) else ""
+    return f"{type_of(output)} with {listed}" if listed else type_of(output)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def total_registered(sight: Sight, settings: RegistrySettings) -> int:
+    """How many tools there are, as far as the caller is told (`discovery.totals`)."""
+    if sight.identity is not None and settings.discovery.totals == "all":
+        return sight.snapshot.active_tools
+    return len(sight.view.tools)
+
+
+def encoded(sight: Sight, settings: RegistrySettings) -> tuple[bytes, bytes]:
+    """The body of `GET /` and its ETag, made once for a view of a revision."""
+    if sight.discovery is None:
+        view = sight.view
+        tools = [entry(view.tools[i], name, settings) for name, i in sorted(view.names.items())]
+        body = orjson.dumps(
+            {
+                "service": SERVICE,
+                "version": __version__,
+                "protocol": "MCP",
+                "authenticated": sight.identity is not None,
+                "scopes": sight.scopes,
+                "total_available": len(tools),
+                "total_registered": total_registered(sight, settings),
+                "tools": tools,
+            }
+        )
+        sight.discovery = (body, b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode())
+    return sight.discovery

@@ -1,0 +1,234 @@
+"""The outermost layer, plain ASGI: what is true of every request, and the raw path of `GET /`.
+
+In order: Host (421) and Origin (403), tokens in query strings (400), who is asking, then either the answer of
+`GET /` from the bytes kept with the view, or the app. Every answer carries X-Request-Id. Nothing here logs a query.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolcrib_registry import discovery
+from toolcrib_registry.auth import NOBODY, Asker, token_in_query
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.errors import PROBLEM_JSON, ProblemError, unauthenticated
+from toolcrib_registry.settings import RegistrySettings
+
+ASKER = "toolcrib.asker"
+REQUEST_ID = "toolcrib.request_id"
+log = logging.getLogger("toolcrib.registry.access")
+
+_SANE_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
+_UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
+_ANONYMOUS_LISTS = "/v1/tools"
+
+
+class HostRules:
+    """Which Host and Origin headers are answered (against DNS rebinding and foreign pages)."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        names = {h.lower() for h in settings.allowed_hosts} | {settings.public_host.lower()}
+        self._any = "*" in names
+        self._hosts = frozenset(names)
+        self._origins = frozenset(o.lower().rstrip("/") for o in settings.allowed_origins)
+
+    def check(self, hosts: list[bytes], origin: bytes | None) -> ProblemError | None:
+        """What is wrong with them, if anything."""
+        host = hosts[0].decode("latin-1").lower() if len(hosts) == 1 else ""
+        if not self._any and _name_of(host) not in self._hosts:
+            return ProblemError("wrong_host", "This host is not served here; see allowed_hosts.")
+        if origin is not None:
+            text = origin.decode("latin-1").lower().rstrip("/")
+            if text not in self._origins and text not in (f"http://{host}", f"https://{host}"):
+                return ProblemError("origin_refused", "Web pages of this origin are not let in.")
+        return None
+
+
+def _name_of(host: str) -> str:
+    """The host without its port; IPv6 in brackets."""
+    if host.startswith("["):
+        return host[: host.find("]") + 1]
+    return host.rsplit(":", 1)[0].rstrip(".")
+
+
+class Edge:
+    """The agents' listener: wraps the FastAPI app."""
+
+    def __init__(self, app: ASGIApp, deps: Deps) -> None:
+        self._app = app
+        self._deps = deps
+        self._rules = HostRules(deps.settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; other protocols go to the app (lifespan) or nowhere."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        hosts: list[bytes] = []
+        tokens: list[bytes] = []
+        origin = request_id = none_match = None
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"authorization":
+                tokens.append(value)
+            elif name == b"origin":
+                origin = value
+            elif name == b"x-request-id":
+                request_id = value
+            elif name == b"if-none-match":
+                none_match = value if none_match is None else none_match + b"," + value
+        if request_id is None or not _SANE_ID.match(request_id):
+            request_id = secrets.token_hex(8).encode()
+        problem = self._rules.check(hosts, origin) or _query_problem(scope["query_string"])
+        if problem is None:
+            path, method = scope["path"], scope["method"]
+            asker = NOBODY if path in _UNGATED or not tokens else await self._deps.agents.identify(tokens)
+            if asker.problem is not None:
+                self._deps.metrics.refused_token()
+            if path == "/" and method in ("GET", "HEAD"):
+                await self._discover(asker, none_match, request_id, method == "HEAD", send)
+                return
+            problem = self._gate(path, method, asker)
+            scope[ASKER] = asker
+        scope[REQUEST_ID] = request_id.decode()
+        finish = _Finish(scope, send, request_id)
+        if problem is not None:
+            await send_problem(problem, finish.send)
+        else:
+            await self._app(scope, receive, finish.send)
+        finish.log()
+
+    def _gate(self, path: str, method: str, asker: Asker) -> ProblemError | None:
+        """401 before a body is read, where nothing is answered without an identity."""
+        if asker.identity is not None:
+            return None
+        if path.startswith("/v1/"):
+            listing = path == _ANONYMOUS_LISTS or path.startswith(_ANONYMOUS_LISTS + "/")
+            anonymous = self._deps.settings.discovery.anonymous == "list" and asker.problem is None
+            return None if listing and anonymous else unauthenticated(asker.problem)
+        if method == "POST" and path.startswith("/tools/"):
+            return unauthenticated(asker.problem)
+        return None
+
+    async def _discover(
+        self, asker: Asker, none_match: bytes | None, request_id: bytes, head: bool, send: Send
+    ) -> None:
+        deps = self._deps
+        sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+        body, etag = sight.discovery or discovery.encoded(sight, deps.settings)
+        deps.metrics.discovered(sight.identity, "/")
+        deps.decisions.listed("list", sight)
+        headers = [
+            (b"etag", etag),
+            (b"cache-control", b"private, no-cache"),
+            (b"vary", b"Authorization"),
+            (b"x-content-type-options", b"nosniff"),
+            (b"x-request-id", request_id),
+        ]
+        if none_match is not None and matches(none_match, etag):
+            await send({"type": "http.response.start", "status": 304, "headers": headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        headers += [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if head else body})
+
+
+def matches(none_match: bytes, etag: bytes) -> bool:
+    """Whether If-None-Match names `etag` (weak comparison, RFC 9110 §13.1.2)."""
+    if none_match.strip() == b"*":
+        return True
+    return any(tag.strip().removeprefix(b"W/") == etag for tag in none_match.split(b","))
+
+
+def _query_problem(query: bytes) -> ProblemError | None:
+    name = token_in_query(query)
+    if name is None:
+        return None
+    return ProblemError(
+        "token_in_query",
+        f"The query parameter {name} looks like a token. Send it as Authorization: Bearer … and replace it: "
+        "it may have been logged on the way.",
+    )
+
+
+class _Finish:
+    """Adds the headers of every answer, and writes one line about it."""
+
+    def __init__(self, scope: Scope, send: Send, request_id: bytes) -> None:
+        self._scope = scope
+        self._send = send
+        self._id = request_id
+        self._status = 0
+        self._start = time.perf_counter()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            message["headers"] = [
+                *message.get("headers", ()),
+                (b"x-request-id", self._id),
+                (b"x-content-type-options", b"nosniff"),
+            ]
+        await self._send(message)
+
+    def log(self) -> None:
+        """One line, without the query string."""
+        if not log.isEnabledFor(logging.INFO):
+            return
+        line: dict[str, Any] = {
+            "method": self._scope["method"],
+            "path": self._scope["path"][:512],
+            "status": self._status,
+            "ms": round((time.perf_counter() - self._start) * 1000, 1),
+            "request_id": self._id.decode(),
+        }
+        log.info("%s", json.dumps(line))
+
+
+async def send_problem(problem: ProblemError, send: Send) -> None:
+    """Send `problem` as the answer."""
+    body = problem.body()
+    headers: Iterable[tuple[str, str]] = (
+        ("content-type", PROBLEM_JSON),
+        ("content-length", str(len(body))),
+        ("cache-control", "no-store"),
+        *(problem.headers or {}).items(),
+    )
+    encoded = [(k.lower().encode(), v.encode()) for k, v in headers]
+    await send({"type": "http.response.start", "status": problem.status_code, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})
+
+
+class OnePort:
+    """Both listeners on one port, for the local mode: `/v1/admin/…` and `/metrics` go to the admin app."""
+
+    def __init__(self, agents: ASGIApp, admin: ASGIApp, settings: RegistrySettings) -> None:
+        self._agents = agents
+        self._admin = admin
+        self._rules = HostRules(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on by its path."""
+        path = scope.get("path", "")
+        if scope["type"] != "http" or not (path == "/metrics" or path.startswith("/v1/admin")):
+            await self._agents(scope, receive, send)
+            return
+        hosts = [v for k, v in scope["headers"] if k == b"host"]
+        origin = next((v for k, v in scope["headers"] if k == b"origin"), None)
+        if (problem := self._rules.check(hosts, origin)) is not None:
+            await send_problem(problem, send)
+            return
+        await self._admin(scope, receive, send)

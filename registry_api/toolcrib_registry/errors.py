@@ -1,0 +1,119 @@
+"""Every answer that is a problem document: RFC 9457, with a stable `code`.
+
+ProblemError (an HTTPException, so that FastAPI passes it on as it is)
+    raised by routes and by the reading of bodies; `CODES` gives each code its status and title.
+
+The body holds nothing that depends on the request but what the caller sent: denied and unknown answer alike, to
+the byte. The request's id is in the header `X-Request-Id`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from fastapi import HTTPException
+from starlette.responses import Response
+
+PROBLEM_JSON = "application/problem+json"
+
+CODES: Mapping[str, tuple[int, str]] = {
+    "invalid_json": (400, "The body is not acceptable JSON"),
+    "invalid_request": (400, "The request is not valid"),
+    "invalid_arguments": (400, "The arguments do not fit the tool's schema"),
+    "invalid_cursor": (400, "The cursor cannot be read"),
+    "token_in_query": (400, "A token in the query string"),
+    "already_registered": (400, "The name is taken"),
+    "schema_unsafe": (400, "The schema must not be evaluated"),
+    "reserved_scope": (400, "The scope is reserved"),
+    "egress_refused": (400, "The address may not be called"),
+    "unauthenticated": (401, "No identity"),
+    "invalid_token": (401, "The token proves nothing"),
+    "not_permitted": (403, "Not permitted"),
+    "not_admin": (403, "Not permitted"),
+    "origin_refused": (403, "A foreign origin"),
+    "registration_off": (403, "Registration is switched off"),
+    "not_found": (404, "Not found"),
+    "tool_not_found": (404, "No such tool"),
+    "method_not_allowed": (405, "Method not allowed"),
+    "ambiguous_name": (409, "The name means several tools"),
+    "cursor_stale": (409, "The view has changed"),
+    "revision_mismatch": (409, "Another revision is here"),
+    "epoch_fenced": (409, "The sender no longer leads"),
+    "too_large": (413, "The body is too large"),
+    "unsupported_media_type": (415, "JSON is expected"),
+    "wrong_host": (421, "This is another host"),
+    "internal": (500, "Something broke"),
+    "no_backend": (503, "The tool has no backend"),
+    "policy_stale": (503, "The policy is too old"),
+    "index_unavailable": (503, "The search index is away"),
+    "too_many_streams": (503, "Too many streams"),
+    "not_durable": (503, "It could not be stored"),
+    "not_ready": (503, "Not ready"),
+}
+
+
+def body_of(code: str, status: int, title: str, detail: str, extra: Mapping[str, Any]) -> bytes:
+    """The document, encoded."""
+    return orjson.dumps(
+        {
+            "type": f"urn:toolcrib:problem:{code}",
+            "title": title,
+            "status": status,
+            "code": code,
+            "detail": detail,
+            **extra,
+        },
+        default=str,
+    )
+
+
+class ProblemError(HTTPException):
+    """What a caller is told instead of an answer.
+
+    Args:
+        code: one of `CODES`, or any code together with `status`.
+        detail: one or two sentences for a person; never a secret.
+        headers: to be sent with it.
+        status: where the code is not of `CODES`.
+        extra: further members of the document.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        status: int | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> None:
+        known, title = CODES.get(code, (500, code.replace("_", " ").capitalize()))
+        self.code = code
+        self.title = title
+        self.extra = dict(extra or {})
+        super().__init__(status or known, detail, dict(headers or {}))
+
+    def body(self) -> bytes:
+        """The document, encoded."""
+        return body_of(self.code, self.status_code, self.title, str(self.detail), self.extra)
+
+    def response(self) -> Response:
+        """The document as an answer."""
+        return Response(self.body(), self.status_code, dict(self.headers or {}), media_type=PROBLEM_JSON)
+
+
+def unauthenticated(reason: str | None) -> ProblemError:
+    """401: with no token at all (`reason` None), or with one that proves nothing (RFC 6750 §3)."""
+    if reason is None:
+        return ProblemError(
+            "unauthenticated",
+            "Send a bearer token: Authorization: Bearer …",
+            headers={"WWW-Authenticate": 'Bearer realm="toolcrib"'},
+        )
+    return ProblemError(
+        "invalid_token",
+        f"The bearer token is not accepted: {reason}",
+        headers={"WWW-Authenticate": 'Bearer realm="toolcrib", error="invalid_token"'},
+    )

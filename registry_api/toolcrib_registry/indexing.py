@@ -1,0 +1,101 @@
+"""The indexing service behind `/v1/admin/index`: embed, write, read back, and say what is really there.
+
+The store's digest of an entry is the fingerprint of all that a search depends on (scopes and state too). The
+operator knows the published digest: it is told that one where the fingerprint fits the snapshot, and the foreign
+fingerprint, which equals nothing, where it does not. So a stale entry looks stale to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest
+from toolcrib_registry.entries import EntryCache
+from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.ports import CatalogStore, Embedder
+from toolcrib_registry.search.document import dense_text
+from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.errors import StoreRejected
+from toolcrib_registry.state import PolicyState
+
+NOT_HERE = "not in this replica's snapshot"
+NOT_READ_BACK = "written, but not found when read back"
+
+
+class Indexing:
+    """Keeps the search index. One request at a time; discovery and calls never wait for it."""
+
+    def __init__(
+        self,
+        store: CatalogStore,
+        embedder: Embedder,
+        state: PolicyState,
+        entries: EntryCache,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._state = state
+        self._entries = entries
+        self._metrics = metrics
+        self._lock = asyncio.Lock()
+
+    async def apply(self, request: IndexRequest) -> IndexAnswer:
+        """Bring what `request` names in and out of the index.
+
+        Raises:
+            EpochFenced: the sender no longer leads.
+            SearchError: store or embedder cannot do it now; some may be in, repeat the request.
+        """
+        async with self._lock:
+            self._state.fence(request.epoch)
+            if request.remove:
+                await self._store.remove(request.remove)
+            tools = self._state.snapshot.tools
+            wanted = {i: self._entries.of(tools[i]) for i in dict.fromkeys(request.upsert) if i in tools}
+            failed = {i: NOT_HERE for i in request.upsert if i not in tools}
+            failed |= await self._write(list(wanted.values()))
+            found = await self._store.confirm(wanted.keys() - failed.keys())
+        good = {i for i, digest in found.items() if i in wanted and digest == wanted[i].digest}
+        failed |= dict.fromkeys(wanted.keys() - failed.keys() - good, NOT_READ_BACK)
+        return IndexAnswer(indexed={i: tools[i].digest for i in sorted(good)}, failed=failed)
+
+    async def inventory(self) -> IndexInventory:
+        """Everything in the store, compared with the snapshot.
+
+        Raises:
+            SearchError: the store cannot answer now.
+        """
+        held = await self._store.inventory()
+        tools = self._state.snapshot.tools
+        shown: dict[str, str] = {}
+        fresh = 0
+        for tool_id, digest in held.items():
+            tool = tools.get(tool_id)
+            same = tool is not None and self._entries.of(tool).digest == digest
+            shown[tool_id] = tool.digest if tool is not None and same else digest
+            fresh += same
+        self._metrics.indexed.set(fresh)
+        self._metrics.index_lag.set(len(tools) - fresh)
+        return IndexInventory(identity=self._store.identity.key, tools=shown)
+
+    async def healthy(self) -> None:
+        """Return if the store can answer now.
+
+        Raises:
+            SearchError: it cannot; the message says why.
+        """
+        await self._store.healthy()
+
+    async def _write(self, entries: list[IndexEntry]) -> Mapping[str, str]:
+        if not entries:
+            return {}
+        vectors = None
+        if self._embedder.dimension:
+            vectors = await self._embedder.embed_documents([dense_text(e) for e in entries])
+        try:
+            await self._store.upsert(entries, vectors)
+        except StoreRejected as error:
+            return error.reasons
+        return {}

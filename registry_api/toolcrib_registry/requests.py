@@ -1,0 +1,91 @@
+"""Requests of the apps' routes: bodies bounded while they are read and parsed strictly; who is asking."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from toolcrib.identity import Identity
+from toolcrib_registry import strict_json
+from toolcrib_registry.auth import NOBODY, Asker
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.edge import ASKER, REQUEST_ID
+from toolcrib_registry.errors import ProblemError
+
+
+class StrictRequest(Request):
+    """Refuses bodies that are too large (413) or not unambiguous JSON (400)."""
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        """The body in pieces, counted."""
+        limit = deps_of(self).settings.limits.body_bytes
+        declared = self.headers.get("content-length", "")
+        size = int(declared) if declared.isdigit() else 0
+        if size > limit:
+            raise too_large(limit)
+        size = 0
+        async for piece in super().stream():
+            size += len(piece)
+            if size > limit:
+                raise too_large(limit)
+            yield piece
+
+    async def json(self) -> Any:
+        """The body, parsed strictly."""
+        depth = deps_of(self).settings.limits.json_depth
+        try:
+            return strict_json.parse(await self.body(), max_depth=depth)
+        except strict_json.InvalidJson as error:
+            raise ProblemError("invalid_json", f"The body is refused: {error}.") from error
+
+
+class StrictRoute(APIRoute):
+    """A route that reads its body through `StrictRequest`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler, given a `StrictRequest`."""
+        inner = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            return await inner(StrictRequest(request.scope, request.receive))
+
+        return handle
+
+
+def too_large(limit: int) -> ProblemError:
+    """413, naming the limit."""
+    # the rest of the body is not read: the connection cannot be used again
+    return ProblemError(
+        "too_large", f"The body may have at most {limit} bytes.", headers={"Connection": "close"}
+    )
+
+
+def deps_of(request: Request) -> Deps:
+    """What `create_app` was given."""
+    deps: Deps = request.app.state.deps
+    return deps
+
+
+def asker_of(request: Request) -> Asker:
+    """Who is asking, as the edge found out."""
+    asker: Asker = request.scope.get(ASKER, NOBODY)
+    return asker
+
+
+def identity_of(request: Request) -> Identity | None:
+    """The verified identity, if there is one."""
+    return asker_of(request).identity
+
+
+def request_id_of(request: Request) -> str:
+    """The id that this request goes by in logs and at the backends."""
+    return str(request.scope.get(REQUEST_ID, ""))
+
+
+DepsOf = Annotated[Deps, Depends(deps_of)]
+AskerOf = Annotated[Asker, Depends(asker_of)]
+RequestId = Annotated[str, Depends(request_id_of)]

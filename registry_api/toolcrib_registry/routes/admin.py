@@ -1,0 +1,177 @@
+"""The admin channel: publishes, heartbeats, credentials and the search index, for `adminSubjects`; and `/metrics`.
+
+No tool scope opens it: its tokens have an audience of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ValidationError
+from starlette.responses import Response
+
+from toolcrib.errors import EpochFenced, RevisionMismatch
+from toolcrib.wire.publish import (
+    Credentials,
+    Heartbeat,
+    IndexAnswer,
+    IndexInventory,
+    IndexRequest,
+    Publish,
+    ReplicaState,
+)
+from toolcrib_registry.documentation import BEARER, problems
+from toolcrib_registry.errors import ProblemError, unauthenticated
+from toolcrib_registry.metrics import CONTENT_TYPE
+from toolcrib_registry.requests import DepsOf, deps_of, too_large
+from toolcrib_registry.search.errors import SearchError
+
+BODIES: tuple[type[BaseModel], ...] = (Publish, Heartbeat, Credentials, IndexRequest)
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+async def admitted(request: Request) -> None:
+    """Let only admin subjects through, before a body is read."""
+    deps = deps_of(request)
+    tokens = [v for k, v in request.scope["headers"] if k == b"authorization"]
+    if deps.admin is None:
+        raise unauthenticated("there is no admin issuer here")
+    asker = await deps.admin.identify(tokens)
+    if asker.identity is None:
+        raise unauthenticated(asker.problem)
+    if asker.identity.subject not in deps.settings.admin_subjects:
+        raise ProblemError("not_admin", "This subject is none of adminSubjects.")
+
+
+Admitted = Annotated[None, Depends(admitted)]
+router = APIRouter(tags=["admin"])
+_TOKEN = ("unauthenticated", "invalid_token", "not_admin")
+
+
+def _takes(model: type[BaseModel]) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {**BEARER, "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+async def _read(request: Request, model: type[_Body]) -> _Body:
+    """The body as `model`; read in pieces, parsed in a thread: a full snapshot may be many megabytes."""
+    limit = deps_of(request).settings.limits.admin_body_bytes
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise too_large(limit)
+        pieces.append(piece)
+    try:
+        return await asyncio.to_thread(model.model_validate_json, b"".join(pieces))
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise ProblemError("invalid_request", f"{where}: {first['msg']}") from None
+
+
+@router.get("/v1/admin/state", openapi_extra=BEARER, responses=problems(*_TOKEN))
+async def state(deps: DepsOf, _: Admitted) -> ReplicaState:
+    """The revision held, and its hash."""
+    return deps.state.report()
+
+
+@router.post(
+    "/v1/admin/publish",
+    openapi_extra=_takes(Publish),
+    responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced", "too_large"),
+)
+async def publish(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Apply one step, or a full snapshot. When this answers, every later request sees it."""
+    body = await _read(request, Publish)
+    try:
+        report = await deps.state.publish(body)
+    except RevisionMismatch as error:
+        deps.metrics.published("revision_mismatch")
+        raise _mismatch(deps, error) from error
+    except EpochFenced as error:
+        deps.metrics.published("epoch_fenced")
+        raise _fenced(error) from error
+    deps.metrics.published("applied")
+    return report
+
+
+@router.post(
+    "/v1/admin/heartbeat",
+    openapi_extra=_takes(Heartbeat),
+    responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced"),
+)
+async def heartbeat(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """The leader is alive; 409 where it holds something else."""
+    body = await _read(request, Heartbeat)
+    try:
+        return deps.state.heartbeat(body)
+    except RevisionMismatch as error:
+        raise _mismatch(deps, error) from error
+    except EpochFenced as error:
+        raise _fenced(error) from error
+
+
+@router.post(
+    "/v1/admin/credentials", openapi_extra=_takes(Credentials), responses=problems(*_TOKEN, "epoch_fenced")
+)
+async def credentials(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Replace all credentials; they stay in memory."""
+    body = await _read(request, Credentials)
+    try:
+        deps.state.fence(body.epoch)
+        deps.credentials.replace(body)
+    except EpochFenced as error:
+        raise _fenced(error) from error
+    return deps.state.report()
+
+
+@router.post(
+    "/v1/admin/index",
+    openapi_extra=_takes(IndexRequest),
+    responses=problems(*_TOKEN, "epoch_fenced", "index_unavailable"),
+)
+async def index(deps: DepsOf, request: Request, _: Admitted) -> IndexAnswer:
+    """Embed, write and read back what is named."""
+    body = await _read(request, IndexRequest)
+    try:
+        return await deps.indexing.apply(body)
+    except EpochFenced as error:
+        raise _fenced(error) from error
+    except SearchError as error:
+        raise _away(error) from error
+
+
+@router.get("/v1/admin/index", openapi_extra=BEARER, responses=problems(*_TOKEN, "index_unavailable"))
+async def inventory(deps: DepsOf, _: Admitted) -> IndexInventory:
+    """What the index holds; entries that are not of the snapshot's version show another digest."""
+    try:
+        return await deps.indexing.inventory()
+    except SearchError as error:
+        raise _away(error) from error
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    tags=["operations"],
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics(deps: DepsOf) -> Response:
+    """Prometheus text format; no token."""
+    return Response(deps.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
+
+
+def _mismatch(deps: DepsOf, error: RevisionMismatch) -> ProblemError:
+    held = deps.state.report().model_dump(mode="json")
+    return ProblemError("revision_mismatch", f"{error}; send a full snapshot.", extra={"state": held})
+
+
+def _fenced(error: EpochFenced) -> ProblemError:
+    return ProblemError("epoch_fenced", str(error))
+
+
+def _away(error: SearchError) -> ProblemError:
+    return ProblemError("index_unavailable", str(error)[:300], headers={"Retry-After": "5"})

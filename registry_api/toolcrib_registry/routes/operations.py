@@ -1,0 +1,88 @@
+"""Health and readiness: answered without a token, whatever else is going on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from toolcrib.wire.api import Health, Part, Readiness
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.documentation import problems
+from toolcrib_registry.requests import DepsOf, StrictRoute
+from toolcrib_registry.search.errors import SearchError
+
+_STORE_SECONDS = 1.0
+
+
+async def health() -> Health:
+    """The process answers."""
+    return Health()
+
+
+async def readyz(deps: DepsOf, response: Response) -> Readiness:
+    """Whether discovery and calls are served, and why not. A search index that is away does not count: search
+    answers from words meanwhile."""
+    found = await readiness(deps)
+    response.status_code = 200 if found.ready else 503
+    return found
+
+
+async def readiness(deps: Deps) -> Readiness:
+    """The parts and their state."""
+    state = deps.state
+    age = state.policy_age()
+    parts = {
+        "snapshot": Part(
+            ready=state.ready,
+            detail="" if state.ready else "no full snapshot has come from a leader since the start",
+        ),
+        "policy": Part(
+            ready=not state.stale,
+            detail=""
+            if not state.stale
+            else "policy_stale: no leader has been heard"
+            + ("" if age is None else f" for {age:.0f} s")
+            + "; calls are refused",
+        ),
+        "search": await _search(deps),
+    }
+    return Readiness(ready=parts["snapshot"].ready and parts["policy"].ready, parts=parts)
+
+
+async def _search(deps: Deps) -> Part:
+    try:
+        async with asyncio.timeout(_STORE_SECONDS):
+            await deps.indexing.healthy()
+    except (SearchError, TimeoutError) as error:
+        detail = str(error)[:200] or "no answer in time"
+        return Part(ready=False, detail=f"index_unavailable: {detail}; search answers from words")
+    return Part(ready=True)
+
+
+def _routes(router: APIRouter) -> APIRouter:
+    router.add_api_route(
+        "/healthz", health, methods=["GET"], summary="Liveness", tags=["operations"], responses=problems()
+    )
+    router.add_api_route(
+        "/readyz",
+        readyz,
+        methods=["GET"],
+        summary="Readiness, with the parts and why",
+        tags=["operations"],
+        responses={**problems(), 503: {"model": Readiness, "description": "Not ready; the parts say why."}},
+    )
+    return router
+
+
+health_router = _routes(APIRouter(route_class=StrictRoute))
+router = _routes(APIRouter(route_class=StrictRoute))
+router.add_api_route(
+    "/health",
+    health,
+    methods=["GET"],
+    summary="Liveness, of the simple discovery protocol",
+    tags=["discovery"],
+    responses=problems(),
+)

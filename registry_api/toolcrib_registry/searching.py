@@ -1,0 +1,77 @@
+"""Search for a caller: the view's entries, the cheap superset to push down, and the searcher."""
+
+from __future__ import annotations
+
+from toolcrib.authorizer import granted_scopes
+from toolcrib.identity import ScopesPolicy
+from toolcrib_registry.entries import EntryCache
+from toolcrib_registry.ports import Clock
+from toolcrib_registry.search.entry import IndexEntry, Pushdown
+from toolcrib_registry.search.searcher import SearchAnswer, Searcher
+from toolcrib_registry.state import Sight
+
+_FEW = 32
+"""Scopes or namespaces worth pushing down; a longer list costs more than it saves."""
+
+
+class Searching:
+    """Searches within one caller's sight."""
+
+    def __init__(self, searcher: Searcher, entries: EntryCache, clock: Clock) -> None:
+        self._searcher = searcher
+        self._entries = entries
+        self._clock = clock
+
+    async def search(
+        self,
+        sight: Sight,
+        query: str,
+        *,
+        tags: tuple[str, ...],
+        servers: tuple[str, ...],
+        limit: int,
+        min_score: float,
+        top_k_servers: int | None,
+    ) -> SearchAnswer:
+        """The best tools of `sight` for `query`; nothing outside it has any effect. Never fails for an outage."""
+        return await self._searcher.search(
+            self.entries_of(sight),
+            query,
+            tags=tags,
+            servers=servers,
+            limit=limit,
+            min_score=min_score,
+            top_k_servers=top_k_servers,
+            pushdown=self._pushdown(sight),
+        )
+
+    def entries_of(self, sight: Sight) -> dict[str, IndexEntry]:
+        """The visible tools as the index sees them."""
+        if sight.entries is None:
+            self._entries.keep(sight.snapshot.tools)
+            sight.entries = {i: self._entries.of(tool) for i, tool in sight.view.tools.items()}
+        return sight.entries
+
+    def _pushdown(self, sight: Sight) -> Pushdown:
+        identity = sight.identity
+        if identity is None:
+            return Pushdown()
+        scopes = frozenset(granted_scopes(identity, sight.snapshot.policy, self._clock.now()))
+        namespaces: frozenset[str] | None = frozenset()
+        if identity.policy is ScopesPolicy.TOKEN:
+            namespaces = None
+        else:
+            for binding in sight.snapshot.policy.bindings_of(identity):
+                if binding.namespaces is None or namespaces is None:
+                    namespaces = None
+                else:
+                    namespaces |= frozenset(binding.namespaces)
+        return Pushdown(
+            scopes=scopes if len(scopes) <= _FEW else None,
+            namespaces=namespaces if namespaces is not None and len(namespaces) <= _FEW else None,
+            states=frozenset({"Active", "Deprecated"}),
+        )
+
+    def close(self) -> None:
+        """Stop the searcher's threads."""
+        self._searcher.close()

@@ -1,0 +1,230 @@
+"""The registry's settings: one YAML file, overridden by `TOOLCRIB_*` variables, checked as a whole.
+
+A nested field is named with two underscores (`TOOLCRIB_STORE__PATH`); values of variables are read as YAML.
+Variables that name no field are left alone: other parts of Toolcrib have theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from toolcrib.identity import Issuer, ScopesPolicy, check_issuers
+
+PREFIX = "TOOLCRIB_"
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used; the message names every field at fault."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tls(_Part):
+    """Certificate and key of a listener; both or neither."""
+
+    cert_file: str | None = Field(default=None, description="PEM certificate chain.")
+    key_file: str | None = Field(default=None, description="PEM private key.")
+
+    @model_validator(mode="after")
+    def _both(self) -> Tls:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file go together")
+        return self
+
+
+class Discovery(_Part):
+    """What discovery says."""
+
+    totals: Literal["visible", "all"] = Field(
+        default="visible", description="What total_registered counts: the caller's tools, or all active ones."
+    )
+    anonymous: Literal["none", "list"] = Field(
+        default="none", description="list: a caller without a token may list definitions, never call."
+    )
+
+
+class Store(_Part):
+    """The search index."""
+
+    kind: Literal["embedded", "weaviate"] = Field(default="embedded", description="Which implementation.")
+    path: str = Field(default="toolcrib-data", description="embedded: the folder.")
+    host: str = Field(default="localhost", description="weaviate: its host.")
+    http_port: int = Field(default=8080, ge=1, le=65535)
+    grpc_port: int = Field(default=50051, ge=1, le=65535)
+    tls: bool = Field(default=False, description="weaviate: over TLS.")
+    api_key_file: str | None = Field(default=None, description="weaviate: file with the API key.")
+
+
+class EmbedderSettings(_Part):
+    """What turns text into vectors."""
+
+    kind: Literal["packaged", "openai", "none"] = Field(default="packaged")
+    base_url: str | None = Field(default=None, description="openai: base URL of the endpoint.")
+    model: str | None = Field(default=None, description="openai: the model.")
+    dimension: int | None = Field(default=None, ge=1, le=8192, description="openai: length of its vectors.")
+    api_key_file: str | None = Field(default=None, description="openai: file with the API key.")
+
+    @model_validator(mode="after")
+    def _named(self) -> EmbedderSettings:
+        if self.kind == "openai" and not (self.base_url and self.model and self.dimension):
+            raise ValueError("an openai embedder needs base_url, model and dimension")
+        return self
+
+
+class Egress(_Part):
+    """Where calls may go, besides Services."""
+
+    allow: tuple[str, ...] = Field(default=(), description="Hosts (or globs) that url: backends may name.")
+    loopback: bool = Field(default=False, description="Open loopback to url: backends; for laptops.")
+    forbidden: tuple[str, ...] = Field(
+        default=(),
+        description="Addresses, networks and address:port never called: the store's, the API server's.",
+    )
+    cluster: tuple[str, ...] = Field(
+        default=(), description="The cluster's service and pod ranges: closed to url: backends."
+    )
+
+
+class Limits(_Part):
+    """Bounds on what callers send and hold."""
+
+    body_bytes: int = Field(default=1 << 20, ge=1024, description="Largest body of an agent's request.")
+    admin_body_bytes: int = Field(default=256 << 20, ge=1 << 20, description="Largest publish.")
+    json_depth: int = Field(default=32, ge=4, le=128, description="Deepest nesting of a body.")
+    watch_streams: int = Field(default=1000, ge=1, description="Watch streams at one time.")
+    watch_send_seconds: float = Field(default=20.0, gt=0, description="A slower reader is dropped.")
+    metric_agents: int = Field(default=1000, ge=1, description="Agents with series of their own.")
+    metric_tools: int = Field(default=5000, ge=1, description="Tools with series of their own.")
+
+
+class RegistrySettings(_Part):
+    """Everything the registry can be told."""
+
+    replica: str = Field(default="registry", description="This replica's name; the pod's name in a cluster.")
+    host: str = Field(default="127.0.0.1", description="Address of the agents' listener.")
+    port: int = Field(default=8080, ge=0, le=65535)
+    tls: Tls = Tls()
+    admin_host: str = Field(default="127.0.0.1", description="Address of the admin listener.")
+    admin_port: int = Field(default=8081, ge=0, le=65535)
+    admin_tls: Tls = Tls()
+    public_host: str = Field(default="127.0.0.1", description="What discovery shows as every tool's host.")
+    public_port: int = Field(default=8080, ge=1, le=65535, description="What discovery shows as port.")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=("localhost", "127.0.0.1", "[::1]"),
+        description="Host names answered to, besides public_host; * for any.",
+    )
+    allowed_origins: tuple[str, ...] = Field(default=(), description="Foreign web origins let in.")
+    issuers: tuple[Issuer, ...] = Field(default=(), description="Who may vouch for agents.")
+    allow_dev_issuer: bool = Field(default=False, description="Accept issuers whose tokens alone decide.")
+    admin_issuer: str | None = Field(
+        default=None, description="The `iss` of admin tokens, one of issuers; absent: the cluster's."
+    )
+    admin_audience: str = Field(default="toolcrib-admin", min_length=1)
+    admin_subjects: tuple[str, ...] = Field(
+        default=(), description="Who may publish; `sub`, compared exactly."
+    )
+    discovery: Discovery = Discovery()
+    store: Store = Store()
+    embedder: EmbedderSettings = EmbedderSettings()
+    egress: Egress = Egress()
+    backends: dict[str, str] = Field(
+        default_factory=dict, description="namespace/service → host:port, where there is no cluster DNS."
+    )
+    limits: Limits = Limits()
+    policy_max_age: float = Field(
+        default=900.0, gt=0, description="Seconds without a leader after which calls are refused."
+    )
+    decision_log: str | None = Field(default=None, description="File of the decision log.")
+    registration: bool = Field(default=False, description="POST /tools/register is answered.")
+    runtime_namespace: str = Field(default="toolcrib-runtime", description="Where registrations go.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RegistrySettings:
+        check_issuers(self.issuers)
+        if self.admin_issuer is not None and self.admin_issuer not in {i.issuer for i in self.issuers}:
+            raise ValueError("admin_issuer is none of issuers")
+        if any(self.admin_audience in i.audience for i in self.issuers):
+            raise ValueError("an issuer's audience contains admin_audience: every agent's token would do")
+        return self
+
+    @property
+    def admin_issuer_settings(self) -> Issuer | None:
+        """The issuer of admin tokens with the admin audience in the place of the agents'."""
+        for issuer in self.issuers:
+            if issuer.issuer == self.admin_issuer or (self.admin_issuer is None and issuer.cluster):
+                return issuer.model_copy(update={"audience": (self.admin_audience,)})
+        return None
+
+    def refuse_dev_issuers(self) -> None:
+        """What `serve` checks before anything starts.
+
+        Raises:
+            SettingsError: an issuer whose tokens alone decide, without `allow_dev_issuer`.
+        """
+        loose = (ScopesPolicy.TOKEN, ScopesPolicy.LOCAL)
+        names = [i.issuer for i in self.issuers if i.scopes in loose]
+        if names and not self.allow_dev_issuer:
+            raise SettingsError(
+                f"issuers: {', '.join(names)}: scopes token and local are for the local mode (allow_dev_issuer)"
+            )
+
+
+def from_env(environ: Mapping[str, str], config_file: str | None = None) -> RegistrySettings:
+    """The settings of a file (`config_file`, else `TOOLCRIB_CONFIG`, else none) and of variables.
+
+    Raises:
+        SettingsError: naming every field that is wrong.
+    """
+    path = config_file or environ.get(f"{PREFIX}CONFIG")
+    data = _from_file(path) if path else {}
+    problems: list[str] = []
+    for name, text in sorted(environ.items()):
+        if not name.startswith(PREFIX):
+            continue
+        keys = [k.lower() for k in name.removeprefix(PREFIX).split("__")]
+        if keys[0] not in RegistrySettings.model_fields:
+            continue
+        try:
+            _put(data, keys, yaml.safe_load(text))
+        except (yaml.YAMLError, TypeError):
+            problems.append(f"{name}: cannot be read")
+    try:
+        settings = RegistrySettings.model_validate(data)
+    except ValidationError as error:
+        # inputs are left out: one of them may be a secret in the wrong place
+        problems += [
+            f"{'.'.join(str(p) for p in e['loc']) or 'settings'}: {e['msg']}"
+            for e in error.errors(include_input=False, include_url=False)
+        ]
+        raise SettingsError("; ".join(problems)) from None
+    if problems:
+        raise SettingsError("; ".join(problems))
+    return settings
+
+
+def _from_file(path: str) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(f"the configuration file cannot be read: {error}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise SettingsError("the configuration file is no mapping of settings")
+    return data
+
+
+def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        inner = data.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise TypeError(key)
+        data = inner
+    data[keys[-1]] = value

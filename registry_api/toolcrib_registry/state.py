@@ -1,0 +1,171 @@
+"""What a replica knows: the one immutable snapshot, when a leader was last heard, and the views made of it.
+
+Writers swap the snapshot whole; readers take no lock and see exactly one revision (DESIGN §6, The snapshot).
+Used from one event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolcrib.authorizer import Policy, granted_scopes, is_valid
+from toolcrib.errors import EpochFenced, RevisionMismatch
+from toolcrib.identity import Identity
+from toolcrib.snapshot import Snapshot
+from toolcrib.view import EMPTY, View, view_of
+from toolcrib.wire.publish import Heartbeat, Publish, ReplicaState
+from toolcrib_registry.ports import Clock
+from toolcrib_registry.search.entry import IndexEntry
+
+VIEWS = 4096
+"""Views remembered at one time."""
+
+
+@dataclass(slots=True)
+class Sight:
+    """One identity's view of one revision, and what was made of it so far."""
+
+    view: View
+    snapshot: Snapshot
+    identity: Identity | None
+    scopes: tuple[str, ...]
+    until: float
+    discovery: tuple[bytes, bytes] | None = None
+    """The encoded answer of `GET /` and its ETag."""
+    entries: dict[str, IndexEntry] | None = None
+    """The same tools as the search index sees them."""
+
+    @property
+    def revision(self) -> str:
+        """Names the content of the view, not the registry's revision: that would tell of what is hidden."""
+        return self.view.digest[:16]
+
+
+@dataclass(slots=True)
+class PolicyState:
+    """The holder of the snapshot.
+
+    Args:
+        clock: decides what is valid and how old the policy is.
+        replica: this replica's name.
+        policy_max_age: seconds without a leader after which `stale` is true.
+        anonymous_list: discovery.anonymous is `list`.
+    """
+
+    clock: Clock
+    replica: str = "registry"
+    policy_max_age: float = 900.0
+    anonymous_list: bool = False
+    snapshot: Snapshot = field(init=False)
+    epoch: int = field(default=0, init=False)
+    heard_at: float | None = field(default=None, init=False)
+    indexer: bool = field(default=False, init=False)
+    closing: bool = field(default=False, init=False)
+    _views: OrderedDict[Any, Sight] = field(default_factory=OrderedDict, init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+
+    def __post_init__(self) -> None:
+        self.snapshot = Snapshot(policy=Policy(anonymous_list=self.anonymous_list))
+
+    @property
+    def ready(self) -> bool:
+        """Whether a full snapshot has come from a leader."""
+        return self.snapshot.revision is not None
+
+    def report(self) -> ReplicaState:
+        """What the operator is told."""
+        return ReplicaState(
+            replica=self.replica, revision=self.snapshot.revision, hash=self.snapshot.hash, ready=self.ready
+        )
+
+    def policy_age(self) -> float | None:
+        """Seconds since a leader was heard; None: never."""
+        return None if self.heard_at is None else max(0.0, self.clock.now() - self.heard_at)
+
+    @property
+    def stale(self) -> bool:
+        """Whether no leader has been heard for so long that nothing may be called."""
+        age = self.policy_age()
+        return age is None or age > self.policy_max_age
+
+    def fence(self, epoch: int) -> None:
+        """Accept `epoch` as the leader's.
+
+        Raises:
+            EpochFenced: a later one was seen.
+        """
+        if epoch < self.epoch:
+            raise EpochFenced(f"epoch {epoch} is over: {self.epoch} leads")
+        self.epoch = epoch
+
+    async def publish(self, publish: Publish) -> ReplicaState:
+        """Apply `publish`; whoever asks afterwards gets the new revision.
+
+        Raises:
+            EpochFenced, RevisionMismatch: nothing has changed.
+        """
+        async with self._writing:
+            self.fence(publish.to.epoch)
+            before = self.snapshot
+            # thousands of fingerprints: off the event loop, discovery goes on meanwhile
+            after = await asyncio.to_thread(before.apply, publish)
+            self.fence(publish.to.epoch)
+            self.heard_at = self.clock.now()
+            if after is not before:
+                self.snapshot = after
+                self._views = OrderedDict()
+                self.wake()
+            return self.report()
+
+    def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:
+        """A sign of life of the leader.
+
+        Raises:
+            EpochFenced: its sender no longer leads.
+            RevisionMismatch: the leader holds another revision or content; it does not count as heard.
+        """
+        self.fence(heartbeat.revision.epoch)
+        if heartbeat.revision != self.snapshot.revision or heartbeat.hash != self.snapshot.hash:
+            raise RevisionMismatch(f"{self.snapshot.revision or 'nothing'} is here, not {heartbeat.revision}")
+        self.heard_at = self.clock.now()
+        self.indexer = heartbeat.indexer
+        return self.report()
+
+    def sight(self, identity: Identity | None, *, bad_token: bool = False) -> Sight:
+        """What `identity` may see now; nothing for a token that is present but bad."""
+        snapshot, now = self.snapshot, self.clock.now()
+        if bad_token or (identity is not None and not is_valid(identity, now)):
+            return Sight(EMPTY, snapshot, None, (), now)
+        key = None if identity is None else identity.cache_key
+        views = self._views
+        known = views.get(key)
+        if known is not None and now < known.until and known.snapshot is snapshot:
+            return known
+        view = view_of(identity, snapshot, now)
+        made = Sight(
+            view, snapshot, identity, granted_scopes(identity, snapshot.policy, now), view.valid_until
+        )
+        views[key] = made
+        views.move_to_end(key)
+        if len(views) > VIEWS:
+            views.popitem(last=False)
+        return made
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set at the next change of the snapshot, or when the service stops. Take it before looking."""
+        return self._changed
+
+    def wake(self) -> None:
+        """Make every watcher look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def close(self) -> None:
+        """End all watch streams."""
+        self.closing = True
+        self.wake()

@@ -1,0 +1,82 @@
+"""JSON as it is accepted from callers: nothing that two parsers could read in two ways.
+
+Duplicate keys, NaN and infinities, lone surrogates, invalid UTF-8 and deep nesting are refused, the last before
+anything recurses. (RFC 8259 §4 and §9; I-JSON, RFC 7493.)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import orjson
+
+MAX_DEPTH = 32
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_NOT_BRACKETS = re.compile(rb"[^\[\]{}]+")
+
+
+class InvalidJson(ValueError):
+    """Why the text is refused, in words for the one who sent it."""
+
+
+def parse(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
+    """The value of `raw`.
+
+    Raises:
+        InvalidJson: it is not JSON, or not unambiguous, or nested deeper than `max_depth`.
+    """
+    _check_depth(raw, max_depth)
+    try:
+        orjson.loads(raw)  # strict about UTF-8, surrogates and syntax, which json is not
+    except orjson.JSONDecodeError as error:
+        raise InvalidJson(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+    try:
+        return json.loads(
+            raw, object_pairs_hook=_object, parse_float=_finite, parse_constant=_constant, parse_int=_integer
+        )
+    except InvalidJson:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InvalidJson(str(error)[:200]) from error
+
+
+def _check_depth(raw: bytes, limit: int) -> None:
+    depth = 0
+    for bracket in _NOT_BRACKETS.sub(b"", _STRINGS.sub(b"", raw)):
+        if bracket in b"[{":
+            depth += 1
+            if depth > limit:
+                raise InvalidJson(f"nested deeper than {limit} levels")
+        else:
+            depth -= 1
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise InvalidJson(f"the key {key[:64]!r} stands twice in one object")
+            seen.add(key)
+    return made
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise InvalidJson(f"the number {text[:32]} is out of range")
+    return number
+
+
+def _integer(text: str) -> int | float:
+    if len(text) > 400:
+        raise InvalidJson("a number with more than 400 digits")
+    return int(text)
+
+
+def _constant(text: str) -> Any:
+    raise InvalidJson(f"{text} is not JSON")

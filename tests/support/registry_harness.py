@@ -1,0 +1,352 @@
+"""The real registry on real loopback ports, in a thread of its own: tests speak to it over HTTP only.
+
+    with running_registry(tools=[tool("calculator")], bindings=[binding("bot")]) as r:
+        httpx.get(r.url, headers=r.auth("team", "bot"))
+
+Tools and bindings are published over the admin channel, as an operator does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import jwt
+import uvicorn
+from cryptography.hazmat.primitives.asymmetric import ec
+from fastapi import APIRouter
+
+from toolcrib import publishing
+from toolcrib.identity import Issuer, KeySet, ScopesPolicy
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.wire.publish import (
+    Heartbeat,
+    Publish,
+    PublishedBackend,
+    PublishedBinding,
+    PublishedSubject,
+    PublishedTool,
+    Removed,
+    ReplicaState,
+    Revision,
+)
+from toolcrib_registry.adapters.outbound_http import OutboundHttp
+from toolcrib_registry.compose import Registry, build
+from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.ports import Calls, Clock, Embedder, Registrar
+from toolcrib_registry.search.embedding import NullEmbedder
+from toolcrib_registry.settings import RegistrySettings, Store
+
+ISSUER = "https://issuer.test"
+OPERATOR = "system:serviceaccount:toolcrib-system:toolcrib-operator"
+_KEY = ec.generate_private_key(ec.SECP256R1())
+_T = TypeVar("_T")
+
+
+def mint(
+    subject: str, *, ttl: float = 3600.0, audience: str = "toolcrib", now: float | None = None, **claims: Any
+) -> str:
+    """A token of the harness's issuer; `scope="a b"` makes the token's scopes decide, without it bindings do."""
+    issued = time.time() if now is None else now
+    payload = {"iss": ISSUER, "aud": audience, "sub": subject, "iat": issued, "exp": issued + ttl, **claims}
+    return jwt.encode(payload, _KEY, algorithm="ES256", headers={"kid": "k1"})
+
+
+def keyset() -> KeySet:
+    """The issuer's public key."""
+    return {ISSUER: {"k1": _KEY.public_key()}}
+
+
+def tool(
+    name: str, *, namespace: str = "team", object_name: str | None = None, **fields: Any
+) -> PublishedTool:
+    """A published tool with scope `<name>:use`, unless `scopes` says otherwise; no backend unless given."""
+    tool_id = f"{namespace}/{object_name or name.lower().replace('_', '-')}"
+    return publishing.with_digests(
+        **{
+            "tool_id": tool_id,
+            "uid": f"uid-{tool_id}",
+            "generation": 1,
+            "namespace": namespace,
+            "name": name,
+            "description": f"The tool {name}.",
+            "scopes": (f"{name}:use",),
+            **fields,
+        }
+    )
+
+
+def binding(
+    account: str,
+    scopes: Sequence[str] = ("calculator:use",),
+    *,
+    namespace: str | None = "team",
+    account_namespace: str = "team",
+    name: str | None = None,
+    **fields: Any,
+) -> PublishedBinding:
+    """A binding for one service account; `namespace=None` makes a cluster binding over every namespace."""
+    name = name or account
+    return PublishedBinding(
+        **{
+            "uid": f"uid-{namespace}-{name}",
+            "generation": 1,
+            "kind": "AgentScopeBinding" if namespace else "ClusterAgentScopeBinding",
+            "namespace": namespace,
+            "name": name,
+            "subjects": (
+                PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace=account_namespace, name=account),
+            ),
+            "namespaces": (namespace,) if namespace else None,
+            "scopes": tuple(scopes),
+            **fields,
+        }
+    )
+
+
+def backend(port: int, path: str = "/", **fields: Any) -> PublishedBackend:
+    """A URL on loopback; the harness opens loopback to calls."""
+    return PublishedBackend(url=f"http://127.0.0.1:{port}{path}", **fields)
+
+
+class ManualClock:
+    """A clock that stands still until it is moved; may be moved from any thread."""
+
+    def __init__(self, start: float | None = None) -> None:
+        self._now = time.time() if start is None else start
+        self._lock = threading.Lock()
+        self._sleepers: list[tuple[float, asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._now
+
+    async def sleep_until(self, moment: float) -> None:
+        """Return once the clock has been moved to `moment`."""
+        event = asyncio.Event()
+        with self._lock:
+            if moment <= self._now:
+                return
+            self._sleepers.append((moment, asyncio.get_running_loop(), event))
+        await event.wait()
+
+    def advance(self, seconds: float) -> None:
+        """Move on, and wake who waits for that."""
+        with self._lock:
+            self._now += seconds
+            due = [s for s in self._sleepers if s[0] <= self._now]
+            self._sleepers = [s for s in self._sleepers if s[0] > self._now]
+        for _, loop, event in due:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(event.set)
+
+
+class RunningRegistry:
+    """A registry that answers at `url` (agents) and `admin_url`."""
+
+    def __init__(self, registry: Registry, loop: asyncio.AbstractEventLoop, clock: Clock | None) -> None:
+        self.registry = registry
+        self.url = ""
+        self.admin_url = ""
+        self._loop = loop
+        self._clock = clock
+        self._revision: Revision | None = None
+
+    def token(
+        self, namespace: str, name: str, *, ttl: float = 3600.0, scopes: str | None = None, **claims: Any
+    ) -> str:
+        """A token of the service account; with `scopes`, they alone decide."""
+        if scopes is not None:
+            claims["scope"] = scopes
+        now = self._clock.now() if self._clock else None
+        return mint(f"system:serviceaccount:{namespace}:{name}", ttl=ttl, now=now, **claims)
+
+    def auth(self, namespace: str, name: str, **options: Any) -> dict[str, str]:
+        """The Authorization header of `token`."""
+        return {"Authorization": f"Bearer {self.token(namespace, name, **options)}"}
+
+    def admin_auth(self, subject: str = OPERATOR, audience: str = "toolcrib-admin") -> dict[str, str]:
+        """The Authorization header of the operator."""
+        now = self._clock.now() if self._clock else None
+        return {"Authorization": f"Bearer {mint(subject, audience=audience, now=now)}"}
+
+    def publish(
+        self,
+        tools: Sequence[PublishedTool] = (),
+        bindings: Sequence[PublishedBinding] = (),
+        *,
+        remove_tools: Sequence[str] = (),
+        remove_bindings: Sequence[str] = (),
+    ) -> ReplicaState:
+        """Publish one step (the first is a full snapshot) over the admin channel."""
+        base = self._revision
+        to = Revision(epoch=1, seq=1) if base is None else Revision(epoch=base.epoch, seq=base.seq + 1)
+        step = Publish(
+            base=base,
+            to=to,
+            tools=tuple(tools),
+            bindings=tuple(bindings),
+            removed=Removed(tools=tuple(remove_tools), bindings=tuple(remove_bindings)),
+        )
+        answer = self.admin("POST", "/v1/admin/publish", content=step.model_dump_json())
+        assert answer.status_code == 200, answer.text
+        self._revision = to
+        return ReplicaState.model_validate(answer.json())
+
+    def heartbeat(self) -> httpx.Response:
+        """Beat once with what the replica itself reports."""
+        state = ReplicaState.model_validate(self.admin("GET", "/v1/admin/state").json())
+        assert state.revision is not None
+        beat = Heartbeat(revision=state.revision, hash=state.hash)
+        return self.admin("POST", "/v1/admin/heartbeat", content=beat.model_dump_json())
+
+    def admin(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """A request to the admin listener, as the operator."""
+        headers = {**self.admin_auth(), "content-type": "application/json", **options.pop("headers", {})}
+        return httpx.request(method, self.admin_url + path, headers=headers, timeout=10, **options)
+
+    def on_loop(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Run `work` on the registry's own event loop."""
+
+        async def run() -> _T:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(timeout=10)
+
+
+@contextlib.contextmanager
+def running_registry(
+    tools: Sequence[PublishedTool] = (),
+    bindings: Sequence[PublishedBinding] = (),
+    *,
+    publish: bool = True,
+    clock: Clock | None = None,
+    calls: Calls | None = None,
+    embedder: Embedder | None = None,
+    registrar: Callable[[Registry], Registrar] | None = None,
+    oauth: APIRouter | None = None,
+    one_port: bool = False,
+    **settings: Any,
+) -> Iterator[RunningRegistry]:
+    """A registry with the embedded store and no embedder (unless given), `tools` and `bindings` published.
+
+    Args:
+        publish: False: nothing is published, the registry is not ready.
+        registrar: makes a Registrar for the composed registry; registration is on then.
+        settings: fields of `RegistrySettings` that differ from the harness's.
+    """
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        made = RegistrySettings(
+            **{
+                "issuers": (
+                    Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.LOCAL, cluster=True),
+                ),
+                "admin_subjects": (OPERATOR,),
+                "store": Store(path=str(Path(folder) / "index")),
+                "egress": {"loopback": True},
+                "registration": registrar is not None,
+                **settings,
+            }
+        )
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(
+            target=loop.run_forever, name=f"registry-{uuid.uuid4().hex[:6]}", daemon=True
+        )
+        thread.start()
+
+        def on_loop(work: Awaitable[_T]) -> _T:
+            async def run() -> _T:
+                return await work
+
+            return asyncio.run_coroutine_threadsafe(run(), loop).result(timeout=20)
+
+        def stop_loop() -> None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(timeout=10)
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+        stack.callback(stop_loop)
+        late = _Late(registrar)
+        keys = KeyStore(made.issuers, OutboundHttp(EgressPolicy()), fixed=keyset())
+        registry = on_loop(
+            build(
+                made,
+                clock=clock,
+                keys=keys,
+                calls=calls,
+                embedder=embedder or NullEmbedder(),
+                registrar=late if registrar else None,
+                oauth=oauth,
+            )
+        )
+        late.bind(registry)
+        stack.callback(lambda: on_loop(registry.aclose()))
+        running = RunningRegistry(registry, loop, clock)
+        if one_port:
+            running.url = running.admin_url = stack.enter_context(_serving(registry.one_port, registry, loop))
+        else:
+            running.url = stack.enter_context(_serving(registry.agents, registry, loop))
+            running.admin_url = stack.enter_context(_serving(registry.admin, registry, loop))
+        if publish:
+            running.publish(tools, bindings)
+        yield running
+
+
+class _Late:
+    """A registrar that is made once the registry is there."""
+
+    def __init__(self, make: Callable[[Registry], Registrar] | None) -> None:
+        self._make = make
+        self._real: Registrar | None = None
+
+    def bind(self, registry: Registry) -> None:
+        self._real = self._make(registry) if self._make else None
+
+    async def register(self, tool: PublishedTool) -> None:
+        assert self._real is not None
+        await self._real.register(tool)
+
+
+@contextlib.contextmanager
+def _serving(app: Any, registry: Registry, loop: asyncio.AbstractEventLoop) -> Iterator[str]:
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=3,
+    )
+    server = uvicorn.Server(config)
+    config.load()
+    server.lifespan = config.lifespan_class(config)
+    started = threading.Event()
+
+    async def serve() -> None:
+        await server.startup()
+        started.set()
+        await server.main_loop()
+        registry.deps.state.close()
+        await server.shutdown()
+
+    done = asyncio.run_coroutine_threadsafe(serve(), loop)
+    if not started.wait(timeout=10):
+        done.result(timeout=1)
+        raise TimeoutError("the registry did not start")
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        done.result(timeout=15)
