@@ -7,7 +7,7 @@ and names itself. Whatever is missing or unknown ends in a *no*.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -335,3 +335,22 @@ def next_change(identity: Identity, policy: Policy, now: float) -> float:
     for b in policy.of(identity):
         moments.extend(t for t in (b.source.not_before, b.source.expires_at) if t is not None and t > now)
     return min(moments)
+
+
+def matcher(binding: PublishedBinding) -> Callable[[PublishedTool], bool]:
+    """Whether an active tool is within a binding's reach, whoever asks and whatever the dates.
+
+    What `matchedTools` counts: tools the binding grants a scope of, or those it denies where it only denies.
+    """
+    b = _Compiled.of(binding)
+
+    def reaches(tool: PublishedTool) -> bool:
+        if not tool.active or not b.in_namespaces(tool):
+            return False
+        if not b.scopes:
+            return _any_matches(b.deny, tool)
+        if not b.in_servers(tool) or not b.scopes.intersection(tool.scopes) or not b.allows(tool):
+            return False
+        return not _any_matches(b.deny, tool)
+
+    return reaches

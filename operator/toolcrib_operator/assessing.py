@@ -1,0 +1,177 @@
+"""From dirty objects to one batch: which objects each change touches, their verdicts, what to publish.
+
+In memory only: it asks the World and the pure functions of `reconcile`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from toolcrib.resources.bindings import AgentScopeBinding
+from toolcrib.resources.tools import Tool
+from toolcrib.wire.publish import Credential, PublishedBinding, PublishedTool, Removed
+from toolcrib_operator.reconcile.bindings import assess_binding, uses_selector
+from toolcrib_operator.reconcile.credentials import assess_credential, secret_of
+from toolcrib_operator.reconcile.tools import NameKey, assess_tool, name_key, name_owner
+from toolcrib_operator.reconcile.verdicts import BindingVerdict, ToolVerdict
+from toolcrib_operator.settings import LoopSettings
+from toolcrib_operator.world import BINDINGS, NAMESPACE, SECRET, Entry, Ref, World
+
+
+@dataclass
+class Batch:
+    """What one turn of the loop publishes; `changed` are the objects whose published form is another now."""
+
+    tools: list[PublishedTool] = field(default_factory=list)
+    bindings: list[PublishedBinding] = field(default_factory=list)
+    removed: Removed = field(default_factory=Removed)
+    changed: set[Ref] = field(default_factory=set)
+    namespaces: set[str] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.tools or self.bindings or self.removed.tools or self.removed.bindings)
+
+
+class Assessor:
+    """Verdicts on everything in a World, kept up as it changes."""
+
+    def __init__(self, world: World, settings: LoopSettings) -> None:
+        self.verdicts: dict[Ref, ToolVerdict | BindingVerdict] = {}
+        self.published: dict[Ref, PublishedTool | PublishedBinding] = {}
+        self._world = world
+        self._settings = settings
+        self._pending: set[Ref] = set()
+        self._credentials: dict[Ref, Credential] = {}
+        self._names: dict[Ref, NameKey] = {}
+        self._holders: defaultdict[NameKey, set[Ref]] = defaultdict(set)
+        self._secrets: dict[Ref, Ref] = {}
+        self._users: defaultdict[Ref, set[Ref]] = defaultdict(set)
+        self._selecting: set[Ref] = set()
+
+    @property
+    def credentials(self) -> list[Credential]:
+        """What the backends of accepted tools need, each once."""
+        unique = {(c.namespace, c.name, c.key): c for c in self._credentials.values()}
+        return [unique[key] for key in sorted(unique)]
+
+    def expand(self, dirty: Iterable[Ref]) -> list[Ref]:
+        """The dirty objects of our kinds and those that a change of them, a Namespace or a Secret touches."""
+        touched: set[Ref] = set()
+        for ref in dirty:
+            if ref.kind == NAMESPACE:
+                touched |= self._selecting
+            elif ref.kind == SECRET:
+                touched |= self._users[ref]
+            else:
+                touched.add(ref)
+                if ref.kind == "Tool":
+                    touched |= self._index_tool(ref)
+                else:
+                    self._index_binding(ref)
+        return sorted(touched)
+
+    def judge(self, refs: Iterable[Ref]) -> None:
+        """Assess these objects; `batch` collects what follows."""
+        namespaces: dict[str, dict[str, str]] | None = None
+        for ref in refs:
+            entry = self._world.get(ref)
+            self._pending.add(ref)
+            if entry is None or entry.deleting is not None:
+                self.verdicts.pop(ref, None)
+                self._credentials.pop(ref, None)
+            elif ref.kind in BINDINGS:
+                if namespaces is None and ref in self._selecting:
+                    namespaces = {e.ref.name: dict(e.labels) for e in self._world.all(NAMESPACE)}
+                trusted = self._settings.trusted_namespace_labels
+                self.verdicts[ref] = assess_binding(entry, namespaces=namespaces or {}, trusted=trusted)
+            else:
+                self.verdicts[ref] = self._judge_tool(entry)
+
+    def batch(self) -> Batch:
+        """What has changed since the last batch, to be published in one step."""
+        batch, gone_tools, gone_bindings = Batch(), [], []
+        for ref in sorted(self._pending):
+            old = self.published.get(ref)
+            verdict = self.verdicts.get(ref)
+            new = None if verdict is None else verdict.published
+            if new == old:
+                continue
+            batch.changed.add(ref)
+            for item in (old, new):
+                if isinstance(item, PublishedTool):
+                    batch.namespaces.add(item.namespace)
+            if isinstance(old, PublishedTool) and new is None:
+                gone_tools.append(old.tool_id)
+            elif isinstance(old, PublishedBinding) and (new is None or new.uid != old.uid):
+                gone_bindings.append(old.uid)
+            if isinstance(new, PublishedTool):
+                batch.tools.append(new)
+            elif isinstance(new, PublishedBinding):
+                batch.bindings.append(new)
+            if new is None:
+                self.published.pop(ref, None)
+            else:
+                self.published[ref] = new
+        self._pending.clear()
+        batch.removed = Removed(tools=tuple(gone_tools), bindings=tuple(gone_bindings))
+        return batch
+
+    def bindings_over(self, namespaces: Collection[str]) -> list[Ref]:
+        """Published bindings whose territory includes one of `namespaces`."""
+        wanted = frozenset(namespaces)
+        return [
+            ref
+            for ref, item in self.published.items()
+            if isinstance(item, PublishedBinding)
+            and (item.namespaces is None or not wanted.isdisjoint(item.namespaces))
+        ]
+
+    def _judge_tool(self, entry: Entry) -> ToolVerdict:
+        owner, problem = None, None
+        key = self._names.get(entry.ref)
+        if key is not None and len(self._holders[key]) > 1:
+            found = (self._world.get(ref) for ref in self._holders[key])
+            owner = name_owner(e for e in found if e is not None)
+        self._credentials.pop(entry.ref, None)
+        if isinstance(entry.resource, Tool) and entry.ref in self._secrets:
+            secret = self._world.get(self._secrets[entry.ref])
+            allowed = self._settings.credential_namespaces
+            credential, problem = assess_credential(entry.resource, secret, allowed=allowed)
+            if credential is not None:
+                self._credentials[entry.ref] = credential
+        verdict = assess_tool(entry, owner=owner, credential=problem)
+        if verdict.published is None:
+            self._credentials.pop(entry.ref, None)
+        return verdict
+
+    def _index_tool(self, ref: Ref) -> set[Ref]:
+        """Update the lookup tables; returns who shares the tool's name, before or now."""
+        entry = self._world.get(ref)
+        tool = entry.resource if entry is not None and isinstance(entry.resource, Tool) else None
+        shared: set[Ref] = set()
+        old_key, old_secret = self._names.pop(ref, None), self._secrets.pop(ref, None)
+        if old_key is not None:
+            self._holders[old_key].discard(ref)
+            shared |= self._holders[old_key]
+            if not self._holders[old_key]:
+                del self._holders[old_key]
+        if old_secret is not None:
+            self._users[old_secret].discard(ref)
+        if tool is None:
+            return shared
+        key, secret = name_key(tool), secret_of(tool)
+        self._names[ref] = key
+        self._holders[key].add(ref)
+        if secret is not None:
+            self._secrets[ref] = secret
+            self._users[secret].add(ref)
+        return shared | self._holders[key]
+
+    def _index_binding(self, ref: Ref) -> None:
+        entry = self._world.get(ref)
+        if entry is not None and not isinstance(entry.resource, AgentScopeBinding) and uses_selector(entry):
+            self._selecting.add(ref)
+        else:
+            self._selecting.discard(ref)

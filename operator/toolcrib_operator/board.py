@@ -1,0 +1,183 @@
+"""What is to be written about each object, and when: status, finalizer, and what may wait a little.
+
+Plans only; `writes.py` carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib.resources import durations
+from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
+from toolcrib_operator.assessing import Assessor
+from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.reconcile import statuses
+from toolcrib_operator.reconcile.bindings import matched_tools
+from toolcrib_operator.reconcile.statuses import Desired, Progress
+from toolcrib_operator.reconcile.verdicts import BindingVerdict, ToolVerdict
+from toolcrib_operator.settings import FINALIZER, LoopSettings
+from toolcrib_operator.world import BINDINGS, Entry, Ref, World
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to write now (None: nothing) and when to look again (seconds since the epoch; None: when told)."""
+
+    finalizers: tuple[str, ...] | None = None
+    status: Mapping[str, Any] | None = None
+    again: float | None = None
+
+
+class Board:
+    """Knows how far each object has come. `waiting` are those that progress of a replica may finish."""
+
+    def __init__(
+        self,
+        world: World,
+        assessor: Assessor,
+        publisher: Publisher,
+        indexing: Indexing,
+        settings: LoopSettings,
+    ) -> None:
+        self.waiting: set[Ref] = set()
+        self._world = world
+        self._assessor = assessor
+        self._publisher = publisher
+        self._indexing = indexing
+        self._settings = settings
+        self._started: float | None = None
+        self._changed: dict[Ref, Revision] = {}
+        self._gone: dict[str, Revision] = {}
+        self._pending_since: dict[Ref, float] = {}
+        self._recounted: dict[Ref, float] = {}
+        self._stale: dict[Ref, float] = {}
+
+    def assessed(self, refs: Iterable[Ref], changed: set[Ref], revision: Revision, now: float) -> None:
+        """These objects were assessed; the published form of those in `changed` is in `revision` first."""
+        if self._started is None:
+            self._started = now
+        for ref in refs:
+            entry = self._world.get(ref)
+            if entry is None:
+                self._forget(ref)
+                continue
+            if entry.deleting is not None and ref.kind in BINDINGS:
+                self._gone.setdefault(entry.uid, revision)
+                self.waiting.add(ref)
+            elif ref in changed or ref not in self._changed:
+                self._changed[ref] = revision
+                self._pending_since.pop(ref, None)
+                self.waiting.add(ref)
+                if ref.kind in BINDINGS:
+                    self._stale.setdefault(ref, now)
+
+    def recount(self, refs: Iterable[Ref], now: float) -> float:
+        """Tools within reach of these bindings have changed; returns when to look."""
+        for ref in refs:
+            self._stale.setdefault(ref, now)
+        return now + self._settings.hold_back
+
+    def plan(self, ref: Ref, now: float) -> Plan:
+        """What to write about an object now."""
+        entry = self._world.get(ref)
+        if entry is None:
+            self._forget(ref)
+            return Plan()
+        if entry.deleting is not None:
+            return self._plan_removal(entry, now)
+        verdict = self._assessor.verdicts.get(ref)
+        if verdict is None:
+            return Plan()
+        if isinstance(verdict, ToolVerdict):
+            desired = statuses.tool_status(entry, verdict, self._progress(ref, verdict.published), now)
+            return self._plan_status(entry, desired, None, now, finalizers=None)
+        matched, look = self._matched(entry, verdict, now)
+        progress = self._progress(ref, verdict.published)
+        desired = statuses.binding_status(entry, verdict, progress, matched, now)
+        change = verdict.next_change(now)
+        again = min((t for t in (look, change) if t is not None), default=None)
+        finalizers = None
+        if self._settings.finalizers and verdict.published is not None and FINALIZER not in entry.finalizers:
+            finalizers = (*entry.finalizers, FINALIZER)
+        return self._plan_status(entry, desired, again, now, finalizers=finalizers)
+
+    def wrote_count(self, ref: Ref, before: Any, after: Any, now: float) -> None:
+        """`matchedTools` of a binding went from `before` to `after`; the next rewrite has to wait."""
+        if before is not None and before != after:
+            self._recounted[ref] = now
+
+    def _plan_status(
+        self, entry: Entry, desired: Desired, again: float | None, now: float, *, finalizers: tuple[str, ...] | None
+    ) -> Plan:  # fmt: skip
+        ref = entry.ref
+        if not desired.provisional:
+            self.waiting.discard(ref)
+            self._pending_since.pop(ref, None)
+        else:
+            self.waiting.add(ref)
+        if not statuses.difference(entry.status, desired.status):
+            return Plan(finalizers=finalizers, again=again)
+        if desired.provisional and (until := self._hold_until(entry, now)) > now:
+            return Plan(finalizers=finalizers, again=until if again is None else min(until, again))
+        return Plan(finalizers=finalizers, status=desired.status, again=again)
+
+    def _hold_until(self, entry: Entry, now: float) -> float:
+        since = self._pending_since.setdefault(entry.ref, now)
+        held = since + self._settings.hold_back
+        if entry.status.get("observedGeneration") == entry.generation and self._started is not None:
+            return max(held, self._started + self._settings.takeover_hold)
+        return held
+
+    def _plan_removal(self, entry: Entry, now: float) -> Plan:
+        if FINALIZER not in entry.finalizers or entry.ref.kind not in BINDINGS:
+            self.waiting.discard(entry.ref)
+            return Plan()
+        deadline = durations.instant(entry.deleting or "") + self._settings.removal_deadline
+        removed = self._gone.get(entry.uid)
+        confirmed = removed is not None and self._publisher.confirmed_by_all(removed)
+        if not confirmed and now < deadline:
+            self.waiting.add(entry.ref)
+            return Plan(again=deadline)
+        return Plan(finalizers=tuple(f for f in entry.finalizers if f != FINALIZER))
+
+    def _progress(self, ref: Ref, item: PublishedTool | PublishedBinding | None) -> Progress:
+        publisher, revision = self._publisher, self._changed.get(ref)
+        if item is None or revision is None:
+            return Progress()
+        links = len(publisher.links)
+        published = publisher.confirmed_by_any(revision)
+        propagated = links > 0 and publisher.confirmed_by_all(revision)
+        if isinstance(item, PublishedBinding):
+            return Progress(published=published, propagated=propagated, replicas=links)
+        indexed, problem = self._indexing.state(item.tool_id, item.digest)
+        return Progress(published, propagated, links, indexed, problem)
+
+    def _matched(self, entry: Entry, verdict: BindingVerdict, now: float) -> tuple[int | None, float | None]:
+        """The count if it may be written now, and when it may be otherwise."""
+        if verdict.published is None:
+            return None, None
+        written = entry.status.get("matchedTools")
+        fresh = entry.status.get("observedGeneration") != entry.generation or written is None
+        if not fresh:
+            stale = self._stale.get(entry.ref)
+            if stale is None:
+                return None, None
+            last = self._recounted.get(entry.ref)
+            due = stale + self._settings.hold_back
+            due = due if last is None else max(due, last + self._settings.rewrite_every)
+            if now < due:
+                return None, due
+        matched = matched_tools(verdict.published, self._publisher.snapshot)
+        if not fresh:
+            self._stale.pop(entry.ref, None)
+            if matched != written:
+                self._stale[entry.ref] = now - self._settings.hold_back  # until it is really written
+        return matched, None
+
+    def _forget(self, ref: Ref) -> None:
+        self.waiting.discard(ref)
+        for table in (self._changed, self._pending_since, self._recounted, self._stale):
+            table.pop(ref, None)

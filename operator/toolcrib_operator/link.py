@@ -1,0 +1,122 @@
+"""One replica as the publisher sees it: what it has confirmed, and the task that keeps it up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Protocol
+
+from toolcrib.errors import EpochFenced, RevisionMismatch
+from toolcrib.wire.publish import Credentials, Heartbeat, Publish, Revision
+from toolcrib_operator.errors import ReplicaUnavailable
+from toolcrib_operator.ports import Replica
+from toolcrib_operator.settings import PublisherSettings
+from toolcrib_operator.waiting import Backoff, wait
+
+log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """What a link asks its publisher."""
+
+    @property
+    def settings(self) -> PublisherSettings: ...
+    @property
+    def revision(self) -> Revision | None: ...
+    @property
+    def hash(self) -> str: ...
+    @property
+    def credentials(self) -> tuple[int, Credentials] | None: ...
+    def steps(self, since: Revision | None) -> list[Publish]: ...
+    def may_act(self) -> bool: ...
+    def proven(self) -> bool: ...
+    def is_indexer(self, name: str) -> bool: ...
+    def progressed(self) -> None: ...
+    def fenced(self, error: EpochFenced) -> None: ...
+
+
+class Link:
+    """Keeps one replica at the publisher's revision, with its credentials, and sends its heartbeats."""
+
+    def __init__(self, replica: Replica, source: Source) -> None:
+        self.replica = replica
+        self.confirmed: Revision | None = None
+        self.problem: str | None = None
+        self.wake = asyncio.Event()
+        self._source = source
+        self._told: int | None = None
+        self._backoff = Backoff(*source.settings.backoff)
+        self._beat_due = 0.0
+
+    async def run(self) -> None:
+        """Work until cancelled, or until the replica has seen another leader."""
+        while True:
+            self.wake.clear()
+            pause: float | None
+            try:
+                await self._catch_up()
+                await self._beat()
+            except EpochFenced as error:
+                self._source.fenced(error)
+                return
+            except RevisionMismatch as error:
+                # a restarted replica, or one that another history reached: the full snapshot settles it
+                log.info("replica %s gets a full snapshot: %s", self.replica.name, error)
+                refused_full = self.confirmed is None
+                self._set(None)
+                pause = self._backoff.next() if refused_full else 0.0
+            except ReplicaUnavailable as error:
+                if self.problem is None:
+                    log.warning("replica %s: %s", self.replica.name, error)
+                self._set(self.confirmed, str(error))
+                pause = self._backoff.next()
+            else:
+                if self.problem is not None:
+                    log.info("replica %s is back", self.replica.name)
+                    self._set(self.confirmed)
+                self._backoff.reset()
+                idle = self._beat_due - time.monotonic() if self.confirmed else None
+                await wait(self.wake, max(idle, 0.05) if idle is not None else None)
+                continue
+            await asyncio.sleep(pause)
+
+    async def _catch_up(self) -> None:
+        source = self._source
+        while source.may_act() and source.revision is not None:
+            await self._tell_credentials()
+            steps = source.steps(self.confirmed)
+            if not steps:
+                return
+            for step in steps:
+                if not source.may_act():
+                    return
+                state = await self.replica.publish(step)
+                if state.revision != step.to:
+                    raise ReplicaUnavailable(f"confirmed {state.revision}, expected {step.to}")
+                if step.base is None:
+                    self._told = None  # it may have been restarted: it has no credentials then
+                self._set(step.to)
+                self._beat_due = time.monotonic() + source.settings.heartbeat
+
+    async def _tell_credentials(self) -> None:
+        current = self._source.credentials
+        if current is None or current[0] == self._told:
+            return
+        await self.replica.credentials(current[1])
+        self._told = current[0]
+
+    async def _beat(self) -> None:
+        source = self._source
+        if self.confirmed is None or time.monotonic() < self._beat_due:
+            return
+        self._beat_due = time.monotonic() + source.settings.heartbeat
+        if not (source.may_act() and source.proven()) or self.confirmed != source.revision:
+            return
+        indexer = source.is_indexer(self.replica.name)
+        beat = Heartbeat(revision=self.confirmed, hash=source.hash, indexer=indexer)
+        await self.replica.heartbeat(beat)
+
+    def _set(self, confirmed: Revision | None, problem: str | None = None) -> None:
+        self.confirmed, self.problem = confirmed, problem
+        self._source.progressed()

@@ -1,0 +1,152 @@
+"""The loop: assess what is dirty, publish one batch, have the statuses written. Composable without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from toolcrib.wire.publish import Revision
+from toolcrib_operator.assessing import Assessor
+from toolcrib_operator.board import Board
+from toolcrib_operator.events import Events
+from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.ports import ClusterWriter
+from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.settings import LoopSettings
+from toolcrib_operator.waiting import wait
+from toolcrib_operator.world import Ref, World
+from toolcrib_operator.writes import Writes
+
+log = logging.getLogger(__name__)
+
+_CHUNK = 100
+
+
+class Loop:
+    """One World, one publisher: what is recorded in the first is brought in force by the second."""
+
+    def __init__(
+        self,
+        world: World,
+        publisher: Publisher,
+        indexing: Indexing,
+        writer: ClusterWriter,
+        *,
+        settings: LoopSettings | None = None,
+        clock: Callable[[], float] = time.time,
+        on_published: Callable[[Revision, Collection[Ref]], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            world: where changes are recorded, from any thread.
+            publisher: what delivers to the replicas; `run` runs it.
+            indexing: what keeps the search index; `run` runs it.
+            writer: where statuses, finalizers and events go.
+            settings: hold-backs, trusted labels, credential namespaces.
+            clock: seconds since the epoch; dates of bindings are judged by it.
+            on_published: told about every revision and the objects that changed in it.
+        """
+        self.settings = settings or LoopSettings()
+        self.assessor = Assessor(world, self.settings)
+        self.events = Events(writer, clock)
+        self._world, self._publisher, self._indexing, self._clock = world, publisher, indexing, clock
+        self._board = Board(world, self.assessor, publisher, indexing, self.settings)
+        self.writes = Writes(
+            world, self._board, writer, self.events, self.settings, clock=clock,
+            # asked of the publisher each time: a fenced one may not act whatever the Lease says
+            may_act=lambda: publisher.may_act(),
+        )  # fmt: skip
+        self._on_published = on_published
+        self._wake = asyncio.Event()
+        self._turned = asyncio.Event()
+        self._covered = 0
+        self._confirmed: tuple[Revision | None, ...] = ()
+        indexing.on_change(self._index_changed)
+        publisher.subscribe(self._progressed)
+
+    @property
+    def started(self) -> bool:
+        """Whether everything has been listed and published once."""
+        return self._publisher.revision is not None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop`. An unexpected error ends all of it and is raised."""
+        running = asyncio.get_running_loop()
+
+        def woken() -> None:
+            running.call_soon_threadsafe(self._wake.set)
+
+        self._world.subscribe(woken)
+        self._wake.set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._publisher.run(stop))
+            group.create_task(self._indexing.run(stop))
+            group.create_task(self.writes.run(stop))
+            group.create_task(self.events.run(stop))
+            while not stop.is_set():
+                if await wait(self._wake, 0.5):
+                    self._wake.clear()
+                    await self._turn()
+
+    async def published(self, change: int) -> Revision:
+        """Wait until `change` (as `World` returned it) is confirmed by every replica; bound it with a timeout."""
+        while self._covered < change:
+            turned = self._turned
+            await turned.wait()
+        revision = self._publisher.revision
+        assert revision is not None
+        await self._publisher.wait_confirmed(revision)
+        return revision
+
+    async def _turn(self) -> None:
+        if self._world.unlisted or not self._publisher.may_act():
+            return
+        dirty, change = self._world.take()
+        refs = self.assessor.expand(dirty)
+        for start in range(0, len(refs), _CHUNK):
+            self.assessor.judge(refs[start : start + _CHUNK])
+            await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
+        batch = self.assessor.batch()
+        self._publisher.set_credentials(self.assessor.credentials)
+        revision = self._publisher.revision
+        if batch or revision is None:
+            revision = self._publisher.publish(
+                tools=batch.tools, bindings=batch.bindings, removed=batch.removed
+            )
+            log.info("revision %s: %d tools, %d bindings, %d removed", revision, len(batch.tools),
+                     len(batch.bindings), len(batch.removed.tools) + len(batch.removed.bindings))  # fmt: skip
+            if self._on_published is not None:
+                self._on_published(revision, batch.changed)
+        now = self._clock()
+        self._board.assessed(refs, batch.changed, revision, now)
+        for ref in refs:
+            self.writes.due(ref, now)
+        if batch.namespaces:
+            recount = self.assessor.bindings_over(batch.namespaces)
+            at = self._board.recount(recount, now)
+            for ref in recount:
+                self.writes.due(ref, at)
+        self._covered = change
+        self._turned.set()
+        self._turned = asyncio.Event()
+
+    def _progressed(self) -> None:
+        """A replica came, went, failed or confirmed; only a confirmation or a set of others can finish anything."""
+        confirmed = tuple(link.confirmed for link in self._publisher.links)
+        if confirmed == self._confirmed and confirmed:
+            return
+        self._confirmed = confirmed
+        now = self._clock()
+        for ref in list(self._board.waiting):
+            self.writes.due(ref, now)
+
+    def _index_changed(self, ids: Collection[str] | None) -> None:
+        now = self._clock()
+        if ids is None:
+            refs: Collection[Ref] = [ref for ref in self.assessor.published if ref.kind == "Tool"]
+        else:
+            refs = [Ref("Tool", tool_id) for tool_id in ids]
+        for ref in refs:
+            self.writes.due(ref, now)

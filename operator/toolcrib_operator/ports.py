@@ -1,0 +1,139 @@
+"""What the operator needs from outside, as protocols: adapters implement them, `main` and the local mode choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from toolcrib.wire.publish import (
+    Credentials,
+    Heartbeat,
+    IndexAnswer,
+    IndexInventory,
+    IndexRequest,
+    Publish,
+    ReplicaState,
+)
+from toolcrib_operator.world import Ref
+
+
+class Replica(Protocol):
+    """One replica of the registry, by its admin channel.
+
+    Every method may raise `ReplicaUnavailable` (try again), and all that write `toolcrib.errors.EpochFenced`
+    (another leader has been there: this one is over).
+    """
+
+    @property
+    def name(self) -> str:
+        """Unique and stable: its admin URL."""
+        ...
+
+    async def publish(self, publish: Publish) -> ReplicaState:
+        """Apply one step. Raises `toolcrib.errors.RevisionMismatch` if it does not continue what is there."""
+        ...
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:
+        """Say that the leader is alive. Raises `RevisionMismatch` if revision or hash differ."""
+        ...
+
+    async def credentials(self, credentials: Credentials) -> ReplicaState:
+        """Replace all backend credentials."""
+        ...
+
+    async def index(self, request: IndexRequest) -> IndexAnswer:
+        """Write to the search index and read back. Raises `IndexUnavailable`."""
+        ...
+
+    async def inventory(self) -> IndexInventory:
+        """What the search index holds. Raises `IndexUnavailable`."""
+        ...
+
+
+class Replicas(Protocol):
+    """Where the replicas are."""
+
+    async def current(self) -> Sequence[Replica]:
+        """All of them, ready or not; the same object for the same name. Raises `ReplicasUnknown`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the API server answered to a write."""
+
+    resource_version: str
+    status: Mapping[str, Any] = field(default_factory=dict)
+    finalizers: tuple[str, ...] = ()
+
+
+class ClusterWriter(Protocol):
+    """The operator's writes. All are compare-and-swap by resourceVersion.
+
+    Each may raise `Conflict`, `Gone` and `ClusterUnavailable`.
+    """
+
+    async def write_status(self, ref: Ref, *, resource_version: str, status: Mapping[str, Any]) -> Written:
+        """Merge-patch `/status`; a None removes the field."""
+        ...
+
+    async def write_finalizers(
+        self, ref: Ref, *, resource_version: str, finalizers: Sequence[str]
+    ) -> Written:
+        """Replace the list of finalizers. After the last one of a deleted object it is gone."""
+        ...
+
+    async def write_event(self, event: Event) -> None:
+        """Tell people about a transition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One transition of one object, for `kubectl describe`."""
+
+    ref: Ref
+    uid: str
+    type: str
+    reason: str
+    message: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What the Lease object says, and the resourceVersion that a change must be based on."""
+
+    holder: str
+    transitions: int
+    renewed: str
+    duration: float
+    resource_version: str
+
+
+class Leases(Protocol):
+    """The one Lease that operators compete for."""
+
+    async def read(self) -> Lease | None:
+        """The Lease, or None if there is none. Raises `ClusterUnavailable`."""
+        ...
+
+    async def write(self, lease: Lease, *, acquired: bool) -> Lease:
+        """Create it (empty resource_version) or replace exactly that version of it.
+
+        Raises `Conflict` if somebody was faster, `ClusterUnavailable`.
+        """
+        ...
+
+
+class ClusterReader(Protocol):
+    """Lists, apart from kopf's watches: at a takeover, and to prove a silent watch."""
+
+    async def list(self, kind: str) -> list[dict[str, Any]]:
+        """All objects of a kind. Raises `NotListable`, `ClusterUnavailable`."""
+        ...
+
+    async def versions(self, kind: str) -> dict[str, str]:
+        """Key to resourceVersion of all objects of a kind (metadata only). Raises like `list`."""
+        ...

@@ -1,0 +1,232 @@
+"""Publishing: one history of revisions, and every replica brought along it.
+
+`publish` decides the next revision and returns at once; one task a replica delivers (DESIGN §6, Publishing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from toolcrib.errors import EpochFenced
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import (
+    Credential,
+    Credentials,
+    Publish,
+    PublishedBinding,
+    PublishedTool,
+    Removed,
+    Revision,
+)
+from toolcrib_operator.errors import ReplicasUnknown
+from toolcrib_operator.link import Link
+from toolcrib_operator.ports import Replica, Replicas
+from toolcrib_operator.settings import PublisherSettings
+from toolcrib_operator.waiting import Backoff, wait
+
+log = logging.getLogger(__name__)
+
+
+class Publisher:
+    """What has been published under this leadership, and which replica has confirmed what."""
+
+    def __init__(
+        self,
+        epoch: int,
+        replicas: Replicas,
+        *,
+        settings: PublisherSettings | None = None,
+        may_act: Callable[[], bool] = lambda: True,
+        proven: Callable[[], bool] = lambda: True,
+        on_fenced: Callable[[EpochFenced], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            epoch: grows at every takeover; replicas refuse a lower one than they have seen.
+            replicas: where to publish.
+            settings: heartbeats, backoff, history.
+            may_act: asked before every request: False once the Lease may be another's.
+            proven: asked before every heartbeat: whether the view of the cluster is known to be complete.
+            on_fenced: told when a replica has seen a later leader.
+        """
+        self.epoch = epoch
+        self.settings = settings or PublisherSettings()
+        self.may_act = may_act
+        self.proven = proven
+        self.snapshot = Snapshot()
+        self.fenced_by: EpochFenced | None = None
+        self._replicas = replicas
+        self._on_fenced = on_fenced
+        self._links: dict[str, tuple[Link, asyncio.Task[None]]] = {}
+        self._known = False
+        self._history: deque[Publish] = deque(maxlen=self.settings.history)
+        self._credentials: tuple[int, Credentials] | None = None
+        self._indexer: str | None = None
+        self._progress: list[Callable[[], None]] = []
+        self._moved = asyncio.Event()
+
+    @property
+    def revision(self) -> Revision | None:
+        """The latest revision; None before the first publish."""
+        return self.snapshot.revision
+
+    @property
+    def hash(self) -> str:
+        """The hash that every replica must come to."""
+        return self.snapshot.hash
+
+    @property
+    def credentials(self) -> tuple[int, Credentials] | None:
+        """The latest credentials and their version; None before there were any."""
+        return self._credentials
+
+    def publish(
+        self,
+        *,
+        tools: Iterable[PublishedTool] = (),
+        bindings: Iterable[PublishedBinding] = (),
+        removed: Removed | None = None,
+    ) -> Revision:
+        """Make the next revision and start delivering it. The first one of a leadership is a full snapshot."""
+        base = self.snapshot.revision
+        step = Publish(
+            base=base,
+            to=Revision(epoch=self.epoch, seq=1 if base is None else base.seq + 1),
+            bindings=tuple(bindings),
+            tools=tuple(tools),
+            removed=removed or Removed(),
+        )
+        self.snapshot = self.snapshot.apply(step)
+        if base is not None:
+            self._history.append(step)
+        self._wake_links()
+        return step.to
+
+    def set_credentials(self, credentials: Iterable[Credential]) -> None:
+        """Replace the credentials; equal ones are not sent again."""
+        new = Credentials(epoch=self.epoch, credentials=tuple(credentials))
+        if self._credentials is not None and self._credentials[1] == new:
+            return
+        self._credentials = (1 if self._credentials is None else self._credentials[0] + 1, new)
+        self._wake_links()
+
+    def steps(self, since: Revision | None) -> list[Publish]:
+        """What takes a replica from `since` to the latest revision: deltas, or one full snapshot."""
+        current = self.snapshot.revision
+        if current is None or since == current:
+            return []
+        tail: list[Publish] = []
+        for step in reversed(self._history):
+            tail.append(step)
+            if step.base == since:
+                return tail[::-1]
+        full = Publish(
+            base=None,
+            to=current,
+            bindings=tuple(self.snapshot.bindings.values()),
+            tools=tuple(self.snapshot.tools.values()),
+        )
+        return [full]
+
+    @property
+    def links(self) -> list[Link]:
+        """Every known replica, by name."""
+        return [self._links[name][0] for name in sorted(self._links)]
+
+    def confirmed_by_all(self, revision: Revision) -> bool:
+        """Whether the replicas are known and each has confirmed `revision` or a later one."""
+        return self._known and all(_has(link, revision) for link in self.links)
+
+    def confirmed_by_any(self, revision: Revision) -> bool:
+        """Whether at least one replica has confirmed `revision` or a later one."""
+        return any(_has(link, revision) for link in self.links)
+
+    async def wait_confirmed(self, revision: Revision) -> None:
+        """Return when every replica has confirmed `revision`; bound it with `asyncio.timeout`."""
+        while not (self._links and self.confirmed_by_all(revision)):
+            moved = self._moved
+            await moved.wait()
+
+    def indexer(self) -> Replica | None:
+        """The replica that embeds and writes the index: kept as long as it answers."""
+        links = [link for link in self.links if link.confirmed is not None and link.problem is None]
+        chosen = next((link for link in links if link.replica.name == self._indexer), None)
+        chosen = chosen or (links[0] if links else None)
+        self._indexer = chosen.replica.name if chosen else None
+        return chosen.replica if chosen else None
+
+    def is_indexer(self, name: str) -> bool:
+        """Whether `indexer` last chose this replica."""
+        return name == self._indexer
+
+    def confirmed(self, name: str) -> Revision | None:
+        """What a replica has confirmed."""
+        found = self._links.get(name)
+        return found[0].confirmed if found else None
+
+    def subscribe(self, wake: Callable[[], None]) -> None:
+        """Call `wake` whenever a replica confirmed something, failed, came or went."""
+        self._progress.append(wake)
+
+    def progressed(self) -> None:
+        """Tell whoever waits."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+        for wake in self._progress:
+            wake()
+
+    def fenced(self, error: EpochFenced) -> None:
+        """A replica has seen a later leader: nothing more is sent to anybody."""
+        log.error("this operator does not lead any more: %s", error)
+        self.fenced_by = error
+        self.may_act = lambda: False
+        if self._on_fenced is not None:
+            self._on_fenced(error)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Find replicas and keep a link to each until `stop`."""
+        backoff = Backoff(*self.settings.backoff)
+        try:
+            while not stop.is_set():
+                try:
+                    self._adopt(await self._replicas.current())
+                    pause = self.settings.discover
+                    backoff.reset()
+                except ReplicasUnknown as error:
+                    if backoff.failures == 0:
+                        log.warning("the registry's replicas are not known: %s", error)
+                    pause = backoff.next()
+                await wait(stop, pause)
+        finally:
+            tasks = [task for _, task in self._links.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _adopt(self, replicas: Iterable[Replica]) -> None:
+        named = {r.name: r for r in replicas}
+        changed = not self._known
+        self._known = True
+        for name in set(self._links) - set(named):
+            self._links.pop(name)[1].cancel()
+            changed = True
+        for name in set(named) - set(self._links):
+            link = Link(named[name], self)
+            self._links[name] = (link, asyncio.create_task(link.run(), name=f"replica {name}"))
+            changed = True
+        for _, task in self._links.values():
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        if changed:
+            self.progressed()
+
+    def _wake_links(self) -> None:
+        for link, _ in self._links.values():
+            link.wake.set()
+
+
+def _has(link: Link, revision: Revision) -> bool:
+    return link.confirmed is not None and not link.confirmed < revision

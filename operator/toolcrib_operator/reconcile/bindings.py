@@ -1,0 +1,64 @@
+"""The verdict on a binding: its territory, its dates, and what it reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from toolcrib import authorizer, publishing
+from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, LabelSelector
+from toolcrib.resources.conditions import Reason
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import PublishedBinding
+from toolcrib_operator.reconcile.tools import invalid
+from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem
+from toolcrib_operator.world import Entry
+
+
+def assess_binding(
+    entry: Entry, *, namespaces: Mapping[str, Mapping[str, str]], trusted: Iterable[str]
+) -> BindingVerdict:
+    """Whether a binding is used, and what is published of it.
+
+    Args:
+        entry: the object.
+        namespaces: every namespace with its labels.
+        trusted: label keys that a namespaceSelector may use. Whoever may label a namespace could otherwise pull
+            its tools into somebody's grant.
+    """
+    binding = entry.resource
+    if isinstance(binding, AgentScopeBinding):
+        return BindingVerdict(publishing.binding(binding))
+    if not isinstance(binding, ClusterAgentScopeBinding):
+        return BindingVerdict(None, invalid(entry.findings))
+    selector = binding.spec.namespace_selector
+    if selector is None:
+        return BindingVerdict(publishing.binding(binding, namespaces=binding.spec.namespaces))
+    known = frozenset(trusted)
+    if untrusted := sorted(selector.keys - known):
+        allowed = ", ".join(sorted(known)) or "none"
+        message = f"spec.namespaceSelector: the operator does not trust the label {untrusted[0]!r} (trusted: {allowed})"
+        return BindingVerdict(None, Problem(Reason.UNTRUSTED_LABEL, message))
+    return BindingVerdict(publishing.binding(binding, namespaces=territory(selector, namespaces)))
+
+
+def territory(selector: LabelSelector, namespaces: Mapping[str, Mapping[str, str]]) -> tuple[str, ...] | None:
+    """The namespaces that a selector means; None (every one) for the empty selector."""
+    if not selector.keys:
+        return None
+    return tuple(sorted(name for name, labels in namespaces.items() if selector.matches(dict(labels))))
+
+
+def uses_selector(entry: Entry) -> bool:
+    """Whether a change of some namespace may change what is published."""
+    binding = entry.resource
+    return isinstance(binding, ClusterAgentScopeBinding) and binding.spec.namespace_selector is not None
+
+
+def matched_tools(binding: PublishedBinding, snapshot: Snapshot) -> int:
+    """How many active tools are within reach: those it grants, or those it denies where it only denies."""
+    reaches = authorizer.matcher(binding)
+    if not binding.scopes:
+        return sum(1 for tool in snapshot.tools.values() if reaches(tool))
+    territory = None if binding.namespaces is None else frozenset(binding.namespaces)
+    candidates = snapshot.candidates(binding.scopes, territory)
+    return sum(1 for tool_id in candidates if reaches(snapshot.tools[tool_id]))

@@ -1,0 +1,156 @@
+"""What `/status` should say, and how it differs from what it says.
+
+A status holds what an edit changes. What a replica or the index confirmed once for a generation stays confirmed,
+so that a restart of either writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib.resources import conditions
+from toolcrib.resources.conditions import Condition, Reason
+from toolcrib.resources.tools import ToolState
+from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
+from toolcrib_operator.world import Entry
+
+Status = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an object's present definition has come.
+
+    `indexed` is None while nobody knows what the index holds. `replicas` counts the known replicas.
+    """
+
+    published: bool = False
+    propagated: bool = False
+    replicas: int = 0
+    indexed: bool | None = None
+    index_problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """The status to be, and whether it waits for something that mostly comes soon."""
+
+    status: Status
+    provisional: bool = False
+
+
+def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: float) -> Desired:
+    """Status of a Tool: Ready, Accepted, Indexed."""
+    tool = verdict.published
+    if tool is None:
+        refusal = verdict.refusal or Problem(Reason.INVALID)
+        rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
+                ("Indexed", False, Problem(Reason.NOT_ACCEPTED))]  # fmt: skip
+        return Desired(_status(entry, rows, now, name=None, toolId=None, digest=None, routeDigest=None))
+    same = entry.status.get("digest") == tool.digest
+    indexed = progress.indexed
+    if indexed is None:
+        indexed = same and holds(entry.status, "Indexed")
+    index = Problem(Reason.INDEXED) if indexed else progress.index_problem or Problem(Reason.NOT_INDEXED)
+    published = progress.published or holds(entry.status, "Ready", generation=entry.generation)
+    waiting = (published, indexed) != (True, True) and progress.index_problem is None
+    if tool.state is ToolState.DISABLED:
+        ready = Problem(Reason.DISABLED, tool.message or "")
+    elif verdict.credential is not None:
+        ready = verdict.credential
+    elif not published:
+        none = progress.replicas == 0
+        ready = Problem(Reason.NO_REPLICAS if none else Reason.NOT_PUBLISHED)
+    elif not indexed:
+        ready = index
+    else:
+        ready = Problem(Reason.READY)
+    rows = [("Ready", ready.reason is Reason.READY, ready), ("Accepted", True, Problem(Reason.ACCEPTED)),
+            ("Indexed", indexed, index)]  # fmt: skip
+    fields = {
+        "name": tool.name,
+        "toolId": tool.tool_id,
+        "digest": tool.digest,
+        "routeDigest": tool.route_digest,
+    }
+    return Desired(_status(entry, rows, now, **fields), provisional=waiting)
+
+
+def binding_status(
+    entry: Entry, verdict: BindingVerdict, progress: Progress, matched: int | None, now: float
+) -> Desired:
+    """Status of a binding: Ready, Accepted, Propagated, Expired, MatchesNothing; `matched` None keeps the count."""
+    if verdict.published is None:
+        refusal = verdict.refusal or Problem(Reason.INVALID)
+        not_used = Problem(Reason.NOT_ACCEPTED)
+        rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
+                ("Propagated", False, not_used), ("Expired", False, not_used), ("MatchesNothing", False, not_used)]  # fmt: skip
+        return Desired(_status(entry, rows, now, matchedTools=None))
+    dates = verdict.dates(now)
+    propagated = progress.propagated or holds(entry.status, "Propagated", generation=entry.generation)
+    spread = Problem(Reason.PROPAGATED)
+    if not propagated:
+        spread = Problem(Reason.NO_REPLICAS if progress.replicas == 0 else Reason.NOT_PROPAGATED)
+    if dates is not Reason.IN_FORCE:
+        ready = Problem(dates)
+    elif not propagated:
+        ready = spread
+    else:
+        ready = Problem(Reason.READY)
+    if matched is None:
+        matched = entry.status.get("matchedTools") or 0
+    nothing = matched == 0
+    rows = [
+        ("Ready", ready.reason is Reason.READY, ready),
+        ("Accepted", True, Problem(Reason.ACCEPTED)),
+        ("Propagated", propagated, spread),
+        ("Expired", dates is Reason.EXPIRED, Problem(dates)),
+        ("MatchesNothing", nothing, Problem(Reason.MATCHES_NOTHING if nothing else Reason.MATCHES)),
+    ]
+    return Desired(_status(entry, rows, now, matchedTools=matched), provisional=not propagated)
+
+
+def holds(status: Status, kind: str, *, generation: int | None = None) -> bool:
+    """Whether a condition of the written status is True, and for this generation if one is given."""
+    found = next((c for c in status.get("conditions") or () if c.get("type") == kind), None)
+    if found is None or found.get("status") != "True":
+        return False
+    return generation is None or found.get("observedGeneration") == generation
+
+
+def difference(old: Status, new: Status) -> dict[str, Any]:
+    """A merge patch from `old` to `new`, of the fields of `new` alone; empty if nothing is to be written."""
+    return {k: v for k, v in new.items() if (old.get(k) if k in old else None) != v}
+
+
+def transitions(old: Status, new: Status) -> list[dict[str, Any]]:
+    """Conditions of `new` whose status or reason differs from that in `old`."""
+    before = {c.get("type"): (c.get("status"), c.get("reason")) for c in old.get("conditions") or ()}
+    changed = new.get("conditions") or ()
+    return [c for c in changed if before.get(c["type"]) != (c["status"], c["reason"])]
+
+
+def _status(
+    entry: Entry, rows: Iterable[tuple[str, bool, Problem]], now: float, **fields: Any
+) -> dict[str, Any]:
+    generation = entry.generation
+    new = [
+        conditions.condition(kind, value, p.reason, p.message, generation=generation, now=now)
+        for kind, value, p in rows
+    ]
+    merged = conditions.merge(_written(entry.status), new)
+    listed = [c.model_dump(by_alias=True, exclude_none=True) for c in merged]
+    return {"observedGeneration": generation, **fields, "conditions": listed}
+
+
+def _written(status: Status) -> list[Condition]:
+    """The conditions that stand in the status; what cannot be read counts as not there."""
+    found = []
+    for raw in status.get("conditions") or ():
+        try:
+            found.append(Condition.model_validate(raw))
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,48 @@
+"""What an assessment finds: whether the object is used, what is published of it, and why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolcrib.resources.conditions import Reason
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something is not as asked for; an empty message means the reason's general meaning."""
+
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolVerdict:
+    """`published` is None exactly when there is a `refusal`. `credential` keeps Ready false, not the tool out."""
+
+    published: PublishedTool | None
+    refusal: Problem | None = None
+    credential: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BindingVerdict:
+    """`published` is None exactly when there is a `refusal`. Times are seconds since the epoch."""
+
+    published: PublishedBinding | None
+    refusal: Problem | None = None
+
+    def dates(self, now: float) -> Reason:
+        """EXPIRED, NOT_YET_VALID or IN_FORCE."""
+        b = self.published
+        if b is not None and b.expires_at is not None and b.expires_at <= now:
+            return Reason.EXPIRED
+        if b is not None and b.not_before is not None and now < b.not_before:
+            return Reason.NOT_YET_VALID
+        return Reason.IN_FORCE
+
+    def next_change(self, now: float) -> float | None:
+        """When the dates will say something else, if ever."""
+        b = self.published
+        times = () if b is None else (b.not_before, b.expires_at)
+        return min((t for t in times if t is not None and t > now), default=None)

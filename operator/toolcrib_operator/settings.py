@@ -1,0 +1,120 @@
+"""The operator's knobs as plain data, grouped by topic. Only `main` reads them from the environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FINALIZER = "toolcrib.dev/revocation"
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How the loop writes to the API server. Times are in seconds."""
+
+    hold_back: float = 2.0
+    """A status whose only news is that something is pending waits this long: mostly the news gets better."""
+
+    takeover_hold: float = 30.0
+    """The same for objects that a former leader has already assessed, counted from the takeover."""
+
+    rewrite_every: float = 60.0
+    """`matchedTools` and what follows from it is rewritten at most this often."""
+
+    removal_deadline: float = 60.0
+    """A deleted binding goes this long after its deletionTimestamp even if a replica has not confirmed."""
+
+    concurrency: int = 8
+    """Writes to the API server at a time."""
+
+    finalizers: bool = True
+    """Whether bindings get the finalizer that makes `kubectl delete` wait for the replicas."""
+
+    trusted_namespace_labels: tuple[str, ...] = ("kubernetes.io/metadata.name",)
+    """Labels that a namespaceSelector may use: only admins may be able to set them (the API server sets this one)."""
+
+    credential_namespaces: tuple[str, ...] | None = None
+    """Namespaces whose labelled Secrets may be sent to backends; None means every namespace (local mode)."""
+
+
+@dataclass(frozen=True)
+class PublisherSettings:
+    """How the replicas are kept up to date."""
+
+    heartbeat: float = 10.0
+    """Seconds between heartbeats to a replica."""
+
+    discover: float = 2.0
+    """Seconds between looks at the list of replicas."""
+
+    backoff: tuple[float, float] = (0.2, 15.0)
+    """First and longest wait after a failed request, in seconds; jittered."""
+
+    history: int = 64
+    """Steps kept for replicas that are a little behind; one that is further gets a full snapshot."""
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """How the search index is kept up to date."""
+
+    inventory: float = 30.0
+    """Seconds between inventories."""
+
+    batch: int = 64
+    """Tools of one request, at most 200."""
+
+    backoff: tuple[float, float] = (0.5, 30.0)
+    """First and longest wait after a failure, in seconds; jittered."""
+
+    unavailable_after: int = 3
+    """Failures in a row until waiting tools say IndexUnavailable."""
+
+    spared_namespace: str | None = "toolcrib-runtime"
+    """Entries of this namespace are never swept as orphans: runtime registrations live there."""
+
+
+@dataclass(frozen=True)
+class ElectionSettings:
+    """The Lease; client-go's defaults."""
+
+    namespace: str = "toolcrib-system"
+    name: str = "toolcrib-operator"
+    lease: float = 15.0
+    renew: float = 10.0
+    retry: float = 2.0
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """When a silent watch must be proven."""
+
+    prove_after: float = 20.0
+    """Seconds of silence until a metadata-only list compares resourceVersions."""
+
+    unproven_after: float = 30.0
+    """Seconds of silence without proof until there are no heartbeats any more."""
+
+    secrets: float = 10.0
+    """Seconds between reads of the labelled Secrets."""
+
+
+@dataclass(frozen=True)
+class OperatorSettings:
+    """Everything the operator process needs to know."""
+
+    registry_urls: tuple[str, ...] = ()
+    registry_service: str | None = None
+    registry_port: int = 8081
+    registry_scheme: str = "http"
+    registry_ca: Path | None = None
+    token_file: Path | None = None
+    kubeconfig: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 8090
+    identity: str = ""
+    loop: LoopSettings = field(default_factory=LoopSettings)
+    publisher: PublisherSettings = field(default_factory=PublisherSettings)
+    index: IndexSettings = field(default_factory=IndexSettings)
+    election: ElectionSettings = field(default_factory=ElectionSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)

@@ -1,0 +1,180 @@
+"""Carrying plans out: a queue of objects by time, a few writes at once, compare-and-swap, retries.
+
+Before every write the leadership is asked for again. A conflict means that the World is behind: its news or a
+retry settles it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from toolcrib_operator.board import Board, Plan
+from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone
+from toolcrib_operator.events import Events
+from toolcrib_operator.ports import ClusterWriter
+from toolcrib_operator.reconcile.statuses import difference, transitions
+from toolcrib_operator.settings import LoopSettings
+from toolcrib_operator.waiting import Backoff, wait
+from toolcrib_operator.world import Ref, World
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Counts:
+    """What was written so far, for metrics and tests."""
+
+    statuses: int = 0
+    finalizers: int = 0
+    conflicts: int = 0
+    failures: int = 0
+
+
+class Writes:
+    """Writes statuses and finalizers when they are due."""
+
+    def __init__(
+        self,
+        world: World,
+        board: Board,
+        writer: ClusterWriter,
+        events: Events,
+        settings: LoopSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+        may_act: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.counts = Counts()
+        self.problem: str | None = None
+        self._world, self._board, self._writer, self._events = world, board, writer, events
+        self._concurrency = settings.concurrency
+        self._clock, self._may_act = clock, may_act
+        self._heap: list[tuple[float, Ref]] = []
+        self._scheduled: dict[Ref, float] = {}
+        self._busy: set[Ref] = set()
+        self._retries: dict[Ref, Backoff] = {}
+        self._away = Backoff(0.5, 15.0)
+        self._wake = asyncio.Event()
+
+    def due(self, ref: Ref, at: float) -> None:
+        """Look at an object at `at`, or earlier if it is due earlier already."""
+        if (scheduled := self._scheduled.get(ref)) is not None and scheduled <= at:
+            return
+        self._scheduled[ref] = at
+        heapq.heappush(self._heap, (at, ref))
+        self._wake.set()
+
+    @property
+    def backlog(self) -> int:
+        """Objects that are due or being written."""
+        now = self._clock()
+        return len(self._busy) + sum(at <= now for at in self._scheduled.values())
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write until `stop`."""
+        slots = asyncio.Semaphore(self._concurrency)
+        async with asyncio.TaskGroup() as group:
+            looked = 0
+            while not stop.is_set():
+                self._wake.clear()
+                ref, pause = self._next()
+                if ref is None:
+                    await _either(stop, self._wake, pause)
+                    continue
+                plan = self._plan(ref)
+                looked += 1
+                if looked % 50 == 0:
+                    await asyncio.sleep(0)
+                if plan is None:
+                    continue
+                await slots.acquire()
+                self._busy.add(ref)
+                task = group.create_task(self._write(ref))
+                task.add_done_callback(lambda _: slots.release())
+
+    def _next(self) -> tuple[Ref | None, float | None]:
+        now = self._clock()
+        while self._heap:
+            at, ref = self._heap[0]
+            if self._scheduled.get(ref) != at:
+                heapq.heappop(self._heap)
+                continue
+            if at > now:
+                # a wall clock may jump: never sleep long on its word
+                return None, min(at - now, 5.0)
+            heapq.heappop(self._heap)
+            del self._scheduled[ref]
+            if ref in self._busy:
+                self.due(ref, now + 0.05)
+                continue
+            return ref, None
+        return None, None
+
+    def _plan(self, ref: Ref) -> Plan | None:
+        plan = self._board.plan(ref, self._clock())
+        if plan.again is not None:
+            self.due(ref, plan.again)
+        return plan if plan.status is not None or plan.finalizers is not None else None
+
+    async def _write(self, ref: Ref) -> None:
+        try:
+            await self._carry_out(ref)
+            self._retries.pop(ref, None)
+            self._away.reset()
+            self.problem = None
+        except Conflict:
+            self.counts.conflicts += 1
+            self.due(ref, self._clock() + self._retries.setdefault(ref, Backoff(0.1, 5.0)).next())
+        except Gone:
+            self._retries.pop(ref, None)
+        except ClusterUnavailable as error:
+            self.counts.failures += 1
+            if self.problem is None:
+                log.warning("writing to the API server: %s", error)
+            self.problem = str(error)
+            self.due(ref, self._clock() + self._away.next())
+        finally:
+            self._busy.discard(ref)
+
+    async def _carry_out(self, ref: Ref) -> None:
+        # planned again: the object may have changed while this waited for its turn
+        plan = self._board.plan(ref, self._clock())
+        if plan.again is not None:
+            self.due(ref, plan.again)
+        if plan.finalizers is not None:
+            entry = self._world.get(ref)
+            if entry is None or not self._may_act():
+                return
+            written = await self._writer.write_finalizers(
+                ref, resource_version=entry.resource_version, finalizers=plan.finalizers
+            )
+            self.counts.finalizers += 1
+            version = written.resource_version
+            self._world.wrote(ref, entry.uid, version, finalizers=written.finalizers)
+        entry = self._world.get(ref)
+        if plan.status is None or entry is None or not self._may_act():
+            return
+        patch = difference(entry.status, plan.status)
+        if not patch:
+            return
+        answer = await self._writer.write_status(ref, resource_version=entry.resource_version, status=patch)
+        self.counts.statuses += 1
+        self._world.wrote(ref, entry.uid, answer.resource_version, status=answer.status)
+        before, after = entry.status.get("matchedTools"), plan.status.get("matchedTools")
+        self._board.wrote_count(ref, before, after, self._clock())
+        for condition in transitions(entry.status, plan.status):
+            self._events.transition(ref, entry.uid, condition)
+
+
+async def _either(stop: asyncio.Event, wake: asyncio.Event, seconds: float | None) -> None:
+    """Wait for `wake`; `stop` is looked at twice a second."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while not stop.is_set():
+        left = 0.5 if deadline is None else min(0.5, deadline - time.monotonic())
+        if await wait(wake, left) or (deadline is not None and time.monotonic() >= deadline):
+            return

@@ -1,0 +1,320 @@
+"""The loop over a World and an honest replica, without a cluster: what is recorded comes in force."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool, until
+from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.loop import Loop
+from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
+from toolcrib_operator.world import WATCHED, Ref, World
+
+pytestmark = pytest.mark.anyio
+
+FAST = PublisherSettings(heartbeat=0.1, discover=0.05, backoff=(0.01, 0.05))
+INDEX = IndexSettings(inventory=0.2, backoff=(0.01, 0.05))
+SETTINGS = LoopSettings(hold_back=0.2, takeover_hold=0.5, finalizers=False)
+
+
+@dataclass
+class Stage:
+    world: World
+    publisher: Publisher
+    loop: Loop
+    indexing: Indexing
+    replicas: list[MemoryReplica]
+    objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def status(self, kind: str, key: str) -> Any:
+        entry = self.world.get(Ref(kind, key))
+        return None if entry is None else entry.status
+
+    def conditions(self, kind: str, key: str) -> dict[str, tuple[str, str]]:
+        return conditions(self.status(kind, key))
+
+    async def ready(self, key: str) -> None:
+        await until(lambda: self.conditions("Tool", key).get("Ready") == ("True", "Ready"), what=key)
+
+
+@contextlib.asynccontextmanager
+async def staged(
+    *objects: dict[str, Any],
+    replicas: int | list[MemoryReplica] = 1,
+    settings: LoopSettings = SETTINGS,
+    epoch: int = 1,
+    listed: tuple[str, ...] = WATCHED,
+) -> AsyncIterator[Stage]:
+    found = (
+        [MemoryReplica(f"replica-{i}") for i in range(replicas)] if isinstance(replicas, int) else replicas
+    )
+    world = World()
+    publisher = Publisher(epoch, FixedReplicas(*found), settings=FAST)
+    indexing = Indexing(publisher, settings=INDEX)
+    loop = Loop(world, publisher, indexing, MemoryWriter(world), settings=settings)
+    for kind in listed:
+        world.replace(kind, [o for o in objects if o["kind"] == kind])
+    stop = asyncio.Event()
+    task = asyncio.create_task(loop.run(stop))
+    try:
+        yield Stage(world, publisher, loop, indexing, found)
+    finally:
+        stop.set()
+        await task
+
+
+async def test_a_tool_and_its_binding_reach_the_replica_and_become_ready() -> None:
+    async with staged(tool("calculator"), binding("planner", ["calculator:use"])) as stage:
+        await stage.ready("heist/calculator")
+        replica = stage.replicas[0]
+        assert list(replica.snapshot.tools) == ["heist/calculator"]
+        assert replica.snapshot.hash == stage.publisher.hash
+        assert stage.conditions("Tool", "heist/calculator") == {
+            "Ready": ("True", "Ready"),
+            "Accepted": ("True", "Accepted"),
+            "Indexed": ("True", "Indexed"),
+        }
+        await until(lambda: stage.conditions("AgentScopeBinding", "heist/planner"))
+        assert stage.conditions("AgentScopeBinding", "heist/planner") == {
+            "Ready": ("True", "Ready"),
+            "Accepted": ("True", "Accepted"),
+            "Propagated": ("True", "Propagated"),
+            "Expired": ("False", "InForce"),
+            "MatchesNothing": ("False", "Matches"),
+        }
+        assert stage.status("AgentScopeBinding", "heist/planner")["matchedTools"] == 1
+
+
+async def test_nothing_is_published_while_a_kind_has_not_been_listed() -> None:
+    async with staged(tool("calculator"), listed=WATCHED[:-1]) as stage:
+        await asyncio.sleep(0.1)
+        assert stage.world.unlisted == ("Namespace",)
+        assert stage.publisher.revision is None
+        change = stage.world.replace("Namespace", [])
+        async with asyncio.timeout(5):
+            await stage.loop.published(change)
+        assert "heist/calculator" in stage.replicas[0].snapshot.tools
+
+
+async def test_edits_disabling_and_deletion_are_published_as_steps() -> None:
+    async with staged(tool("calculator"), replicas=2) as stage:
+        await stage.ready("heist/calculator")
+        async with asyncio.timeout(5):
+            await stage.loop.published(stage.world.upsert("Tool", tool("calculator", description="Better")))
+            for replica in stage.replicas:
+                assert replica.snapshot.tools["heist/calculator"].description == "Better"
+            await stage.loop.published(stage.world.upsert("Tool", tool("calculator", state="Disabled")))
+            assert stage.replicas[1].snapshot.active_tools == 0
+            await until(
+                lambda: stage.conditions("Tool", "heist/calculator")["Ready"] == ("False", "Disabled")
+            )
+            await stage.loop.published(stage.world.remove("Tool", "heist/calculator"))
+        assert [not r.snapshot.tools for r in stage.replicas] == [True, True]
+        assert [len([p for p in r.publishes if p.base is None]) for r in stage.replicas] == [1, 1]
+        await until(lambda: not stage.replicas[0].entries, what="the orphan leaves the index")
+
+
+async def test_a_steady_state_writes_and_publishes_nothing() -> None:
+    everything = [tool("calculator"), tool("reader"), binding("planner", ["calculator:use"])]
+    async with staged(*everything) as stage:
+        await stage.ready("heist/calculator")
+        await stage.ready("heist/reader")
+        await asyncio.sleep(0.5)
+        before, revision = replace(stage.loop.writes.counts), stage.publisher.revision
+        for manifest in everything:
+            stage.world.upsert(manifest["kind"], manifest)
+        stage.world.touch([Ref("Tool", "heist/calculator"), Ref("AgentScopeBinding", "heist/planner")])
+        await asyncio.sleep(0.5)
+        assert stage.loop.writes.counts == before
+        assert stage.publisher.revision == revision
+
+
+async def test_a_restarted_operator_publishes_in_full_and_writes_nothing() -> None:
+    replica = MemoryReplica()
+    everything = [tool("calculator"), tool("reader"), binding("planner", ["calculator:use"])]
+    async with staged(*everything, replicas=[replica]) as first:
+        await first.ready("heist/calculator")
+        await first.ready("heist/reader")
+        await until(
+            lambda: first.conditions("AgentScopeBinding", "heist/planner").get("Ready") == ("True", "Ready")
+        )
+        for manifest in everything:
+            entry = first.world.get(Ref(manifest["kind"], f"heist/{manifest['metadata']['name']}"))
+            assert entry is not None
+            manifest["status"] = entry.status
+            manifest["metadata"] |= {"uid": entry.uid, "generation": entry.generation}
+    written = len(replica.index_requests)
+    async with staged(*everything, replicas=[replica], epoch=2) as second:
+        await until(
+            lambda: second.publisher.revision and second.publisher.confirmed_by_all(second.publisher.revision)
+        )
+        await until(lambda: second.indexing.held is not None)
+        await asyncio.sleep(1)
+        assert replica.snapshot.revision is not None
+        assert replica.snapshot.revision.epoch == 2
+        assert second.loop.writes.counts.statuses == 0
+        assert len(replica.index_requests) == written
+
+
+async def test_a_restarted_replica_gets_a_full_snapshot_by_itself() -> None:
+    async with staged(tool("calculator"), replicas=2) as stage:
+        await stage.ready("heist/calculator")
+        stage.replicas[1].restart()
+        await until(lambda: stage.replicas[1].snapshot.hash == stage.publisher.hash)
+        assert stage.replicas[1].publishes[-1].base is None
+
+
+async def test_a_replica_that_was_away_catches_up_and_bindings_say_so_meanwhile() -> None:
+    async with staged(tool("calculator"), replicas=2) as stage:
+        await stage.ready("heist/calculator")
+        stage.replicas[1].down = True
+        stage.world.upsert("AgentScopeBinding", binding("planner", ["calculator:use"]))
+        await until(
+            lambda: (
+                stage.conditions("AgentScopeBinding", "heist/planner").get("Ready")
+                == ("False", "NotPropagated")
+            )
+        )
+        stage.replicas[1].down = False
+        await until(
+            lambda: stage.conditions("AgentScopeBinding", "heist/planner")["Ready"] == ("True", "Ready")
+        )
+
+
+async def test_a_wiped_index_is_rebuilt_and_orphans_vanish() -> None:
+    async with staged(tool("calculator"), tool("reader")) as stage:
+        await stage.ready("heist/calculator")
+        await stage.ready("heist/reader")
+        whole = dict(stage.replicas[0].entries)
+        stage.replicas[0].entries.clear()
+        stage.replicas[0].entries["heist/gone"] = "sha256:0"
+        await until(lambda: stage.replicas[0].entries == whole)
+
+
+async def test_an_index_that_is_away_shows_in_the_conditions_and_recovery_needs_no_help() -> None:
+    replica = MemoryReplica()
+    replica.index_down = True
+    async with staged(tool("calculator"), replicas=[replica]) as stage:
+        await until(
+            lambda: (
+                stage.conditions("Tool", "heist/calculator").get("Indexed") == ("False", "IndexUnavailable")
+            )
+        )
+        assert "heist/calculator" in replica.snapshot.tools
+        replica.index_down = False
+        await stage.ready("heist/calculator")
+
+
+async def test_heartbeats_stop_while_the_view_of_the_cluster_is_unproven() -> None:
+    async with staged(tool("calculator")) as stage:
+        replica = stage.replicas[0]
+        await until(lambda: replica.heartbeats)
+        stage.publisher.proven = lambda: False
+        await asyncio.sleep(0.15)
+        count = len(replica.heartbeats)
+        await asyncio.sleep(0.4)
+        assert len(replica.heartbeats) == count
+
+
+async def test_a_fenced_leader_stops_publishing_and_writing() -> None:
+    async with staged(tool("calculator")) as old:
+        await old.ready("heist/calculator")
+        async with staged(tool("reader"), replicas=old.replicas, epoch=2) as new:
+            await new.ready("heist/reader")
+            await until(lambda: old.publisher.fenced_by)
+            written = old.loop.writes.counts.statuses
+            old.world.upsert("Tool", tool("intruder"))
+            await asyncio.sleep(0.3)
+            assert list(old.replicas[0].snapshot.tools) == ["heist/reader"]
+            assert old.loop.writes.counts.statuses == written
+
+
+async def test_the_older_tool_keeps_a_name_and_the_younger_gets_it_when_it_is_free() -> None:
+    old, young = tool("one", name="shared"), tool("two", name="shared")
+    old["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    young["metadata"] |= {"creationTimestamp": "2026-02-01T00:00:00Z"}
+    async with staged(young, old) as stage:
+        await stage.ready("heist/one")
+        await until(
+            lambda: stage.conditions("Tool", "heist/two").get("Accepted") == ("False", "NameConflict")
+        )
+        stage.world.remove("Tool", "heist/one")
+        await stage.ready("heist/two")
+
+
+async def test_labels_of_namespaces_move_the_territory_of_a_cluster_binding() -> None:
+    settings = replace(SETTINGS, trusted_namespace_labels=("team",))
+    selecting = cluster_binding(
+        "auditor", ["calculator:use"], namespaceSelector={"matchLabels": {"team": "a"}}
+    )
+    async with staged(tool("calculator"), selecting, settings=settings) as stage:
+        snapshot = stage.replicas[0]
+        await until(lambda: snapshot.snapshot.bindings)
+        namespace = {"kind": "Namespace", "metadata": {"name": "heist", "labels": {"team": "a"}}}
+        async with asyncio.timeout(5):
+            await stage.loop.published(stage.world.upsert("Namespace", namespace))
+        [published] = snapshot.snapshot.bindings.values()
+        assert published.namespaces == ("heist",)
+        await until(
+            lambda: (stage.status("ClusterAgentScopeBinding", "auditor") or {}).get("matchedTools") == 1
+        )
+
+
+async def test_a_selector_on_a_label_nobody_trusts_is_refused() -> None:
+    selecting = cluster_binding(
+        "auditor", ["calculator:use"], namespaceSelector={"matchLabels": {"team": "a"}}
+    )
+    async with staged(tool("calculator"), selecting) as stage:
+        wanted = ("False", "UntrustedLabel")
+        await until(lambda: stage.conditions("ClusterAgentScopeBinding", "auditor").get("Accepted") == wanted)
+        assert not stage.replicas[0].snapshot.bindings
+
+
+async def test_dates_change_the_conditions_by_the_clock_alone() -> None:
+    from datetime import UTC, datetime, timedelta
+
+    soon = (datetime.now(UTC) + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    async with staged(tool("calculator"), binding("planner", ["calculator:use"], expiresAt=soon)) as stage:
+        await until(
+            lambda: stage.conditions("AgentScopeBinding", "heist/planner").get("Ready") == ("True", "Ready")
+        )
+        await until(
+            lambda: stage.conditions("AgentScopeBinding", "heist/planner")["Ready"] == ("False", "Expired")
+        )
+
+
+async def test_a_labelled_secret_is_pushed_and_its_absence_is_named() -> None:
+    backend = {
+        "http": {"url": "https://api.example.com/run"},
+        "auth": {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}},
+    }
+    async with staged(tool("remote", backend=backend)) as stage:
+        await until(
+            lambda: stage.conditions("Tool", "heist/remote").get("Ready") == ("False", "CredentialMissing")
+        )
+        secret = {
+            "kind": "Secret",
+            "metadata": {
+                "name": "key",
+                "namespace": "heist",
+                "labels": {"toolcrib.dev/backend-credential": "true"},
+            },
+            "stringData": {"token": "s3cret"},
+        }
+        stage.world.upsert("Secret", secret)
+        await until(
+            lambda: stage.conditions("Tool", "heist/remote")["Ready"] == ("False", "CredentialNotAllowed")
+        )
+        secret["metadata"]["annotations"] = {"toolcrib.dev/hosts": "api.example.com"}  # type: ignore[index]
+        stage.world.upsert("Secret", secret)
+        await stage.ready("heist/remote")
+        pushed = stage.replicas[0].pushed
+        assert pushed is not None
+        assert [(c.hosts, c.value) for c in pushed.credentials] == [(("api.example.com",), "s3cret")]
+        assert "s3cret" not in repr(stage.world.get(Ref("Secret", "heist/key")))
