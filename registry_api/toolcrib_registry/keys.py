@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -111,23 +110,28 @@ class KeyStore:
         state = self._states.get(issuer)
         if state is None:
             return False
-        before = self._version
+        before = state.keys
         if state.running is None:
             now = self._clock()
             if state.asked is not None and now - state.asked < ON_DEMAND_SECONDS:
                 return False
             state.asked = now
         await self._single(state)
-        return self._version != before
+        return state.keys is not before
 
     async def _single(self, state: _State) -> bool:
         """One fetch at a time; a cancelled waiter does not cancel it for the others."""
         if state.running is None:
             state.running = asyncio.create_task(self._fetch(state))
             state.running.add_done_callback(lambda _: setattr(state, "running", None))
-        with suppress(asyncio.CancelledError):
-            return await asyncio.shield(state.running)
-        return False
+        task = state.running
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            waiter = asyncio.current_task()
+            if task.cancelled() and (waiter is None or not waiter.cancelling()):
+                return False  # the store was closed, not this waiter
+            raise
 
     async def _keep(self, state: _State) -> None:
         failures = 0
@@ -143,6 +147,10 @@ class KeyStore:
             found, sources = public_keys(await self._document(state.issuer), state.issuer)
         except (KeysUnavailable, JwksInvalid) as error:
             log.warning("keys of issuer %s not refreshed: %s", state.issuer.issuer, error)
+            return False
+        except Exception:
+            # whatever it is, it must not end the refreshing nor reach the caller with the unknown key
+            log.exception("keys of issuer %s not refreshed", state.issuer.issuer)
             return False
         state.fetched = True
         if sources != state.sources:

@@ -133,6 +133,9 @@ class OutboundHttp:
                 max_headers=MAX_HEADERS,
                 read_bufsize=_CHUNK,
             )
+            # aiohttp repeats GET, PUT and DELETE by itself where a connection dies, and has no public switch for it
+            # (its own test client sets this too); whether a call may be repeated is the tool's to say
+            session._retry_connection = False
             self._sessions[reach] = session
         return session
 

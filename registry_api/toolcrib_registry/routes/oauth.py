@@ -62,7 +62,11 @@ _BODY: dict[str, Any] = {
                         "scope": {"type": "string", "description": "space-separated"},
                     },
                 },
-                "example": {"grant_type": "client_credentials", "client_id": "heist/planner", "client_secret": "…"},
+                "example": {
+                    "grant_type": "client_credentials",
+                    "client_id": "heist/planner",
+                    "client_secret": "…",
+                },
             }
         },
     },
@@ -163,7 +167,9 @@ def _form(request: Request, body: bytes) -> dict[str, str]:
 
 def _client(issuer: LocalIssuer, headers: list[str], form: dict[str, str]) -> tuple[str, str]:
     if headers and ("client_secret" in form or len(headers) > 1):
-        raise TokenRefused("invalid_request", "the client authenticates in the header or in the body, not both")
+        raise TokenRefused(
+            "invalid_request", "the client authenticates in the header or in the body, not both"
+        )
     if headers:
         client_id, secret = _basic(headers[0])
         if form.get("client_id", client_id) != client_id:
