@@ -61,6 +61,8 @@ def of_call(tool: str, status: int, body: bytes, retry_after: str | None) -> Too
     error = kind(tool, message, code=code, status=status, retry_after=wait)
     if isinstance(error, errors.AmbiguousTool):
         error.tool_ids = _strings(problem.get("tool_ids") or problem.get("tools"))
+    if isinstance(error, errors.ToolFailed):
+        error.answer = problem.get("upstream")
     if isinstance(error, errors.InvalidArguments):
         error.problems = _argument_problems(problem)
         if error.problems:

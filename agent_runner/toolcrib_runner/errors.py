@@ -28,6 +28,7 @@ No message contains a token or a key.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class RunnerError(Exception):
@@ -115,9 +116,10 @@ class UpstreamTimeout(UpstreamFailed):
 
 
 class ToolFailed(UpstreamFailed):
-    """The tool answered with an error of its own, usually about the arguments."""
+    """The tool answered with an error of its own, usually about the arguments; `.answer` is its JSON, if it had one."""
 
     code = "tool_error"
+    answer: Any = None
 
 
 class RegistryError(RunnerError):

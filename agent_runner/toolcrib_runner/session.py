@@ -12,7 +12,14 @@ from typing import Any
 from toolcrib import text
 from toolcrib_runner import functions, prompt
 from toolcrib_runner.discovery import DiscoveredTool
-from toolcrib_runner.errors import InvalidArguments, LimitReached, RegistryError, RunnerError, ToolError
+from toolcrib_runner.errors import (
+    InvalidArguments,
+    LimitReached,
+    RegistryError,
+    RunnerError,
+    ToolError,
+    ToolFailed,
+)
 from toolcrib_runner.functions import FunctionNames
 from toolcrib_runner.ports import Function, FunctionCall, Message, Reply
 
@@ -75,7 +82,9 @@ def error_text(error: RunnerError) -> str:
     about: dict[str, Any] = {"code": error.code, "message": str(error)}
     if isinstance(error, InvalidArguments) and error.problems:
         about["problems"] = list(error.problems)
+    if isinstance(error, ToolFailed) and error.answer is not None:
+        about["answer"] = error.answer
     if isinstance(error, ToolError | RegistryError) and error.retry_after is not None:
         about["retry_after_seconds"] = error.retry_after
     about["retry"] = isinstance(error, LimitReached | InvalidArguments | RegistryError)
-    return json.dumps({"error": about}, ensure_ascii=False)
+    return text.truncate(json.dumps({"error": about}, ensure_ascii=False), MAX_RESULT)
