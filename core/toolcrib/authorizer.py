@@ -7,12 +7,13 @@ and names itself. Whatever is missing or unknown ends in a *no*.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.identity import NOT_BEFORE_LEEWAY, Identity, ScopesPolicy
 from toolcrib.names import ToolPattern, is_reserved_scope
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import ScopeMatch
@@ -219,7 +220,13 @@ def is_valid(identity: Identity, now: float) -> bool:
     if now >= identity.expires_at:
         return False
     # the same leeway as at verification: an issuer's clock may run ahead
-    return identity.not_before is None or identity.not_before <= now + 30.0
+    return identity.not_before is None or identity.not_before <= now + NOT_BEFORE_LEEWAY
+
+
+def next_validity(identity: Identity, now: float) -> float:
+    """When an identity that is not valid at `now` becomes so: its start, or never."""
+    start = (identity.not_before or 0.0) - NOT_BEFORE_LEEWAY
+    return start if now < start < identity.expires_at else math.inf
 
 
 def reach(identity: Identity, tool: PublishedTool, policy: Policy, now: float) -> Decision:

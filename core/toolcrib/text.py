@@ -7,10 +7,10 @@ import unicodedata
 _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 # Unicode's Default_Ignorable_Code_Point of other categories: fillers, joiners, and variation selectors, in which
 # text can be smuggled. U+FE0F stays: it only asks for the coloured form of an emoji.
-_IGNORABLE = frozenset(
-    [0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE0F)]
-    + list(range(0xE0000, 0xE1000))
-)
+_IGNORABLE = frozenset({
+    0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0,
+    *range(0x180B, 0x1810), *range(0xFE00, 0xFE0F), *range(0xE0000, 0xE1000),
+})  # fmt: skip
 
 
 def escape(text: str, *, keep_newlines: bool = False) -> str:

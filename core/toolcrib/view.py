@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from toolcrib.authorizer import Action, Policy, decide, is_valid, next_change, reach
+from toolcrib.authorizer import Action, Policy, decide, is_valid, next_change, next_validity, reach
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedTool
@@ -82,7 +82,7 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
         listed = {i: t for i, t in snapshot.tools.items() if decide(None, t, action, policy, now)}
         return _view(listed, listed, None, math.inf)
     if not is_valid(identity, now):
-        return EMPTY
+        return replace(EMPTY, valid_until=next_validity(identity, now))
     reachable = {
         i: snapshot.tools[i]
         for i in sorted(_candidates(identity, snapshot, policy))
@@ -125,9 +125,7 @@ def _view(
         displaced.extend(t for t in shown if t is not owner)
     for tool in displaced:
         names[_free_name(tool, sharing, names)] = tool.tool_id
-    content = "\n".join(
-        f"{n} {i} {visible[i].digest} {visible[i].route_digest}" for n, i in sorted(names.items())
-    )
+    content = "\n".join(_line(name, visible[tool_id]) for name, tool_id in sorted(names.items()))
     return View(
         tools=visible,
         names=names,
@@ -135,6 +133,12 @@ def _view(
         valid_until=until,
         digest=hashlib.sha256(content.encode()).hexdigest(),
     )
+
+
+def _line(name: str, tool: PublishedTool) -> str:
+    """All that somebody who sees the tool may be shown of it."""
+    life = (tool.state.value, tool.replaced_by, tool.message)
+    return f"{name} {tool.tool_id} {tool.digest} {tool.route_digest} {life!r}"
 
 
 def _owner(tools: list[PublishedTool], home: str | None) -> PublishedTool | None:

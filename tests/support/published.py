@@ -1,0 +1,71 @@
+"""Published tools, bindings and identities for tests, with everything that does not matter filled in."""
+
+from typing import Any
+
+from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.publishing import with_digests
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.wire.publish import PublishedBinding, PublishedSubject, PublishedTool
+
+CLUSTER = "https://cluster.example"
+OAUTH = "https://login.example"
+FAR = 4_000_000_000.0
+
+
+def tool(tool_id: str = "team-a/calculator", **fields: Any) -> PublishedTool:
+    """A tool by its id; its agent-visible name is the object's name unless given."""
+    namespace, name = tool_id.split("/")
+    defaults: dict[str, Any] = {
+        "tool_id": tool_id,
+        "uid": f"uid:{tool_id}",
+        "namespace": namespace,
+        "name": name,
+        "scopes": ("use",),
+    }
+    return with_digests(**{**defaults, **fields})
+
+
+def account(namespace: str = "team-a", name: str = "bot") -> PublishedSubject:
+    """A service account as a subject."""
+    return PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace=namespace, name=name)
+
+
+def binding(name: str = "grant", namespace: str | None = "team-a", **fields: Any) -> PublishedBinding:
+    """A binding for the service account team-a/bot; without namespace it is a cluster binding over all."""
+    defaults: dict[str, Any] = {
+        "uid": f"uid:{namespace}/{name}",
+        "kind": "AgentScopeBinding" if namespace else "ClusterAgentScopeBinding",
+        "namespace": namespace,
+        "name": name,
+        "subjects": (account(),),
+        "namespaces": (namespace,) if namespace else None,
+        "scopes": ("use",),
+    }
+    return PublishedBinding(**{**defaults, **fields})
+
+
+def bot(namespace: str = "team-a", name: str = "bot", **fields: Any) -> Identity:
+    """A service account of the cluster, decided by bindings."""
+    defaults: dict[str, Any] = {
+        "issuer": CLUSTER,
+        "subject": f"system:serviceaccount:{namespace}:{name}",
+        "expires_at": FAR,
+        "policy": ScopesPolicy.BINDINGS,
+        "cluster": True,
+        "groups": frozenset({"system:serviceaccounts", f"system:serviceaccounts:{namespace}"}),
+    }
+    return Identity(**{**defaults, **fields})
+
+
+def client(name: str = "cli", scopes: frozenset[str] | None = frozenset({"use"}), **fields: Any) -> Identity:
+    """An OAuth client, decided by bindings and the token's scopes together."""
+    defaults: dict[str, Any] = {
+        "issuer": OAUTH,
+        "subject": name,
+        "expires_at": FAR,
+        "client": name,
+        "user": name,
+        "scopes": scopes,
+        "policy": ScopesPolicy.INTERSECTION,
+    }
+    return Identity(**{**defaults, **fields})

@@ -1,0 +1,216 @@
+"""What an identity sees, and the names it knows its tools by."""
+
+import math
+
+import pytest
+
+from published import binding, bot, client, tool
+from toolcrib.authorizer import Action, Policy, decide, granted_scopes, has_power
+from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.resources.tools import ToolState
+from toolcrib.snapshot import Snapshot
+from toolcrib.view import EMPTY, AmbiguousName, View, view_of
+from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool, Revision
+
+EVERYWHERE = binding("everywhere", None)
+
+
+def snapshot(*items: PublishedTool | PublishedBinding) -> Snapshot:
+    return Snapshot().apply(
+        Publish(
+            to=Revision(epoch=1, seq=1),
+            tools=tuple(i for i in items if isinstance(i, PublishedTool)),
+            bindings=tuple(i for i in items if isinstance(i, PublishedBinding)),
+        )
+    )
+
+
+def seen(who: Identity | None, *items: PublishedTool | PublishedBinding, now: float = 0.0) -> View:
+    return view_of(who, snapshot(*items), now)
+
+
+def test_a_bare_name_means_the_tool_of_ones_own_namespace_first() -> None:
+    view = seen(bot(), tool("team-a/calc"), tool("team-b/calc"), EVERYWHERE)
+
+    assert view.names == {"calc": "team-a/calc", "team-b.calc": "team-b/calc"}
+    assert view.ambiguous == {}
+
+
+def test_a_foreign_tool_never_blocks_a_name_when_it_is_the_only_one_visible() -> None:
+    only_b = binding(namespace="team-b")
+
+    view = seen(bot(), tool("team-a/calc"), tool("team-b/calc"), only_b)
+
+    assert view.names == {"calc": "team-b/calc"}
+
+
+def test_a_name_that_foreign_tools_share_is_ambiguous_and_names_the_visible_ones() -> None:
+    view = seen(bot(), tool("team-b/calc"), tool("team-c/calc"), EVERYWHERE)
+
+    assert view.names == {"team-b.calc": "team-b/calc", "team-c.calc": "team-c/calc"}
+    with pytest.raises(AmbiguousName) as raised:
+        view.resolve("calc")
+    assert raised.value.tool_ids == ("team-b/calc", "team-c/calc")
+
+
+def test_a_disabled_tool_keeps_its_name_for_itself() -> None:
+    off = tool("team-a/calc", state=ToolState.DISABLED)
+
+    view = seen(bot(), off, tool("team-b/calc"), EVERYWHERE)
+
+    assert view.resolve("calc") is None
+    assert view.names == {"team-b.calc": "team-b/calc"}
+
+
+def test_a_deprecated_tool_stays_visible() -> None:
+    assert seen(bot(), tool(state=ToolState.DEPRECATED), EVERYWHERE).names
+
+
+def test_two_tools_of_one_name_in_ones_own_namespace_are_told_apart_by_server() -> None:
+    view = seen(
+        bot(),
+        tool("team-a/one", name="search", server="web"),
+        tool("team-a/two", name="search", server="wiki"),
+        tool("team-a/three", name="search"),
+        EVERYWHERE,
+    )
+
+    assert view.names == {
+        "team-a.web.search": "team-a/one",
+        "team-a.wiki.search": "team-a/two",
+        "team-a.three": "team-a/three",
+    }
+    assert set(view.ambiguous) == {"search"}
+
+
+def test_a_listed_name_never_collides_with_the_bare_name_of_another_tool() -> None:
+    view = seen(
+        bot(), tool("team-a/calc"), tool("team-b/calc"), tool("team-c/x", name="team-b.calc"), EVERYWHERE
+    )
+
+    assert sorted(view.names.values()) == ["team-a/calc", "team-b/calc", "team-c/x"]
+    assert view.names["team-b.calc"] == "team-c/x"
+    assert view.listed_name("team-b/calc") == "team-b/calc"
+
+
+def test_what_is_not_visible_resolves_like_what_does_not_exist() -> None:
+    view = seen(bot(), tool("team-a/calc"), tool("team-a/secret", scopes=("other",)), EVERYWHERE)
+
+    assert view.resolve("secret") is view.resolve("no-such-tool") is None
+    assert view.resolve("team-a/secret") is view.resolve("team-a/no-such-tool") is None
+
+
+def test_nobody_sees_nothing() -> None:
+    assert seen(None, tool(), EVERYWHERE) == EMPTY
+
+
+def test_an_anonymous_caller_may_list_and_nothing_else_where_that_is_switched_on() -> None:
+    policy = Policy.compile([], anonymous_list=True)
+
+    assert decide(None, tool(), Action.LIST, policy, 0.0)
+    assert not decide(None, tool(state=ToolState.DISABLED), Action.LIST, policy, 0.0)
+    assert not decide(None, None, Action.LIST, policy, 0.0)
+    for action in set(Action) - {Action.LIST}:
+        assert not decide(None, tool(), action, policy, 0.0)
+
+
+def test_a_view_says_until_when_it_holds() -> None:
+    later = binding("later", not_before=50.0, expires_at=90.0)
+
+    assert seen(bot(), tool(), later).valid_until == 50.0
+    assert seen(bot(), tool(), later, now=60.0).valid_until == 90.0
+    assert seen(bot(expires_at=70.0), tool(), later, now=60.0).valid_until == 70.0
+    assert seen(bot(expires_at=70.0), tool(), later, now=70.0).valid_until == math.inf
+    assert seen(bot(not_before=100.0), tool(), EVERYWHERE, now=60.0).valid_until == 70.0
+
+
+def test_a_views_digest_changes_with_anything_that_is_shown() -> None:
+    variants = [
+        tool(),
+        tool(description="other"),
+        tool(scopes=("use", "more")),
+        tool(state=ToolState.DEPRECATED),
+        tool(state=ToolState.DEPRECATED, replaced_by="abacus"),
+        tool(state=ToolState.DEPRECATED, message="old"),
+    ]
+
+    digests = {seen(bot(), t, EVERYWHERE).digest for t in variants}
+
+    assert len(digests) == len(variants)
+
+
+def test_a_views_digest_does_not_depend_on_what_is_outside_of_it() -> None:
+    alone = seen(bot(), tool(), EVERYWHERE)
+
+    assert alone == seen(
+        bot(), tool(), tool("team-z/other", scopes=("x",)), EVERYWHERE, binding("b", "team-z")
+    )
+
+
+# ---- the registry's own powers ----------------------------------------------------------------------------------
+
+WRITE = "registry:write"
+POWER = binding("power", None, scopes=(WRITE,))
+
+
+@pytest.mark.parametrize(
+    ("who", "bindings", "holds"),
+    [
+        (bot(), [POWER], True),
+        (bot(name="other"), [POWER], False),
+        (None, [POWER], False),
+        (bot(expires_at=0.0), [POWER], False),
+        (bot(), [binding("smuggled", "team-a", scopes=(WRITE,))], False),
+        (bot(), [binding("late", None, scopes=(WRITE,), not_before=10.0)], False),
+        (bot(), [binding("over", None, scopes=(WRITE,), expires_at=0.0)], False),
+        (bot(), [binding("else", None, scopes=("registry:admin",))], False),
+        (bot(), [binding("case", None, scopes=("Registry:Write",))], False),
+        (bot(policy=ScopesPolicy.TOKEN, scopes=frozenset({WRITE})), [], True),
+        (bot(policy=ScopesPolicy.TOKEN, scopes=frozenset()), [POWER], False),
+        (bot(policy=ScopesPolicy.INTERSECTION, scopes=frozenset({WRITE})), [POWER], True),
+        (bot(policy=ScopesPolicy.INTERSECTION, scopes=frozenset({WRITE})), [], False),
+        (bot(policy=ScopesPolicy.INTERSECTION, scopes=frozenset()), [POWER], False),
+    ],
+)
+def test_a_power_comes_from_a_cluster_binding_or_the_token_as_the_policy_says(
+    who: Identity | None, bindings: list[PublishedBinding], holds: bool
+) -> None:
+    assert has_power(who, WRITE, Policy.compile(bindings), 0.0) is holds
+
+
+def test_an_ordinary_scope_is_no_power() -> None:
+    assert not has_power(bot(), "use", Policy.compile([EVERYWHERE]), 0.0)
+
+
+def test_a_tool_that_carries_a_reserved_scope_is_never_allowed() -> None:
+    odd = tool(scopes=(WRITE, "use"))
+
+    assert not decide(bot(), odd, Action.CALL, Policy.compile([POWER, EVERYWHERE]), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("who", "scopes"),
+    [
+        (None, ()),
+        (bot(expires_at=0.0), ()),
+        (bot(), ("a", "registry:admin", "use")),
+        (client(), ()),
+        (bot(policy=ScopesPolicy.INTERSECTION, scopes=frozenset({"use", "z"})), ("use",)),
+        (bot(policy=ScopesPolicy.TOKEN, scopes=frozenset({"z", "b"})), ("b", "z")),
+        (bot(policy=ScopesPolicy.TOKEN, scopes=None), ()),
+    ],
+)
+def test_the_scopes_in_force_are_those_that_decisions_use(
+    who: Identity | None, scopes: tuple[str, ...]
+) -> None:
+    policy = Policy.compile(
+        [
+            EVERYWHERE,
+            binding("more", scopes=("a", WRITE)),
+            binding("admin", None, scopes=("registry:admin",)),
+            binding("over", scopes=("gone",), expires_at=0.0),
+            binding("other", subjects=(), scopes=("not-mine",)),
+        ]
+    )
+
+    assert granted_scopes(who, policy, 0.0) == scopes
