@@ -18,6 +18,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
 from yarl import URL
 
 from toolcrib_registry.outbound.errors import (
@@ -38,7 +39,7 @@ CONNECT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 1.5
 """Shorter than common servers' (gunicorn closes idle connections after 2 s): a call that may not be retried should
 not meet a connection that is just being closed."""
-MAX_CONNECTIONS = 256
+MAX_CONNECTIONS = 1_024
 MAX_PER_HOST = 64
 MAX_HEADERS = 100
 MAX_LINE = 8_190
@@ -114,7 +115,7 @@ class OutboundHttp:
         session = self._sessions.get(reach)
         if session is None:
             guard = _Guard(self._policy, reach, self._resolve)
-            connector = aiohttp.TCPConnector(
+            connector = _Connector(
                 resolver=guard,
                 use_dns_cache=False,  # connections are pooled; a cached name would outlive its address
                 socket_factory=guard.socket,
@@ -168,6 +169,28 @@ class SystemResolver:
     def close(self) -> None:
         """Stop the threads; lookups that still wait are given up."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Never hands out an idle connection on which something has arrived unasked.
+
+    aiohttp (3.14) checks that when a connection goes back into the pool, not when it leaves it: a second answer sent
+    a moment later would be taken for the answer to the next call.
+    """
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Any],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
+    ) -> Connection:
+        for _ in range(MAX_PER_HOST):
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close:
+                return connection
+            connection.close()
+        raise ProtocolViolation("the server answers before it is asked")
 
 
 class _Guard(AbstractResolver):

@@ -11,6 +11,7 @@ import secrets
 from pathlib import Path
 
 from toolcrib_registry.issuer import private_files
+from toolcrib_registry.issuer.errors import KeyDamaged
 
 FILE = "clients.json"
 
@@ -28,6 +29,7 @@ class ClientSecrets:
 
         Raises:
             UnsafePermissions: the file can be read by others.
+            KeyDamaged: the file holds no secrets.
         """
         with private_files.locked(self._lock):
             known = self._load()
@@ -46,5 +48,8 @@ class ClientSecrets:
         content = private_files.read(self._path)
         if content is None:
             return {}
-        loaded = json.loads(content)
+        try:
+            loaded = json.loads(content)
+        except ValueError as error:
+            raise KeyDamaged(f"{self._path} is damaged; remove it to have new secrets") from error
         return {k: v for k, v in loaded.items() if isinstance(v, str) and v}

@@ -19,6 +19,7 @@ from toolcrib import names
 from toolcrib.identity import Issuer, KeySet, ScopesPolicy
 from toolcrib_registry.issuer import private_files
 from toolcrib_registry.issuer.clients import ClientSecrets
+from toolcrib_registry.issuer.errors import KeyDamaged, NotMintable
 
 ISSUER = "https://toolcrib.local"
 AUDIENCE = "toolcrib"
@@ -50,7 +51,7 @@ class LocalIssuer:
 
         Raises:
             UnsafePermissions: the folder or the key can be read by others.
-            ValueError: the key file is damaged.
+            KeyDamaged: the key file holds no key of ours.
         """
         private_files.private_folder(folder)
         path = folder / KEY_FILE
@@ -61,9 +62,9 @@ class LocalIssuer:
         try:
             key = serialization.load_pem_private_key(content or b"", password=None)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} is no key; remove it to have a new one (old tokens end)") from error
+            raise KeyDamaged(f"{path} is no key; remove it to have a new one (old tokens end)") from error
         if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-            raise ValueError(f"{path} is no P-256 key; remove it to have a new one (old tokens end)")
+            raise KeyDamaged(f"{path} is no P-256 key; remove it to have a new one (old tokens end)")
         return cls(key, ClientSecrets(folder), clock)
 
     @property
@@ -101,11 +102,11 @@ class LocalIssuer:
             audience: other than the registry's own only for its admin channel.
 
         Raises:
-            ValueError: a name or scope that is none, or a ttl out of bounds.
+            NotMintable: a name or scope that is none, or a ttl out of bounds.
         """
         now = self._clock()
         if not 0 < ttl <= MAX_TTL:
-            raise ValueError("ttl must be more than 0 and at most 366 days")
+            raise NotMintable("ttl must be more than 0 and at most 366 days")
         claims: dict[str, object] = {
             "iss": ISSUER,
             "sub": _subject(namespace, name, scopes),
@@ -123,7 +124,7 @@ class LocalIssuer:
         """The secret of the client `namespace/name` for the token endpoint, generated at first use.
 
         Raises:
-            ValueError: not the name of a service account.
+            NotMintable: not the name of a service account.
             UnsafePermissions: the file can be read by others.
         """
         _subject(namespace, name, None)
@@ -138,14 +139,14 @@ class LocalIssuer:
 def _subject(namespace: str | None, name: str, scopes: str | None) -> str:
     if namespace is None:
         if scopes is None:
-            raise ValueError("a name without a namespace needs scopes: bindings bind namespace/name")
+            raise NotMintable("a name without a namespace needs scopes: bindings bind namespace/name")
         if not _BARE_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name: letters, digits and _ . @ - only")
+            raise NotMintable(f"{name!r} is no name: letters, digits and _ . @ - only")
         return name
     if not re.fullmatch(names.DNS_LABEL[1:-1], namespace):
-        raise ValueError(f"{namespace!r} is no namespace")
+        raise NotMintable(f"{namespace!r} is no namespace")
     if len(name) > 253 or not re.fullmatch(names.DNS_SUBDOMAIN[1:-1], name):
-        raise ValueError(f"{name!r} is no name of a service account")
+        raise NotMintable(f"{name!r} is no name of a service account")
     return f"system:serviceaccount:{namespace}:{name}"
 
 
@@ -153,7 +154,7 @@ def _scopes(text: str) -> list[str]:
     scopes = list(dict.fromkeys(text.split()))
     wrong = [s for s in scopes if not re.fullmatch(names.SCOPE[1:-1], s)]
     if wrong or len(scopes) > MAX_SCOPES:
-        raise ValueError(f"{wrong[0]!r} is no scope" if wrong else f"more than {MAX_SCOPES} scopes")
+        raise NotMintable(f"{wrong[0]!r} is no scope" if wrong else f"more than {MAX_SCOPES} scopes")
     return scopes
 
 

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-
-class UnsafePermissions(Exception):
-    """A private file or folder that others can read; the message says how to mend it."""
+from toolcrib_registry.issuer.errors import UnsafePermissions
 
 
 def private_folder(path: Path) -> Path:

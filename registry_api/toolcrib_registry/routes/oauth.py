@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from toolcrib_registry.issuer.errors import NotMintable
 from toolcrib_registry.issuer.local import LocalIssuer
 
 MAX_BODY = 8 * 1024
@@ -128,7 +129,7 @@ def _answer(
         answer["scope"] = " ".join(dict.fromkeys(wanted.split()))
     try:
         answer["access_token"] = issuer.mint(namespace, name, answer.get("scope"), ttl)
-    except ValueError:
+    except NotMintable:
         raise TokenRefused("invalid_scope", "a scope is malformed or not granted to this client") from None
     return answer
 

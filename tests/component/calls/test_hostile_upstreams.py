@@ -1,5 +1,6 @@
 """Backends that misbehave: typed errors, bounded time and memory; and the guard, at the socket."""
 
+import asyncio
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -172,6 +173,46 @@ async def test_a_second_answer_on_a_reused_connection_is_not_taken_for_the_next_
                     assert (await caller.call(tool(up.url), {}, "r")).value == "first"
                 except (UpstreamProtocol, UpstreamUnreachable):
                     continue  # refusing it altogether is as good
+
+
+async def test_an_answer_that_arrives_unasked_on_an_idle_connection_is_not_taken_for_the_next_calls() -> None:
+    said = asyncio.Event()
+    first = response(b'"first"').replace(b"Connection: close\r\n", b"")
+
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(first)
+        await writer.drain()
+        await told.wait()
+        writer.write(first.replace(b"first", b"EVIL!"))
+        await writer.drain()
+        said.set()
+        await reader.read()
+
+    told = asyncio.Event()
+    async with upstream(raw=late) as up:
+        policy = EgressPolicy(loopback=True)
+        async with OutboundHttp(policy) as outbound:
+            caller = Caller(outbound, CredentialStore(), policy)
+            assert (await caller.call(tool(up.url), {}, "r")).value == "first"
+            told.set()
+            await said.wait()
+            for _ in range(20):  # both sides run in this loop: a few turns, and the client has read it
+                await asyncio.sleep(0)
+            assert (await caller.call(tool(up.url), {}, "r")).value == "first"
+        assert up.accepts == 2
+
+
+async def test_a_server_that_speaks_first_is_refused_or_unreachable() -> None:
+    async def banner(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 mail ESMTP\r\n")
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(banner, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        error = await error_of(tool(f"http://127.0.0.1:{port}/", timeout=1))
+    assert isinstance(error, UpstreamProtocol | UpstreamUnreachable | UpstreamTimeout)
 
 
 async def test_a_closed_port_is_unreachable() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from toolcrib.errors import TokenError
 from toolcrib.identity import Identity, ScopesPolicy, check_issuers, verify
-from toolcrib_registry.issuer import LocalIssuer
-from toolcrib_registry.issuer.private_files import UnsafePermissions
+from toolcrib_registry.issuer import IssuerError, LocalIssuer
+from toolcrib_registry.issuer.errors import KeyDamaged, NotMintable, UnsafePermissions
 
 
 def identity(issuer: LocalIssuer, token: str, now: float | None = None) -> Identity:
@@ -77,7 +77,7 @@ def test_a_name_that_could_be_taken_for_another_is_not_minted(
     tmp_path: Path, namespace: str | None, name: str, scopes: str | None, ttl: float
 ) -> None:
     issuer = LocalIssuer.open(tmp_path / "data")
-    with pytest.raises(ValueError, match=r".+"):
+    with pytest.raises(NotMintable):
         issuer.mint(namespace, name, scopes, ttl)
 
 
@@ -119,11 +119,11 @@ def test_a_key_file_that_is_a_link_or_damaged_is_refused(tmp_path: Path) -> None
     LocalIssuer.open(folder)
     key = folder / "issuer.pem"
     key.write_bytes(b"damaged")
-    with pytest.raises(ValueError, match=r"issuer\.pem"):
+    with pytest.raises(KeyDamaged, match=r"issuer\.pem"):
         LocalIssuer.open(folder)
     key.rename(tmp_path / "elsewhere")
     key.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(UnsafePermissions):
+    with pytest.raises(IssuerError):
         LocalIssuer.open(folder)
 
 
