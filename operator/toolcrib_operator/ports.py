@@ -127,10 +127,18 @@ class Leases(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All objects of a kind, and the resourceVersion at which they were all."""
+
+    objects: list[dict[str, Any]]
+    resource_version: str
+
+
 class ClusterReader(Protocol):
     """Lists, apart from kopf's watches: at a takeover, and to prove a silent watch."""
 
-    async def list(self, kind: str) -> list[dict[str, Any]]:
+    async def list(self, kind: str) -> Listing:
         """All objects of a kind. Raises `NotListable`, `ClusterUnavailable`."""
         ...
 

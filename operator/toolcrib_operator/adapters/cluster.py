@@ -1,0 +1,127 @@
+"""Objects of the cluster: lists, metadata-only lists, and the compare-and-swap writes of statuses and finalizers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from toolcrib.resources import API_VERSION, GROUP, KINDS, VERSION
+from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
+from toolcrib_operator.errors import ClusterUnavailable, Gone, NotListable
+from toolcrib_operator.ports import Event, Listing, Written
+from toolcrib_operator.reconcile.credentials import LABEL
+from toolcrib_operator.world import NAMESPACE, SECRET, Ref, key_of
+
+METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_PAGE = "500"
+
+
+class Cluster:
+    """Reads and writes objects as the ports say."""
+
+    def __init__(self, kube: Kube, *, credential_namespaces: Sequence[str] | None = ()) -> None:
+        """`credential_namespaces` are those whose labelled Secrets are listed; None means all namespaces."""
+        self._kube = kube
+        self._credential_namespaces = credential_namespaces
+
+    async def list(self, kind: str) -> Listing:
+        """All objects of a kind; of Secrets the labelled ones of the credential namespaces."""
+        if kind != SECRET:
+            return await self._pages(kind, _collection(kind), {}, "application/json")
+        if self._credential_namespaces is None:
+            return await self._pages(kind, "/api/v1/secrets", _SELECTED, "application/json")
+        found: list[dict[str, Any]] = []
+        for namespace in self._credential_namespaces:
+            path = f"/api/v1/namespaces/{quote(namespace)}/secrets"
+            found += (await self._pages(kind, path, _SELECTED, "application/json")).objects
+        return Listing(found, "")
+
+    async def versions(self, kind: str) -> dict[str, str]:
+        """Key to resourceVersion, by a metadata-only list."""
+        listing = await self._pages(kind, _collection(kind), {}, METADATA_ONLY)
+        return {key_of(o): o["metadata"]["resourceVersion"] for o in listing.objects}
+
+    async def write_status(self, ref: Ref, *, resource_version: str, status: Mapping[str, Any]) -> Written:
+        """Merge-patch `/status`, and nothing but the status."""
+        body = {"metadata": {"resourceVersion": resource_version}, "status": dict(status)}
+        return await self._patch(f"{_object(ref)}/status", body)
+
+    async def write_finalizers(
+        self, ref: Ref, *, resource_version: str, finalizers: Sequence[str]
+    ) -> Written:
+        """Merge-patch the finalizers, and nothing else."""
+        body = {"metadata": {"resourceVersion": resource_version, "finalizers": list(finalizers)}}
+        return await self._patch(_object(ref), body)
+
+    async def write_event(self, event: Event) -> None:
+        """Create a core Event; those of cluster objects stand in `default`, where `kubectl describe` looks."""
+        at = datetime.fromtimestamp(event.at, UTC)
+        stamp = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        namespace = event.ref.namespace or "default"
+        name = f"{event.ref.name[:200]}.{int(event.at * 1e9):x}"
+        involved = {
+            "apiVersion": API_VERSION,
+            "kind": event.ref.kind,
+            "name": event.ref.name,
+            "uid": event.uid,
+        }
+        body = {
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": involved | ({"namespace": event.ref.namespace} if event.ref.namespace else {}),
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message,
+            "source": {"component": "toolcrib-operator"},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        await self._write("POST", f"/api/v1/namespaces/{quote(namespace)}/events", body, "application/json")
+
+    async def _patch(self, path: str, body: Any) -> Written:
+        answer = await self._write("PATCH", path, body, MERGE_PATCH)
+        metadata = answer["metadata"]
+        finalizers = tuple(metadata.get("finalizers") or ())
+        return Written(metadata["resourceVersion"], answer.get("status") or {}, finalizers)
+
+    async def _write(self, method: str, path: str, body: Any, content_type: str) -> Any:
+        try:
+            return await self._kube.request(method, path, body=body, content_type=content_type)
+        except Refused as error:
+            raise ClusterUnavailable(f"the API server refused {method} {path}: {error}") from error
+
+    async def _pages(self, kind: str, path: str, query: Mapping[str, str], accept: str) -> Listing:
+        found: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            page = dict(query) | {"limit": _PAGE} | ({"continue": token} if token else {})
+            try:
+                answer = await self._kube.request("GET", path, query=page, accept=accept, seconds=30)
+            except Gone as error:
+                hint = " (is the CRD installed? kubectl apply -f crds/)" if kind in KINDS else ""
+                raise NotListable(f"{kind} is not known to the API server{hint}") from error
+            except Refused as error:
+                if error.status == 410 and token:  # the snapshot of the pages has gone: begin again
+                    found, token = [], ""
+                    continue
+                raise NotListable(f"{kind} cannot be listed: {error}") from error
+            found += answer.get("items") or []
+            token = answer["metadata"].get("continue") or ""
+            if not token:
+                return Listing(found, answer["metadata"].get("resourceVersion") or "")
+
+
+_SELECTED = {"labelSelector": f"{LABEL}=true"}
+
+
+def _collection(kind: str) -> str:
+    if kind == NAMESPACE:
+        return "/api/v1/namespaces"
+    return f"/apis/{GROUP}/{VERSION}/{KINDS[kind].plural}"
+
+
+def _object(ref: Ref) -> str:
+    within = f"/namespaces/{quote(ref.namespace)}" if ref.namespace else ""
+    return f"/apis/{GROUP}/{VERSION}{within}/{KINDS[ref.kind].plural}/{quote(ref.name)}"

@@ -1,0 +1,124 @@
+"""A replica's admin channel by HTTP. The bearer token is read from its file at each use: it rotates."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiohttp
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from toolcrib.errors import EpochFenced, RevisionMismatch
+from toolcrib.wire.publish import (
+    Credentials,
+    Heartbeat,
+    IndexAnswer,
+    IndexInventory,
+    IndexRequest,
+    Publish,
+    ReplicaState,
+)
+from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
+
+_Answer = TypeVar("_Answer", bound=BaseModel)
+MAX_ANSWER = 64 * 1024 * 1024
+_DETAIL = 300
+
+
+class HttpReplica:
+    """One replica, at its admin URL."""
+
+    def __init__(
+        self,
+        url: str,
+        session: aiohttp.ClientSession,
+        *,
+        token_file: Path | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 10.0,
+        index_timeout: float = 120.0,
+    ) -> None:
+        """Timeouts are in seconds; embedding a batch may take much longer than a publish."""
+        self.name = url
+        self._session, self._token_file, self._tls = session, token_file, tls
+        self._timeout, self._index_timeout = timeout, index_timeout
+
+    async def publish(self, publish: Publish) -> ReplicaState:
+        """Apply one step."""
+        # encoding thousands of tools takes a while: not in the event loop
+        body = await asyncio.to_thread(publish.model_dump_json, by_alias=True, exclude_none=True)
+        return await self._post("publish", body.encode(), ReplicaState, max(self._timeout, 60.0))
+
+    async def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:
+        """Say that the leader is alive."""
+        return await self._post("heartbeat", heartbeat.model_dump_json().encode(), ReplicaState)
+
+    async def credentials(self, credentials: Credentials) -> ReplicaState:
+        """Replace all backend credentials."""
+        return await self._post("credentials", credentials.model_dump_json().encode(), ReplicaState)
+
+    async def index(self, request: IndexRequest) -> IndexAnswer:
+        """Write to the search index and read back."""
+        return await self._post("index", request.model_dump_json().encode(), IndexAnswer, self._index_timeout)
+
+    async def inventory(self) -> IndexInventory:
+        """What the search index holds."""
+        return await self._send("GET", "index", None, IndexInventory, self._index_timeout)
+
+    async def _post(
+        self, route: str, body: bytes, answer: type[_Answer], seconds: float | None = None
+    ) -> _Answer:
+        return await self._send("POST", route, body, answer, seconds or self._timeout)
+
+    async def _send(
+        self, method: str, route: str, body: bytes | None, answer: type[_Answer], seconds: float
+    ) -> _Answer:
+        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=3.0)
+        try:
+            headers = self._headers()
+            async with self._session.request(
+                method, f"{self.name}/v1/admin/{route}", data=body, headers=headers, timeout=limits,
+                allow_redirects=False, ssl=self._tls if self._tls is not None else True,
+            ) as response:  # fmt: skip
+                data = await response.content.read(MAX_ANSWER)
+                while not response.content.at_eof():
+                    data += await response.content.read(MAX_ANSWER)
+                    if len(data) > MAX_ANSWER:
+                        raise ReplicaUnavailable(f"{route}: the answer is too large")
+                status, retry_after = response.status, response.headers.get("Retry-After")
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ReplicaUnavailable(f"{route}: {type(error).__name__}: {error}"[:_DETAIL]) from error
+        if status == 200:
+            try:
+                return await asyncio.to_thread(answer.model_validate_json, data)
+            except ValidationError as error:
+                raise ReplicaUnavailable(f"{route}: not the answer that was expected") from error
+        raise _failure(route, status, data, retry_after)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        if self._token_file is not None:
+            headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
+        return headers
+
+
+def _failure(route: str, status: int, data: bytes, retry_after: str | None) -> Exception:
+    try:
+        problem: Any = orjson.loads(data)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        return ReplicaUnavailable(f"{route}: HTTP {status}")
+    code = problem.get("code")
+    detail = str(problem.get("detail") or problem.get("title") or "")[:_DETAIL]
+    if code == "revision_mismatch":
+        return RevisionMismatch(detail)
+    if code == "epoch_fenced":
+        return EpochFenced(detail)
+    if code == "index_unavailable":
+        seconds = float(retry_after) if retry_after is not None and retry_after.isdecimal() else None
+        return IndexUnavailable(detail, seconds)
+    return ReplicaUnavailable(f"{route}: HTTP {status}: {detail}")

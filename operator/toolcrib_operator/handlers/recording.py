@@ -1,0 +1,93 @@
+"""One `on.event` handler a kind that only records.
+
+There is no kopf create or update handler: each would cost three patches an object. There is no `kopf.index`
+either: the World is one, and is listed before kopf starts, so that an index would only delay the first events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any, Self
+
+import kopf
+
+from toolcrib.resources import GROUP, KINDS, VERSION
+from toolcrib_operator.adapters.kube import Access, Kube
+from toolcrib_operator.watching import Watching
+from toolcrib_operator.world import NAMESPACE, World, key_of
+
+
+class Memo:
+    """What handlers get: the one World. kopf copies memos for each object, so a copy is the thing itself."""
+
+    def __init__(self, world: World, watching: Watching) -> None:
+        self.world = world
+        self.watching = watching
+
+    def __copy__(self) -> Self:
+        return self
+
+
+def register(registry: Any) -> None:
+    """Add a recording handler for every kind of ours and for namespaces."""
+    for kind in KINDS.values():
+        kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=f"record-{kind.plural}")(
+            recorder(kind.kind)
+        )
+    kopf.on.event("", "v1", "namespaces", registry=registry, id="record-namespaces")(recorder(NAMESPACE))
+
+
+def recorder(kind: str) -> Any:
+    """The handler of one kind."""
+
+    async def record(event: Any, memo: Memo, **_: Any) -> None:
+        manifest = event["object"]
+        memo.watching.heard(kind)
+        if event["type"] == "DELETED":
+            version = manifest.get("metadata", {}).get("resourceVersion", "")
+            memo.world.remove(kind, key_of(manifest), version)
+        else:
+            memo.world.upsert(kind, manifest)
+
+    return record
+
+
+def connection(access: Access) -> kopf.ConnectionInfo:
+    """Our access to the API server, as kopf wants it."""
+    scheme, _, token = (access.authorization or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=access.server,
+        ca_path=access.ca_path,
+        insecure=access.insecure,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=access.certificate_path,
+        private_key_path=access.key_path,
+    )
+
+
+def watch(kube: Kube, memo: Memo, stop: threading.Event) -> None:
+    """Run kopf in this thread until `stop` is set. At most once a process.
+
+    A thread with an event loop of its own: kopf takes over the signals of the main thread, and ends every task of
+    its loop that it does not know.
+    """
+    registry = kopf.OperatorRegistry()
+    register(registry)
+
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return connection(kube.access())
+
+    kopf.on.login(registry=registry)(login)
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.process.ultimate_exiting_timeout = None
+    settings.queueing.idle_timeout = 0.5
+    settings.networking.error_backoffs = [0.2, 0.5, 1, 2, 3, 5, 5, 5]
+    asyncio.run(
+        kopf.operator(
+            registry=registry, settings=settings, memo=memo, standalone=True, clusterwide=True, stop_flag=stop
+        )
+    )

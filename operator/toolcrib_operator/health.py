@@ -1,0 +1,37 @@
+"""`/healthz`, `/readyz` and `/metrics` on one port, of leaders and standbys alike."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from toolcrib_operator.metrics import CONTENT_TYPE, exposition
+from toolcrib_operator.state import State
+
+
+@asynccontextmanager
+async def serving(state: State, host: str, port: int) -> AsyncIterator[int]:
+    """Serve while the block runs; yields the port (useful where 0 was asked for)."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.json_response({"status": "ok", "role": state.role})
+
+    async def readyz(_: web.Request) -> web.Response:
+        report = state.report()
+        return web.json_response(report, status=503 if report["problems"] else 200)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=exposition(state), headers={"Content-Type": CONTENT_TYPE})
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
+    runner = web.AppRunner(app, access_log=None, handle_signals=False)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()

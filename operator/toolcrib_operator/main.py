@@ -1,0 +1,170 @@
+"""The operator process: composition, and the order in which things start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import ssl
+import sys
+import threading
+from collections.abc import Sequence
+
+import aiohttp
+
+from toolcrib.errors import EpochFenced
+from toolcrib_operator import options
+from toolcrib_operator.adapters.cluster import Cluster
+from toolcrib_operator.adapters.endpoints import ServiceReplicas, UrlReplicas
+from toolcrib_operator.adapters.kube import Kube
+from toolcrib_operator.adapters.leases import KubeLease
+from toolcrib_operator.adapters.replica_http import HttpReplica
+from toolcrib_operator.elector import Elector
+from toolcrib_operator.errors import ClusterUnavailable
+from toolcrib_operator.handlers.recording import Memo, watch
+from toolcrib_operator.health import serving
+from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.loop import Loop
+from toolcrib_operator.ports import Replicas
+from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.settings import OperatorSettings
+from toolcrib_operator.state import Leading, State
+from toolcrib_operator.watching import Watching
+from toolcrib_operator.world import SECRET, WATCHED, World
+
+log = logging.getLogger("toolcrib_operator")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point of `toolcrib-operator`. Exit codes: 0 asked to stop, 1 leadership lost or a failure, 2 usage."""
+    settings = options.parse(argv, os.environ)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("kopf").setLevel(logging.ERROR)
+    try:
+        sys.exit(asyncio.run(serve(settings)))
+    except ClusterUnavailable as error:
+        sys.exit(f"toolcrib-operator: {error}")
+
+
+async def serve(settings: OperatorSettings) -> int:
+    """Stand by, lead when elected, until SIGTERM or SIGINT. Returns the exit code."""
+    stop = asyncio.Event()
+    running = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        running.add_signal_handler(number, stop.set)
+    kube = Kube(settings.kubeconfig)
+    election = settings.election
+    # a request that hangs must leave time for another before the renew deadline
+    leases = KubeLease(kube, election.namespace, election.name, timeout=max(1.0, election.renew / 3))
+    elector = Elector(leases, settings.identity, settings=election)
+    state = State(elector)
+    try:
+        async with serving(state, settings.host, settings.port) as port:
+            log.info(
+                "%s serves /healthz, /readyz and /metrics on %s:%d", settings.identity, settings.host, port
+            )
+            if not await elector.acquire(stop):
+                return 0
+            elector.guard(_lost)
+            failed = await _lead(settings, kube, elector, state, stop)
+            await elector.release()
+            return 1 if failed else 0
+    finally:
+        kube.close()
+
+
+async def _lead(
+    settings: OperatorSettings, kube: Kube, elector: Elector, state: State, stop: asyncio.Event
+) -> bool:
+    """Work as leader until `stop`; whether it ended for another reason."""
+    secrets = bool(settings.loop.credential_namespaces)
+    world = World((*WATCHED, SECRET) if secrets else WATCHED)
+    cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces)
+    watching = Watching(world, cluster, secrets=secrets, settings=settings.watch)
+    async with aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        publisher = Publisher(
+            elector.epoch,
+            _replicas(settings, kube, session),
+            settings=settings.publisher,
+            may_act=elector.valid,
+            proven=watching.proven,
+            on_fenced=_fenced,
+        )
+        indexing = Indexing(publisher, settings=settings.index)
+        loop = Loop(world, publisher, indexing, cluster, settings=settings.loop)
+        state.leading = Leading(world, watching, publisher, indexing, loop)
+        tasks = [
+            asyncio.create_task(loop.run(stop), name="loop"),
+            asyncio.create_task(elector.keep(stop), name="lease"),
+            asyncio.create_task(_watch(kube, world, watching, stop), name="watch"),
+        ]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        failed = not stop.is_set()
+        stop.set()
+        for task in done:
+            if failed:
+                log.error("%s ended", task.get_name(), exc_info=task.exception())
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return failed
+
+
+async def _watch(kube: Kube, world: World, watching: Watching, stop: asyncio.Event) -> None:
+    """List everything, then have kopf watch it, and prove its watches."""
+    if not await watching.list_all(stop):
+        return
+    ended, halt = asyncio.Event(), threading.Event()
+    running = asyncio.get_running_loop()
+
+    def run() -> None:
+        try:
+            watch(kube, Memo(world, watching), halt)
+        except Exception:
+            log.exception("kopf ended")
+        finally:
+            running.call_soon_threadsafe(ended.set)
+
+    threading.Thread(target=run, name="kopf", daemon=True).start()
+    proving = asyncio.create_task(watching.run(stop))
+    waits = [asyncio.create_task(stop.wait()), asyncio.create_task(ended.wait())]
+    try:
+        await asyncio.wait([*waits, proving], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        halt.set()
+        for task in (*waits, proving):
+            task.cancel()
+        results = await asyncio.gather(*waits, proving, return_exceptions=True)
+    if isinstance(results[-1], Exception):
+        raise results[-1]
+
+
+def _replicas(settings: OperatorSettings, kube: Kube, session: aiohttp.ClientSession) -> Replicas:
+    ca = settings.registry_ca
+    tls = None if ca is None else ssl.create_default_context(cafile=str(ca))
+
+    def make(url: str) -> HttpReplica:
+        return HttpReplica(url, session, token_file=settings.token_file, tls=tls)
+
+    if settings.registry_service is None:
+        return UrlReplicas(settings.registry_urls, make)
+    port, scheme = settings.registry_port, settings.registry_scheme
+    return ServiceReplicas(kube, settings.registry_service, port, make, scheme=scheme)
+
+
+def _lost() -> None:
+    """The Lease may be another's: end before anything else can be done, without cleaning up."""
+    log.critical("leadership is not certain any more: ending")
+    logging.shutdown()
+    os._exit(1)
+
+
+def _fenced(error: EpochFenced) -> None:
+    log.critical("another operator has published since: %s", error)
+    logging.shutdown()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The command line and the environment of `toolcrib-operator`, read into settings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from toolcrib_operator.settings import (
+    ElectionSettings,
+    IndexSettings,
+    LoopSettings,
+    OperatorSettings,
+    PublisherSettings,
+    WatchSettings,
+)
+
+
+def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSettings:
+    """Settings from arguments; every option's default may stand in `TOOLCRIB_OPERATOR_<OPTION>`.
+
+    Raises SystemExit, with a message, on bad usage.
+    """
+    parser = argparse.ArgumentParser("toolcrib-operator", description="Reconciles Tools and bindings.")
+
+    def option(name: str, default: object, text: str, kind: type = str) -> None:
+        variable = "TOOLCRIB_OPERATOR_" + name.upper().replace("-", "_")
+        chosen = environ.get(variable, default)
+        parser.add_argument(f"--{name}", default=chosen, type=kind, help=f"{text} [{variable}; {default}]")
+
+    urls = environ.get("TOOLCRIB_OPERATOR_REGISTRY_URL", "").split()
+    parser.add_argument("--registry-url", action="append", default=None, metavar="URL",
+                        help="admin URL of a replica; repeat it for each [TOOLCRIB_OPERATOR_REGISTRY_URL]")  # fmt: skip
+    option("registry-service", None, "namespace/name of the registry's Service, instead of URLs")
+    option("registry-scheme", "http", "http or https, with --registry-service")
+    option("registry-ca", None, "CA file of the registry's certificate", Path)
+    option("registry-port", 8081, "admin port of the replicas, with --registry-service", int)
+    option("token-file", None, "bearer token for the admin channel; read at each use", Path)
+    option(
+        "kubeconfig", None, "kubeconfig; else the pod's service account, KUBECONFIG or ~/.kube/config", Path
+    )
+    option("host", "127.0.0.1", "where /healthz, /readyz and /metrics are served")
+    option("port", 8090, "their port; 0 takes a free one and prints it", int)
+    option("identity", "", "unique name of this process in the Lease")
+    option("lease-namespace", "toolcrib-system", "namespace of the Lease")
+    option("lease-name", "toolcrib-operator", "name of the Lease")
+    option("lease-duration", 15.0, "seconds until another may take an unrenewed Lease", float)
+    option("lease-renew", 10.0, "seconds without renewal until the leader ends itself", float)
+    option("lease-retry", 2.0, "seconds between attempts and renewals", float)
+    option("credential-namespaces", "", "namespaces whose labelled Secrets may go to backends, by comma")
+    option(
+        "trusted-namespace-labels", "kubernetes.io/metadata.name", "labels for namespaceSelectors, by comma"
+    )
+    option("removal-deadline", 60.0, "seconds that a deleted binding waits for replicas at most", float)
+    option("heartbeat", 10.0, "seconds between heartbeats", float)
+    option("inventory", 30.0, "seconds between inventories of the search index", float)
+    option("prove-after", 20.0, "seconds of a silent watch until it is proven by a list", float)
+    option("runtime-namespace", "toolcrib-runtime", "namespace that the orphan sweep leaves alone")
+    a = parser.parse_args(argv)
+    found = tuple(a.registry_url if a.registry_url is not None else urls)
+    if bool(found) == bool(a.registry_service):
+        parser.error("give either --registry-url (for each replica) or --registry-service namespace/name")
+    if a.registry_service and a.registry_service.count("/") != 1:
+        parser.error(f"--registry-service is namespace/name, not {a.registry_service!r}")
+    if not a.lease_retry < a.lease_renew < a.lease_duration:
+        parser.error("the lease needs --lease-retry < --lease-renew < --lease-duration")
+    return OperatorSettings(
+        registry_urls=found,
+        registry_service=a.registry_service,
+        registry_port=a.registry_port,
+        registry_scheme=a.registry_scheme,
+        registry_ca=a.registry_ca,
+        token_file=a.token_file,
+        kubeconfig=a.kubeconfig,
+        host=a.host,
+        port=a.port,
+        identity=a.identity or f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}",
+        loop=LoopSettings(
+            removal_deadline=a.removal_deadline,
+            trusted_namespace_labels=_list(a.trusted_namespace_labels),
+            credential_namespaces=_list(a.credential_namespaces),
+        ),
+        publisher=PublisherSettings(heartbeat=a.heartbeat),
+        index=IndexSettings(inventory=a.inventory, spared_namespace=a.runtime_namespace),
+        election=ElectionSettings(
+            a.lease_namespace, a.lease_name, a.lease_duration, a.lease_renew, a.lease_retry
+        ),
+        watch=WatchSettings(prove_after=a.prove_after, unproven_after=a.prove_after + 10.0),
+    )
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.replace(",", " ").split() if part)

@@ -1,0 +1,76 @@
+"""What this process is doing now, for `/readyz`, `/metrics` and whoever asks why nothing happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib_operator.elector import Elector
+from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.loop import Loop
+from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.watching import Watching
+from toolcrib_operator.world import WATCHED, World
+
+
+@dataclass(frozen=True)
+class Leading:
+    """The parts that only a leader has."""
+
+    world: World
+    watching: Watching
+    publisher: Publisher
+    indexing: Indexing
+    loop: Loop
+
+
+class State:
+    """The process as a whole; `leading` is None in a standby."""
+
+    def __init__(self, elector: Elector) -> None:
+        self.elector = elector
+        self.leading: Leading | None = None
+
+    @property
+    def role(self) -> str:
+        """leader or standby."""
+        return "leader" if self.leading is not None and self.elector.valid() else "standby"
+
+    def problems(self) -> list[str]:
+        """Everything that is not as it should be, in words; empty when all is well."""
+        found = [self.elector.problem] if self.elector.problem else []
+        parts = self.leading
+        if parts is None:
+            return found
+        found += [f"nothing is published: {kind} has not been listed" for kind in parts.world.unlisted]
+        found += [parts.watching.problems[kind] for kind in sorted(parts.watching.problems)]
+        found += [
+            f"replica {link.replica.name}: {link.problem}" for link in parts.publisher.links if link.problem
+        ]
+        if parts.publisher.revision is not None and not parts.publisher.links:
+            found.append("no replica of the registry is known")
+        if parts.indexing.problem:
+            found.append(f"the search index: {parts.indexing.problem}")
+        if parts.loop.writes.problem:
+            found.append(parts.loop.writes.problem)
+        if parts.loop.started and not parts.watching.proven():
+            found.append("no heartbeats: the watch of the API server is silent and unproven")
+        return found
+
+    def report(self) -> dict[str, Any]:
+        """The body of `/readyz`."""
+        parts = self.leading
+        body: dict[str, Any] = {"role": self.role, "problems": self.problems()}
+        if parts is not None:
+            revision = parts.publisher.revision
+            body |= {
+                "revision": None if revision is None else str(revision),
+                "objects": {kind: len(parts.world.versions(kind)) for kind in WATCHED},
+                "replicas": {
+                    link.replica.name: None if link.confirmed is None else str(link.confirmed)
+                    for link in parts.publisher.links
+                },
+                "waiting_for_index": parts.indexing.waiting,
+                "waiting_for_status": parts.loop.writes.backlog,
+            }
+        return body
