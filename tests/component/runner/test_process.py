@@ -1,0 +1,204 @@
+"""The process: what `toolcrib-runner` prints, how it ends, and what it serves meanwhile."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from realparts.processes import spawn
+from small_registry import SmallRegistry, SmallTool, serving
+from toolcrib_runner import scripted
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("TOOLCRIB_", "OPENAI_"))}
+
+
+@pytest.fixture
+def registry() -> Iterator[SmallRegistry]:
+    parameters = {"expression": {"type": "string", "description": "", "required": True}}
+    with serving(
+        SmallRegistry(SmallTool("calculator", lambda expression: 5, "Compute", parameters))
+    ) as registry:
+        yield registry
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> str:
+    file = tmp_path / "token"
+    file.write_text("token-1")
+    return str(file)
+
+
+def free_port() -> int:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        port: int = reserved.getsockname()[1]
+        return port
+
+
+def start(*flags: str, **environ: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "toolcrib_runner.main", *flags]
+    return spawn(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        env={**ENVIRONMENT, **environ},
+    )
+
+
+def finish(process: subprocess.Popen[bytes], typed: bytes = b"") -> tuple[int, str, str]:
+    out, err = process.communicate(typed, timeout=30)
+    return process.returncode, out.decode(), err.decode()
+
+
+def flags_of(registry: SmallRegistry, token_file: str) -> list[str]:
+    return ["--name", "planner", "--registry-url", registry.url, "--token-file", token_file]
+
+
+def test_a_task_ends_with_its_answer_and_a_summary_of_use(registry: SmallRegistry, token_file: str) -> None:
+    task = 'call calculator {"expression": "2 + 3"}'
+    with scripted.serving() as url:
+        process = start(*flags_of(registry, token_file), "--model-url", url, "--task", "-", "-o", "json")
+        code, out, err = finish(process, task.encode())
+    assert code == 0, err
+    result: dict[str, Any] = json.loads(out)
+    assert result["outcome"] == "answered"
+    assert result["answer"] == "Done, with 1 call.\ncalculator: 5"
+    assert [(c["tool"], c["outcome"]) for c in result["calls"]] == [("calculator", "ok")]
+    assert result["usage"] == {
+        "agent": "planner",
+        "total_tools_available": 1,
+        "total_tool_calls": 1,
+        "usage_by_tool": {"calculator": 1},
+        "most_used_tool": "calculator",
+    }
+    assert "token-1" not in out + err
+
+
+def test_settings_may_come_from_the_environment(registry: SmallRegistry, token_file: str) -> None:
+    with scripted.serving() as url:
+        process = start(
+            TOOLCRIB_AGENT="planner",
+            TOOLCRIB_URL=registry.url,
+            TOOLCRIB_TOKEN_FILE=token_file,
+            TOOLCRIB_MODEL_URL=url,
+            TOOLCRIB_TASK="call calculator {}",
+        )
+        code, out, err = finish(process)
+    assert code == 0, err
+    assert "1 available, used: none" in out
+    assert "1, 1 of them failed or refused" in out
+
+
+def test_wrong_settings_are_all_named_and_end_with_2() -> None:
+    code, out, err = finish(start("--name", "a b", "--max-turns", "x"))
+    assert code == 2
+    assert out == ""
+    for name in ("--name", "--registry-url", "--max-turns"):
+        assert name in err
+
+
+def test_a_model_endpoint_that_is_away_ends_with_4_and_says_so(
+    registry: SmallRegistry, token_file: str
+) -> None:
+    url = f"http://127.0.0.1:{free_port()}/v1"
+    flags = [*flags_of(registry, token_file), "--model-url", url, "--model-patience", "0.2", "--task", "x"]
+    code, out, err = finish(start(*flags))
+    assert code == 4
+    assert f"the model endpoint failed: the model endpoint {url[7:-3]} cannot be reached" in out
+    assert "planner" in out
+    assert "Traceback" not in err
+
+
+def test_a_bound_that_is_reached_ends_with_3(registry: SmallRegistry, token_file: str) -> None:
+    with scripted.serving() as url:
+        flags = [*flags_of(registry, token_file), "--model-url", url, "--max-turns", "1"]
+        code, out, _ = finish(start(*flags, "--task", 'call calculator {"expression": "1"}'))
+    assert code == 3
+    assert "the bound on turns is reached" in out
+
+
+def test_it_waits_for_a_registry_that_comes_later(token_file: str) -> None:
+    port = free_port()
+    flags = [
+        "--name",
+        "a",
+        "--registry-url",
+        f"http://127.0.0.1:{port}",
+        "--token-file",
+        token_file,
+        "-o",
+        "json",
+    ]
+    with scripted.serving() as url:
+        process = start(*flags, "--model-url", url, "--task", "call calculator {}")
+        try:
+            assert process.stderr is not None
+            assert b"starts without tools" in process.stderr.readline()
+            with serving(SmallRegistry(SmallTool("calculator", lambda: 7)), port):
+                code, out, err = finish(process)
+        finally:
+            process.kill()
+    assert code == 0, err
+    assert json.loads(out)["answer"] == "Done, with 1 call.\ncalculator: 7"
+
+
+def test_it_serves_its_numbers_and_ends_at_once_on_sigterm(registry: SmallRegistry, token_file: str) -> None:
+    with scripted.serving() as url:
+        flags = [*flags_of(registry, token_file), "--model-url", url, "--metrics-port", "0", "--keep-serving"]
+        process = start(*flags, "--task", 'call calculator {"expression": "1"}')
+        try:
+            assert process.stderr is not None
+            serves = None
+            while serves is None:
+                line = process.stderr.readline()
+                assert line, "ended too early"
+                serves = re.search(rb"metrics at (\S+)/metrics", line)
+            base = serves[1].decode()
+            wanted = 'toolcrib_agent_tool_calls_total{agent="planner",outcome="ok",tool="calculator"} 1.0'
+            deadline = time.monotonic() + 20
+            while wanted not in httpx.get(base + "/metrics", trust_env=False).text:
+                assert time.monotonic() < deadline
+            health = httpx.get(base + "/healthz", trust_env=False).json()
+            assert (health["status"], health["tools"], health["registry"]) == ("ok", 1, "ok")
+            while b"until SIGTERM" not in process.stderr.readline():
+                pass
+            process.send_signal(signal.SIGTERM)
+            code, out, err = finish(process)
+        finally:
+            process.kill()
+    assert code == 0, err
+    assert "Done, with 1 call." in out
+
+
+def test_sigterm_ends_a_task_that_waits_for_its_model(registry: SmallRegistry, token_file: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        process = start(*flags_of(registry, token_file), "--model-url", url, "--task", "x", "-o", "json")
+        try:
+            silent.settimeout(20)
+            connection, _ = silent.accept()
+            with connection:
+                process.send_signal(signal.SIGTERM)
+                code, out, err = finish(process)
+        finally:
+            process.kill()
+    assert code == 143, err
+    assert json.loads(out)["outcome"] == "stopped"
+
+
+def test_help_names_every_flag_and_variable() -> None:
+    code, out, _ = finish(start("--help"))
+    assert code == 0
+    assert "--token-file" in out
+    assert "TOOLCRIB_TOKEN_FILE" in out

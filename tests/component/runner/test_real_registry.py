@@ -1,0 +1,203 @@
+"""The runner against the real registry, over real HTTP: discovery, grants, calls, the live stream, the whole task."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry_harness import RunningRegistry, backend, binding, running_registry, tool
+from toolcrib_runner import (
+    DynamicToolAgent,
+    InvalidArguments,
+    NotPermitted,
+    Pace,
+    TokenFile,
+    ToolFailed,
+    ToolUnavailable,
+    Unauthorized,
+    UpstreamFailed,
+    scripted,
+)
+from toolcrib_runner.adapters.openai_model import OpenAIModel
+from toolcrib_runner.loop import Outcome, TaskLoop
+
+# Slow polling: what arrives within the deadlines below arrived by the live stream.
+PACE = Pace(first_retry=0.05, longest_retry=0.2, poll=60, settle=0.5, safety=60)
+EXPRESSION = {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]}
+SCENARIO = {
+    "type": "object",
+    "properties": {"scenario": {"type": "string", "enum": ["quiet", "loud"]}},
+    "required": ["scenario"],
+}
+GRANTED = ("calculator:use", "file_reader:use", "simulation:use")
+
+
+class Backend:
+    """What executes the tools: path → (status, answer), each given the arguments."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.routes: dict[str, Callable[[dict[str, Any]], tuple[int, Any]]] = {
+            "/calculator": lambda a: (200, {"result": f"of {a['expression']}"}),
+            "/file_reader": lambda a: (200, "the text"),
+            "/simulation": lambda a: (200, {"scenario": a["scenario"]}),
+        }
+
+
+@pytest.fixture
+def executing() -> Iterator[Backend]:
+    made = Backend()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            arguments = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, answer = made.routes[self.path](arguments)
+            body = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    made.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield made
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def registry(executing: Backend) -> Iterator[RunningRegistry]:
+    port = executing.port
+    tools = [
+        tool("calculator", input_schema=EXPRESSION, backend=backend(port, "/calculator")),
+        tool("file_reader", backend=backend(port, "/file_reader")),
+        tool("simulation", input_schema=SCENARIO, backend=backend(port, "/simulation")),
+        tool("secret", backend=backend(port, "/secret")),
+        tool("pending"),
+    ]
+    with running_registry(tools, [binding("planner", GRANTED)]) as registry:
+        yield registry
+
+
+def agent_of(registry: RunningRegistry, **options: Any) -> DynamicToolAgent:
+    token = registry.token("team", "planner")
+    return DynamicToolAgent("planner", token, registry.url, **{"pace": PACE, **options})
+
+
+def test_an_agent_has_exactly_what_is_granted_and_calls_it(registry: RunningRegistry) -> None:
+    with agent_of(registry, follow=False) as agent:
+        assert list(agent.tools) == ["calculator", "file_reader", "simulation"]
+        assert "- calculator(expression): The tool calculator." in agent.generate_tool_prompt_context()
+        assert agent.use_tool("calculator", expression="2 + 3") == {"result": "of 2 + 3"}
+        assert agent.use_tool("file_reader") == "the text"
+        assert not agent.rediscover()
+        assert agent.get_usage_stats()["usage_by_tool"] == {"calculator": 1, "file_reader": 1}
+
+
+def test_a_grant_and_its_end_reach_the_agent_by_themselves(registry: RunningRegistry) -> None:
+    with agent_of(registry) as agent:
+        registry.publish(bindings=[binding("planner", ("calculator:use", "pending:use"))])
+        assert agent.wait_for(lambda tools: list(tools) == ["calculator", "pending"], 5)
+        with pytest.raises(ToolUnavailable) as unavailable:
+            agent.use_tool("pending")
+        assert unavailable.value.code == "no_backend"
+        registry.publish(remove_bindings=["uid-team-planner"])
+        assert agent.wait_for(lambda tools: not tools, 5)
+        with pytest.raises(NotPermitted):
+            agent.use_tool("calculator", expression="1")
+        assert agent.generate_tool_prompt_context() == "No tools available."
+
+
+def test_a_call_of_a_revoked_tool_is_refused_also_before_the_agent_knows(registry: RunningRegistry) -> None:
+    with agent_of(registry, follow=False) as agent:
+        registry.publish(bindings=[binding("planner", ("file_reader:use",))])
+        with pytest.raises(NotPermitted) as refused:
+            agent.use_tool("calculator", expression="1")
+        assert refused.value.status == 403
+
+
+def test_errors_of_the_registry_and_of_tools_are_typed(registry: RunningRegistry, executing: Backend) -> None:
+    executing.routes["/calculator"] = lambda a: (422, {"detail": "division by zero"})
+    executing.routes["/file_reader"] = lambda a: (500, {})
+    with agent_of(registry, follow=False) as agent:
+        with pytest.raises(InvalidArguments) as invalid:
+            agent.use_tool("simulation", scenario="neither")
+        assert invalid.value.status == 400
+        assert invalid.value.problems
+        with pytest.raises(ToolFailed) as failed:
+            agent.use_tool("calculator", expression="1/0")
+        assert failed.value.answer == {"detail": "division by zero"}
+        with pytest.raises(UpstreamFailed):
+            agent.use_tool("file_reader")
+
+
+def test_a_token_that_expired_is_replaced_from_its_file(registry: RunningRegistry, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(registry.token("team", "planner", ttl=2))
+    expires = time.time() + 2
+    with DynamicToolAgent("planner", TokenFile(file), registry.url, pace=PACE) as agent:
+        assert agent.use_tool("file_reader") == "the text"
+        # The stream ends with the token; what follows is a discovery as nobody.
+        assert agent.wait_for(lambda tools: not tools, 6)
+        assert time.time() >= expires - 1
+        with pytest.raises(Unauthorized):
+            agent.use_tool("file_reader")
+        replacement = tmp_path / "new"
+        replacement.write_text(registry.token("team", "planner"))
+        replacement.replace(file)
+        assert agent.rediscover().gained == ("calculator", "file_reader", "simulation")
+        assert agent.use_tool("file_reader") == "the text"
+
+
+def test_two_tools_of_one_name_are_told_apart(registry: RunningRegistry, executing: Backend) -> None:
+    other = tool("calculator", namespace="other", backend=backend(executing.port, "/file_reader"))
+    grant = binding("planner", GRANTED, namespace="other")
+    registry.publish([other], [grant])
+    with agent_of(registry, follow=False) as agent:
+        assert {"calculator", "other.calculator"} <= set(agent.tools)
+        assert agent.use_tool("calculator", expression="1") == {"result": "of 1"}
+        assert agent.use_tool("other.calculator") == "the text"
+
+
+def test_a_task_runs_to_its_end_and_a_revocation_on_the_way_is_told_to_the_model(
+    registry: RunningRegistry, executing: Backend
+) -> None:
+    def compute(arguments: dict[str, Any]) -> tuple[int, Any]:
+        registry.publish(bindings=[binding("planner", ("calculator:use", "file_reader:use"))])
+        return 200, 5
+
+    executing.routes["/calculator"] = compute
+    task = "\n".join(
+        (
+            "call file_reader {}",
+            'call calculator {"expression": "2 + 3"}',
+            'call simulation {"scenario": "quiet"}',
+        )
+    )
+    with scripted.serving() as url, agent_of(registry) as agent:
+        model = OpenAIModel(url, scripted.MODEL, lambda: "none")
+        report = TaskLoop(agent, model).run(task, "You plan.")
+        model.close()
+        assert agent.usage_stats().usage_by_tool == {"calculator": 1, "file_reader": 1}
+    assert report.outcome is Outcome.ANSWERED
+    assert [(c.tool, c.outcome) for c in report.calls] == [
+        ("file_reader", "ok"),
+        ("calculator", "ok"),
+        ("simulation", "not_permitted"),
+    ]
+    assert "not_permitted" in report.answer
