@@ -29,7 +29,7 @@ from toolcrib_registry.outbound.errors import (
     TooLarge,
     Unreachable,
 )
-from toolcrib_registry.outbound.guard import EgressPolicy, Reach, check_address
+from toolcrib_registry.outbound.guard import EgressPolicy, Reach, check_address, dns_name
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -55,6 +55,7 @@ class OutboundHttp:
         self._resolve = resolve or self._system
         self._sessions: dict[Reach, aiohttp.ClientSession] = {}
         self._contexts: dict[tuple[str, int], ssl.SSLContext] = {}
+        self._closed = False
 
     async def __aenter__(self) -> OutboundHttp:
         return self
@@ -63,7 +64,8 @@ class OutboundHttp:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections and wait until they are."""
+        """Close all connections and wait until they are; nothing can be sent any more."""
+        self._closed = True
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
             await session.close()
@@ -76,6 +78,8 @@ class OutboundHttp:
         Raises:
             OutboundError: see `outbound.errors`.
         """
+        if self._closed:
+            raise Unreachable("the registry is stopping")
         try:
             async with asyncio.timeout(request.timeout):
                 return await self._send(request)
@@ -158,7 +162,7 @@ class SystemResolver:
     """The system's resolver, on threads of its own: a slow name server must not block others' threads."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=8, thread_name_prefix="outbound-dns")
+        self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="outbound-dns")
 
     async def __call__(self, host: str, port: int) -> list[str]:
         found = await asyncio.get_running_loop().run_in_executor(
@@ -204,11 +208,7 @@ class _Guard(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        name = host
-        if self._reach is Reach.PUBLIC and "." in host:
-            # a final dot: the resolver's search list must not turn example.com into a Service `example` in `com`
-            name = f"{host}."
-        found = await self._lookup(name, port)
+        found = await self._lookup(dns_name(host, self._reach, self._policy), port)
         for ip in found:
             # one forbidden address among good ones is no accident: the whole name is refused
             check_address(ip, self._policy, reach=self._reach, port=port)

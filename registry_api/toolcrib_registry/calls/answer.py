@@ -41,7 +41,7 @@ class CallResult:
 
 
 def judged(
-    response: OutboundResponse, *, limits: CallLimits, elapsed: float, secret: str | None
+    response: OutboundResponse, *, limits: CallLimits, elapsed: float, secrets: tuple[str, ...]
 ) -> CallResult:
     """The result in an answer.
 
@@ -49,13 +49,13 @@ def judged(
         response: the whole answer.
         limits: bounds on depth and on what is shown of an error.
         elapsed: seconds so far.
-        secret: the credential that was sent; an error text that repeats it is not passed on.
+        secrets: forms of the credential that was sent; a refusal that repeats one is not passed on.
 
     Raises:
         CallError: the answer is a refusal, a failure, a redirect, or not a tool's answer.
     """
     if not 200 <= response.status < 300:
-        raise _failure(response, limits, secret)
+        raise _failure(response, limits, secrets)
     value = _value(response, limits)
     return CallResult(response.status, response.content_type, value, response.body, elapsed)
 
@@ -106,13 +106,13 @@ def _text(body: bytes) -> str:
     return text
 
 
-def _failure(response: OutboundResponse, limits: CallLimits, secret: str | None) -> CallError:
+def _failure(response: OutboundResponse, limits: CallLimits, secrets: tuple[str, ...]) -> CallError:
     status = response.status
     if 300 <= status < 400:
         return UpstreamRedirect(f"the backend redirects ({status}); redirects are not followed")
     extra: dict[str, Any] = {"upstream_status": status}
     if 400 <= status < 500:
-        shown = _shown(response, limits, secret)
+        shown = _shown(response, limits, secrets)
         if shown is not None:
             extra["upstream"] = shown
         return ToolError(
@@ -125,7 +125,7 @@ def _failure(response: OutboundResponse, limits: CallLimits, secret: str | None)
     return UpstreamProtocol(f"the backend answered with status {status}")
 
 
-def _shown(response: OutboundResponse, limits: CallLimits, secret: str | None) -> Any:
+def _shown(response: OutboundResponse, limits: CallLimits, secrets: tuple[str, ...]) -> Any:
     """The refusal's own JSON, where it is small; other texts may hold anything and stay here."""
     body, kind = response.body, response.content_type
     if (
@@ -138,10 +138,10 @@ def _shown(response: OutboundResponse, limits: CallLimits, secret: str | None) -
         value = _json(body, limits)
     except UpstreamProtocol:
         return None
-    return None if secret and _repeats(value, secret) else value
+    return None if _repeats(value, secrets) else value
 
 
-def _repeats(value: Any, secret: str) -> bool:
+def _repeats(value: Any, secrets: tuple[str, ...]) -> bool:
     stack = [value]
     while stack:
         node = stack.pop()
@@ -149,7 +149,7 @@ def _repeats(value: Any, secret: str) -> bool:
             stack.extend((*node.keys(), *node.values()))
         elif isinstance(node, list):
             stack.extend(node)
-        elif secret in str(node):
+        elif any(secret in str(node) for secret in secrets):
             return True
     return False
 

@@ -98,7 +98,7 @@ class Caller:
         headers = _headers(sent, request_id)
         if repeatable and backend.method in (Method.POST, Method.PATCH) and "x-request-id" in headers:
             headers["idempotency-key"] = headers["x-request-id"]
-        secret = self._authenticate(backend.auth, place, headers)
+        secrets = self._authenticate(backend.auth, place, headers)
         timeout = min(backend.timeout, self._limits.timeout)
         started = self._clock()
         response = await self._exchange(
@@ -113,7 +113,7 @@ class Caller:
             ),
             repeatable=repeatable,
         )
-        return judged(response, limits=self._limits, elapsed=self._clock() - started, secret=secret)
+        return judged(response, limits=self._limits, elapsed=self._clock() - started, secrets=secrets)
 
     async def _exchange(self, request: OutboundRequest, *, repeatable: bool) -> OutboundResponse:
         """One try; a second where the connection died before any answer and repeating changes nothing more."""
@@ -129,10 +129,12 @@ class Caller:
         except OutboundError as error:
             raise _translated(error) from error
 
-    def _authenticate(self, auth: PublishedAuth | None, place: Target, headers: dict[str, str]) -> str | None:
-        """Add the credential; returns its value, so that an answer that repeats it can be recognised."""
+    def _authenticate(
+        self, auth: PublishedAuth | None, place: Target, headers: dict[str, str]
+    ) -> tuple[str, ...]:
+        """Add the credential; returns its forms, so that an answer that repeats one can be recognised."""
         if auth is None:
-            return None
+            return ()
         credential = self._credentials.get(auth.secret)
         if credential is None:
             raise CredentialPending("the backend's credential has not reached this replica", retry_after=5)
@@ -142,13 +144,15 @@ class Caller:
         if not value or not value.isprintable() or (auth.type is not AuthType.BASIC and not value.isascii()):
             raise CredentialPending("the backend's credential cannot stand in a header")
         if auth.type is AuthType.BASIC:
-            headers["authorization"] = f"Basic {base64.b64encode(value.encode()).decode()}"
-        elif auth.type is AuthType.BEARER:
+            encoded = base64.b64encode(value.encode()).decode()
+            headers["authorization"] = f"Basic {encoded}"
+            return value, encoded
+        if auth.type is AuthType.BEARER:
             headers["authorization"] = f"Bearer {value}"
         else:
             assert auth.header is not None
             headers[auth.header.lower()] = value
-        return value
+        return (value,)
 
 
 def _headers(body: bytes | None, request_id: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ __all__ = [
     "Target",
     "check_address",
     "check_url",
+    "dns_name",
     "target",
     "trusted",
 ]
@@ -49,6 +50,7 @@ class EgressPolicy:
             store's and the API server's own.
         cluster: the cluster's service and pod ranges: closed to url: backends, open to service: ones.
         backends: `namespace/service` → `host:port`, for a registry outside the cluster.
+        cluster_domain: the cluster's DNS domain; Services are looked up by their whole name.
     """
 
     allow: tuple[str, ...] = ()
@@ -56,6 +58,7 @@ class EgressPolicy:
     forbidden: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
     backends: Mapping[str, str] = field(default_factory=dict)
+    cluster_domain: str = "cluster.local"
 
     def __post_init__(self) -> None:
         """Read every entry now, so that a wrong one stops the start and not a call.
@@ -136,6 +139,17 @@ def trusted(url: str) -> Target:
     return Target(place.scheme, place.host, place.port, place.path, Reach.TRUSTED, frozenset())
 
 
+def dns_name(host: str, reach: Reach, policy: EgressPolicy) -> str:
+    """The name to ask DNS for. With a final dot, so that no search list has a say in it.
+
+    Otherwise, inside a cluster, `api.com` might be a Service `api` in a namespace `com`, and `files.heist.svc` a pod
+    `files` of a Service `heist` in a namespace `svc`.
+    """
+    if reach is Reach.SERVICE:
+        return f"{host}.{policy.cluster_domain}."
+    return f"{host}." if reach is Reach.PUBLIC and "." in host else host
+
+
 def check_address(
     ip: str, policy: EgressPolicy, *, reach: Reach = Reach.PUBLIC, port: int | None = None
 ) -> None:
@@ -171,7 +185,7 @@ def _service(backend: PublishedBackend, namespace: str, policy: EgressPolicy) ->
     if backend.service_namespace != namespace or name is None or port is None:
         raise EgressRefused("a service backend is a Service of the tool's own namespace")
     dns = hosts.canonical(f"{name}.{namespace}.svc")
-    known = (name, f"{name}.{namespace}", dns, f"{dns}.cluster.local")
+    known = (name, f"{name}.{namespace}", dns, f"{dns}.{policy.cluster_domain}")
     names = frozenset({*known, *(f"{k}:{port}" for k in known)})
     mapped = policy.backends.get(f"{namespace}/{name}")
     if mapped is not None:

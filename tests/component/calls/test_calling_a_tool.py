@@ -239,14 +239,15 @@ async def test_a_refusal_that_is_not_small_json_is_not_shown(body: bytes, kind: 
     assert refused.value.extra == {"upstream_status": 400}
 
 
-async def test_a_refusal_that_repeats_the_credential_is_not_shown() -> None:
+@pytest.mark.parametrize("kind", [AuthType.BEARER, AuthType.BASIC])
+async def test_a_refusal_that_repeats_the_credential_is_not_shown(kind: AuthType) -> None:
     def echo(request: Request) -> bytes:
         return response(json.dumps({"got": request.headers["authorization"]}).encode(), status=401)
 
-    async with upstream(echo) as up, calling(up.port, credential("s3cret", "files")) as caller:
+    async with upstream(echo) as up, calling(up.port, credential("u:s3cret", "files")) as caller:
         with pytest.raises(ToolError) as refused:
-            await caller.call(tool(auth=auth(AuthType.BEARER)), {}, "r")
-    assert "s3cret" not in f"{refused.value.detail} {refused.value.extra}"
+            await caller.call(tool(auth=auth(kind)), {}, "r")
+    assert refused.value.extra == {"upstream_status": 401}
 
 
 async def test_a_failing_backend_is_an_upstream_error() -> None:
