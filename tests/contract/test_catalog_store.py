@@ -379,6 +379,8 @@ async def test_vectors_of_the_wrong_shape_are_a_programming_error(store: Catalog
         await store.upsert([READER], np.zeros((1, 3), np.float32))
     with pytest.raises(ValueError, match="vector"):
         await store.upsert([READER], None)
+    with pytest.raises(ValueError, match="finite"):
+        await store.upsert([READER], np.full((1, EMBEDDER.dimension), np.nan, np.float32))
     assert await store.inventory() == {}
 
 

@@ -73,6 +73,8 @@ class IndexFile:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
+            # pages are read once and written rarely; a small cache also sees damage sooner
+            connection.execute("PRAGMA cache_size = -256")
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != ("ok",):
                 raise StoreDamaged(f"the index file fails its check: {verdict and verdict[0]}")

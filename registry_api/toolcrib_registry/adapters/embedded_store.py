@@ -69,11 +69,7 @@ class EmbeddedStore:
 
     async def upsert(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
         """Write to disk, then into the index."""
-        if vectors is not None and vectors.shape != (len(entries), self._identity.dimension):
-            raise ValueError(f"vectors of shape {vectors.shape} for {len(entries)} entries")
-        if vectors is None and self._identity.dimension:
-            raise ValueError("this index needs a vector for each entry")
-        given = vectors if self._identity.dimension else None
+        given = self._identity.checked(len(entries), vectors)
 
         def write() -> None:
             documents = [document(e) for e in entries]

@@ -60,7 +60,7 @@ class WeaviateStore:
         return self._name
 
     async def inventory(self) -> dict[str, str]:
-        """Walk through the collection."""
+        """Walk through the collection, then search for what was there: what no search finds does not count."""
 
         async def walk(collection: _Collection) -> dict[str, str]:
             found = {}
@@ -68,25 +68,19 @@ class WeaviateStore:
                 found[str(item.properties["tool_id"])] = str(item.properties["digest"])
             return found
 
-        return await self._read(walk, {}, self._settings.write_seconds)
+        stored: dict[str, str] = await self._read(walk, {}, self._settings.write_seconds)
+        found = await self.confirm(stored)
+        return {tool_id: digest for tool_id, digest in stored.items() if found.get(tool_id) == digest}
 
     async def upsert(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
         """Write in batches of 200 and return once a search finds them all."""
-        if vectors is None and self._identity.dimension:
-            raise ValueError("this index needs a vector for each entry")
-        if vectors is not None and vectors.shape != (len(entries), self._identity.dimension):
-            raise ValueError(f"vectors of shape {vectors.shape} for {len(entries)} entries")
+        vectors = self._identity.checked(len(entries), vectors)
         refused: dict[str, str] = {}
         for start in range(0, len(entries), BATCH):
             part = entries[start : start + BATCH]
-            rows = (
-                vectors[start : start + BATCH] if vectors is not None and self._identity.dimension else None
-            )
+            rows = None if vectors is None else vectors[start : start + BATCH]
             objects = await asyncio.to_thread(_objects, part, rows)
-            async with self._connection.session(self._settings.write_seconds) as client:
-                collection = await self._ensured(client)
-                refused |= await _insert(collection, part, objects)
-            await self._found({e.tool_id: e.digest for e in part if e.tool_id not in refused})
+            refused |= await self._written(part, objects)
         if refused:
             raise StoreRejected(refused)
 
@@ -216,13 +210,39 @@ class WeaviateStore:
                 self._checked = None
                 return missing
 
-    async def _found(self, digests: dict[str, str]) -> None:
-        # servers that index asynchronously need a moment
+    async def _written(
+        self, entries: Sequence[IndexEntry], objects: list[DataObject[Any, None]]
+    ) -> dict[str, str]:
+        """Write one batch until searches find it; the ids that the server refuses, with its reasons."""
+        refused: dict[str, str] = {}
+        missing: dict[str, int] = {e.tool_id: i for i, e in enumerate(entries)}
         deadline = asyncio.get_running_loop().time() + self._settings.write_seconds
-        while await self.confirm(digests.keys()) != digests:
-            if asyncio.get_running_loop().time() > deadline:
+        writes = 0
+        while missing:
+            if writes < 2:
+                # a server that was killed may hold an object that its vector index lost, and writing the same
+                # again does nothing then (Weaviate 1.39): the second time it is deleted first
+                if writes:
+                    await self.remove(missing)
+                rows = sorted(missing.values())
+                async with self._connection.session(self._settings.write_seconds) as client:
+                    collection = await self._ensured(client)
+                    refused |= await _insert(
+                        collection, [entries[i] for i in rows], [objects[i] for i in rows]
+                    )
+                writes += 1
+            elif asyncio.get_running_loop().time() > deadline:
                 raise StoreUnavailable("written entries are not found by searches")
-            await asyncio.sleep(0.05)
+            else:
+                # a server that indexes asynchronously needs a moment
+                await asyncio.sleep(0.05)
+            found = await self.confirm(missing)
+            missing = {
+                tool_id: i
+                for tool_id, i in missing.items()
+                if tool_id not in refused and found.get(tool_id) != entries[i].digest
+            }
+        return refused
 
     def _collection(self, client: weaviate.WeaviateAsyncClient) -> _Collection:
         collection = client.collections.use(self._name)

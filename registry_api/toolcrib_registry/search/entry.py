@@ -37,6 +37,22 @@ class IndexIdentity:
         """A short name for this identity, fit for a file, a row or a collection name: 12 hex digits."""
         return hashlib.sha256(f"{self.embedder}|{self.dimension}|{self.format}".encode()).hexdigest()[:12]
 
+    def checked(self, count: int, vectors: Vector | None) -> Vector | None:
+        """`vectors` for `count` entries of this index; None if the index has none.
+
+        Raises:
+            ValueError: they are missing, of another shape, or not numbers.
+        """
+        if vectors is None:
+            if self.dimension:
+                raise ValueError("this index needs a vector for each entry")
+            return None
+        if vectors.shape != (count, self.dimension):
+            raise ValueError(f"vectors of shape {vectors.shape} for {count} entries of {self.dimension}")
+        if not np.isfinite(vectors).all():
+            raise ValueError("vectors with numbers that are not finite")
+        return vectors if self.dimension else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexEntry:

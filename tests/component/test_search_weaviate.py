@@ -1,0 +1,280 @@
+"""The Weaviate store against faults of a real server, and the searcher on it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from realparts.required import require_real
+from realparts.weaviate import Weaviate
+from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
+from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+from toolcrib_registry.search.document import dense_text
+from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreQuery
+from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable
+from toolcrib_registry.search.ranking import rank
+from toolcrib_registry.search.searcher import Searcher
+
+pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
+
+EMBEDDER = HashEmbedder()
+IDENTITY = identity_of(EMBEDDER)
+KEY = "a-key-of-this-test-alone"
+WORDS = ("read", "write", "list", "delete", "weather", "city", "invoice", "customer", "database", "backup")
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Weaviate]:
+    """A server that wants an API key and may be stopped."""
+    require_real("weaviate")
+    with Weaviate(api_key=KEY) as server:
+        yield server
+
+
+def settings(server: Weaviate, **fields: Any) -> WeaviateSettings:
+    """Where `server` is."""
+    fields.setdefault("collection_prefix", f"Test{secrets.token_hex(4)}")
+    return WeaviateSettings(
+        "127.0.0.1", server.http_port, grpc_port=server.grpc_port, api_key=server.api_key, **fields
+    )
+
+
+@pytest.fixture
+async def store(weaviate_server: Weaviate) -> AsyncIterator[WeaviateStore]:
+    """An empty store on the suite's server."""
+    store = WeaviateStore(settings(weaviate_server), IDENTITY)
+    yield store
+    await store.wipe()
+    await store.aclose()
+
+
+def tool(number: int, **fields: Any) -> IndexEntry:
+    """Tool `number`."""
+    words = f"{WORDS[number % 10]} {WORDS[number // 10 % 10]}"
+    given = {"description": words, "digest": f"d{number}", "scopes": ("a:use",), "name": f"tool_{number}"}
+    return IndexEntry(tool_id=f"ns/tool-{number:04d}", namespace="ns", **{**given, **fields})
+
+
+async def put(store: WeaviateStore, *entries: IndexEntry) -> None:
+    """Upsert with vectors."""
+    await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+
+
+async def until_answered(store: WeaviateStore) -> dict[str, str]:
+    """The inventory, asked for until the server answers."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await store.inventory()
+            except StoreUnavailable:
+                await asyncio.sleep(0.1)
+
+
+async def test_a_server_that_restarts_is_found_again_with_everything_in_it(own_server: Weaviate) -> None:
+    store = WeaviateStore(settings(own_server, search_seconds=1.0), IDENTITY)
+    await put(store, tool(1), tool(2))
+    await store.healthy()
+
+    await asyncio.to_thread(own_server.stop)
+    with pytest.raises(StoreUnavailable):
+        await store.healthy()
+    with pytest.raises(StoreUnavailable):
+        await store.search(StoreQuery(text="read", limit=1, mode="lexical", within=Pushdown()))
+    with pytest.raises(StoreUnavailable):
+        async with asyncio.timeout(10):
+            await store.healthy()
+    await asyncio.to_thread(own_server.start)
+
+    assert await until_answered(store) == {"ns/tool-0001": "d1", "ns/tool-0002": "d2"}
+    await put(store, tool(3))
+    assert len(await store.confirm(["ns/tool-0001", "ns/tool-0003"])) == 2
+    await store.aclose()
+
+
+async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_deadline(own_server: Weaviate) -> None:
+    store = WeaviateStore(settings(own_server, search_seconds=0.5), IDENTITY)
+    await put(store, tool(1))
+
+    own_server.pause()
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(StoreUnavailable):
+                await store.healthy()
+    finally:
+        own_server.resume()
+
+    assert await until_answered(store) == {"ns/tool-0001": "d1"}
+    await store.aclose()
+
+
+async def test_a_wrong_key_is_an_outage_that_does_not_show_the_key(own_server: Weaviate) -> None:
+    wrong = "not-the-key-7f3a"
+    where = WeaviateSettings("127.0.0.1", own_server.http_port, grpc_port=own_server.grpc_port, api_key=wrong)
+    store = WeaviateStore(where, IDENTITY)
+
+    with pytest.raises(StoreUnavailable) as caught:
+        await store.inventory()
+    with pytest.raises(StoreUnavailable):
+        await put(store, tool(1))
+
+    assert wrong not in str(caught.value)
+    assert wrong not in repr(where)
+    await store.aclose()
+
+
+async def test_nobody_listening_is_told_at_once() -> None:
+    free = WeaviateSettings("127.0.0.1", 9, grpc_port=10)
+    store = WeaviateStore(free, IDENTITY)
+
+    async with asyncio.timeout(5):
+        with pytest.raises(StoreUnavailable):
+            await store.healthy()
+    await store.aclose()
+
+
+async def test_a_collection_that_was_deleted_reads_empty_and_is_made_again(
+    store: WeaviateStore, weaviate_server: Weaviate
+) -> None:
+    await put(store, tool(1), tool(2))
+    weaviate_server.client.delete(f"/v1/schema/{store.collection_name}").raise_for_status()
+
+    assert await store.inventory() == {}
+    assert await store.confirm(["ns/tool-0001"]) == {}
+    assert await store.search(StoreQuery(text="read", limit=5, mode="lexical", within=Pushdown())) == []
+    await store.remove(["ns/tool-0001"])
+    await store.healthy()
+
+    await put(store, tool(2))
+    assert await store.inventory() == {"ns/tool-0002": "d2"}
+    schema = weaviate_server.client.get(f"/v1/schema/{store.collection_name}").json()
+    assert {p["tokenization"] for p in schema["properties"] if p["name"].endswith("_terms")} == {"whitespace"}
+
+
+async def test_a_collection_of_somebody_elses_making_is_replaced(weaviate_server: Weaviate) -> None:
+    where = settings(weaviate_server)
+    store = WeaviateStore(where, IDENTITY)
+    weaviate_server.client.post(
+        "/v1/objects", json={"class": store.collection_name, "properties": {"tool_id": "x"}}
+    )
+
+    await put(store, tool(1))
+
+    assert await store.inventory() == {"ns/tool-0001": "d1"}
+    assert (await store.search(StoreQuery(text="write", limit=5, mode="lexical", within=Pushdown())))[
+        0
+    ].digest == "d1"
+    await store.wipe()
+    await store.aclose()
+
+
+async def test_two_replicas_may_write_at_once(weaviate_server: Weaviate) -> None:
+    where = settings(weaviate_server)
+    stores = [WeaviateStore(where, IDENTITY) for _ in range(3)]
+
+    await asyncio.gather(*(put(s, *(tool(i) for i in range(20))) for s in stores))
+
+    assert await stores[0].inventory() == {f"ns/tool-{i:04d}": f"d{i}" for i in range(20)}
+    await stores[0].wipe()
+    for store in stores:
+        await store.aclose()
+
+
+async def test_objects_that_the_server_refuses_are_named(
+    store: WeaviateStore, weaviate_server: Weaviate
+) -> None:
+    """The collection already holds a vector of another length, so Weaviate refuses ours."""
+    await put(store, tool(1))
+    schema = weaviate_server.client.get(f"/v1/schema/{store.collection_name}").json()
+    await store.wipe()
+    weaviate_server.client.post("/v1/schema", json=schema).raise_for_status()
+    alien = {
+        "class": store.collection_name,
+        "properties": {"tool_id": "x"},
+        "vectors": {"default": [1.0, 0.0]},
+    }
+    weaviate_server.client.post("/v1/objects", json=alien).raise_for_status()
+
+    with pytest.raises(StoreRejected) as caught:
+        await put(store, tool(2), tool(3))
+
+    assert sorted(caught.value.reasons) == ["ns/tool-0002", "ns/tool-0003"]
+
+
+@pytest.mark.parametrize("index", ["flat", "hnsw"])
+async def test_what_a_killed_server_lost_is_not_in_the_inventory_and_comes_back_when_written_again(
+    own_server: Weaviate, index: str
+) -> None:
+    """Weaviate 1.39 may keep an object and lose its vector; then writing the same object again does nothing."""
+    store = WeaviateStore(settings(own_server), IDENTITY)
+    tools = [tool(i) for i in range(5)]
+    await put(store, *tools)
+    schema = own_server.client.get(f"/v1/schema/{store.collection_name}").json()
+    await store.wipe()
+    for vectors in schema["vectorConfig"].values():
+        vectors["vectorIndexType"] = index
+        vectors["vectorIndexConfig"] = {"distance": "cosine"}
+    own_server.client.post("/v1/schema", json=schema).raise_for_status()
+    await put(store, *tools)
+
+    own_server.kill()
+    await asyncio.to_thread(own_server.start)
+
+    held = await until_answered(store)
+    vector = await EMBEDDER.embed_query("read")
+    found = await store.search(StoreQuery(text="", vector=vector, limit=99, mode="dense", within=Pushdown()))
+    assert {h.tool_id: h.digest for h in found} == held
+    await put(store, *tools)
+    assert await store.inventory() == {t.tool_id: t.digest for t in tools}
+    await store.aclose()
+
+
+async def test_a_small_view_on_weaviate_is_ranked_exactly(store: WeaviateStore) -> None:
+    everything = [tool(i) for i in range(400)]
+    await put(store, *everything)
+    view = {e.tool_id: e for e in everything[100:250]}
+    searcher = Searcher(store, EMBEDDER, store_seconds=20)
+
+    answer = await searcher.search(view, "delete the invoice", limit=10)
+
+    entries = list(view.values())
+    vectors = await EMBEDDER.embed_documents([dense_text(e) for e in entries])
+    exact = rank(
+        "delete the invoice",
+        await EMBEDDER.embed_query("delete the invoice"),
+        list(zip(entries, vectors, strict=True)),
+        limit=10,
+    )
+    assert (answer.mode, answer.degraded) == ("hybrid", False)
+    assert [h.tool_id for h in answer.hits] == [r.entry.tool_id for r in exact]
+    assert [h.dense for h in answer.hits] == pytest.approx([r.dense for r in exact], abs=1e-4)
+    searcher.close()
+
+
+async def test_a_large_view_on_weaviate_holds_only_its_own_and_is_completed(store: WeaviateStore) -> None:
+    """Most of what the superset finds first is denied; three rounds and the rest ranked here."""
+    denied = [tool(i, description="backup the database", name=f"backup_{i}") for i in range(2_000)]
+    mine = [tool(i) for i in range(2_000, 2_300)]
+    await put(store, *denied, *mine)
+    view = {e.tool_id: e for e in mine}
+    searcher = Searcher(store, EMBEDDER, store_seconds=30)
+
+    answer = await searcher.search(
+        view, "backup the database", limit=8, pushdown=Pushdown(scopes=frozenset({"a:use"}))
+    )
+
+    assert {h.tool_id for h in answer.hits} <= view.keys()
+    assert len(answer.hits) == 8
+    vectors = await EMBEDDER.embed_documents([dense_text(e) for e in mine])
+    exact = rank(
+        "backup the database",
+        await EMBEDDER.embed_query("backup the database"),
+        list(zip(mine, vectors, strict=True)),
+        limit=8,
+    )
+    assert [h.tool_id for h in answer.hits] == [r.entry.tool_id for r in exact]
+    searcher.close()
