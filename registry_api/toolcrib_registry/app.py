@@ -6,7 +6,7 @@ Built from explicit lists of routes; reads no environment and opens no socket.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -61,7 +61,7 @@ def create_one_port_app(deps: Deps) -> ASGIApp:
 
 
 def _bare(deps: Deps) -> FastAPI:
-    handlers: dict[int | type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
+    handlers: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
         ProblemError: _problem,
         HTTPException: _http_exception,
         RequestValidationError: _invalid,

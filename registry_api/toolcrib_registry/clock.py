@@ -15,5 +15,5 @@ class SystemClock:
 
     async def sleep_until(self, moment: float) -> None:
         """Return at `moment` or later; never, for infinity. A long wait looks at the clock again every minute."""
-        while (left := moment - self.now()) > 0:
+        while (left := moment - self.now()) > 0:  # noqa: ASYNC110 - it is time that is waited for
             await asyncio.sleep(min(left, 60.0))

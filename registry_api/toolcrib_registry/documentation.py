@@ -77,8 +77,9 @@ def _document(
 ) -> dict[str, Any]:
     found = get_openapi(title=title, version=__version__, description=description, routes=app.routes)
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
+    models: list[type[BaseModel]] = [Problem, *extra_models]
     _, extra = models_json_schema(
-        [(m, "validation") for m in (Problem, *extra_models)], ref_template="#/components/schemas/{model}"
+        [(m, "validation") for m in models], ref_template="#/components/schemas/{model}"
     )
     schemas.update(extra.get("$defs", {}))
     for name in ("HTTPValidationError", "ValidationError"):

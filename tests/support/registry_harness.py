@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 import httpx
 import jwt
-import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi import APIRouter
 
@@ -38,6 +37,7 @@ from toolcrib.wire.publish import (
     ReplicaState,
     Revision,
 )
+from toolcrib_registry import serving
 from toolcrib_registry.adapters.outbound_http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.keys import KeyStore
@@ -292,11 +292,9 @@ def running_registry(
         late.bind(registry)
         stack.callback(lambda: on_loop(registry.aclose()))
         running = RunningRegistry(registry, loop, clock)
-        if one_port:
-            running.url = running.admin_url = stack.enter_context(_serving(registry.one_port, registry, loop))
-        else:
-            running.url = stack.enter_context(_serving(registry.agents, registry, loop))
-            running.admin_url = stack.enter_context(_serving(registry.admin, registry, loop))
+        apps = [registry.one_port] if one_port else [registry.agents, registry.admin]
+        urls = stack.enter_context(_serving(apps, registry, loop))
+        running.url, running.admin_url = urls[0], urls[-1]
         if publish:
             running.publish(tools, bindings)
         yield running
@@ -318,35 +316,30 @@ class _Late:
 
 
 @contextlib.contextmanager
-def _serving(app: Any, registry: Registry, loop: asyncio.AbstractEventLoop) -> Iterator[str]:
-    config = uvicorn.Config(
-        app,
-        host="127.0.0.1",
-        port=0,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=3,
-    )
-    server = uvicorn.Server(config)
-    config.load()
-    server.lifespan = config.lifespan_class(config)
+def _serving(apps: Sequence[Any], registry: Registry, loop: asyncio.AbstractEventLoop) -> Iterator[list[str]]:
     started = threading.Event()
+    ports: list[int] = []
+    stop = asyncio.Event()
 
-    async def serve() -> None:
-        await server.startup()
+    def ready(found: Sequence[int]) -> None:
+        ports.extend(found)
         started.set()
-        await server.main_loop()
-        registry.deps.state.close()
-        await server.shutdown()
 
-    done = asyncio.run_coroutine_threadsafe(serve(), loop)
+    done = asyncio.run_coroutine_threadsafe(
+        serving.serve(
+            [serving.Listener(app, "127.0.0.1", 0) for app in apps],
+            stopping=registry.deps.state.close,
+            ready=ready,
+            stop=stop,
+            signals=False,
+        ),
+        loop,
+    )
     if not started.wait(timeout=10):
         done.result(timeout=1)
         raise TimeoutError("the registry did not start")
-    port = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield [f"http://127.0.0.1:{port}" for port in ports]
     finally:
-        server.should_exit = True
+        loop.call_soon_threadsafe(stop.set)
         done.result(timeout=15)

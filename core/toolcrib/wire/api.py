@@ -15,6 +15,30 @@ from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import PublishedTool
 
 
+def _example(**fields: Any) -> ConfigDict:
+    """Shown in the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": [fields]})
+
+
+_TOOL: dict[str, Any] = {
+    "tool_id": "heist/calculator",
+    "name": "calculator",
+    "namespace": "heist",
+    "description": "Compute an arithmetic expression exactly.",
+    "scopes": ["calculator:use"],
+    "scope_match": "Any",
+    "tags": ["math"],
+    "input_schema": {
+        "type": "object",
+        "properties": {"expression": {"type": "string"}},
+        "required": ["expression"],
+    },
+    "annotations": {"readOnlyHint": True},
+    "state": "Active",
+    "digest": "sha256:4bf5122f344554c53bde2ebb8cd2b7e3d1600ad631c385a5d7cce23c7785459a",
+}
+
+
 class Answer(BaseModel):
     """Base of answers: a client ignores what it does not know."""
 
@@ -66,6 +90,10 @@ class Discovery(Answer):
 class Registration(Request):
     """`POST /tools/register`. Without host and port the tool is listed, and its calls answer 503 `no_backend`."""
 
+    model_config = _example(
+        name="exchange_rate", endpoint="/rate", scopes=["exchange_rate:use"], description="Today's rate."
+    )
+
     name: str = Field(pattern=names.TOOL_NAME, examples=["exchange_rate"])
     endpoint: str = Field(
         default="/", pattern=r"^/[!-~]*$", max_length=1024, description="Path at host:port."
@@ -92,6 +120,10 @@ class Registration(Request):
 class Registered(Answer):
     """The answer to a registration."""
 
+    model_config = _example(
+        status="success", message="Tool 'exchange_rate' registered successfully", total_tools=5
+    )
+
     status: Literal["success"] = "success"
     message: str
     total_tools: int
@@ -99,6 +131,10 @@ class Registered(Answer):
 
 class Stats(Answer):
     """`GET /stats`: what the caller may see; the whole catalog for holders of `registry:write`."""
+
+    model_config = _example(
+        total_tools=1, tools_by_name={"calculator": 1}, scope_usage={"calculator:use": 1}, unique_scopes=1
+    )
 
     total_tools: int
     tools_by_name: dict[str, int]
@@ -108,6 +144,8 @@ class Stats(Answer):
 
 class Health(Answer):
     """`GET /health`."""
+
+    model_config = _example(status="healthy")
 
     status: Literal["healthy"] = "healthy"
 
@@ -122,12 +160,16 @@ class Part(Answer):
 class Readiness(Answer):
     """`GET /readyz`."""
 
+    model_config = _example(ready=True, parts={"snapshot": {"ready": True, "detail": ""}})
+
     ready: bool
     parts: dict[str, Part]
 
 
 class ToolDefinition(Answer):
     """A tool in full, as `/v1` shows it: what a model reads, never where it runs."""
+
+    model_config = _example(**_TOOL)
 
     tool_id: str
     name: str = Field(description="The name by which this caller lists and calls it.")
@@ -174,6 +216,8 @@ class ToolDefinition(Answer):
 class DescribedTool(ToolDefinition):
     """The answer of `/v1/describe`: the definition with sample requests."""
 
+    model_config = _example(**_TOOL, examples=["what is 17 percent of 2450"])
+
     examples: tuple[str, ...] = ()
 
     @classmethod
@@ -185,6 +229,8 @@ class DescribedTool(ToolDefinition):
 class ToolPage(Answer):
     """One page of `GET /v1/tools`, by tool id."""
 
+    model_config = _example(revision="41d0e299ca1abeb2", tools=[_TOOL], next_cursor=None)
+
     revision: str
     tools: tuple[ToolDefinition, ...]
     next_cursor: str | None = None
@@ -195,6 +241,8 @@ ToolName = Annotated[str, Field(min_length=1, max_length=512, description="A lis
 
 class SearchRequest(Request):
     """`POST /v1/search`: words, filters, or both."""
+
+    model_config = _example(query="work out a percentage", tags=["math"], limit=5)
 
     query: str | None = Field(default=None, max_length=10_000)
     tags: tuple[Annotated[str, Field(max_length=64)], ...] = Field(default=(), max_length=16)
@@ -217,6 +265,21 @@ class SearchResult(Answer):
 class SearchAnswer(Answer):
     """The answer of `/v1/search`. `degraded`: the index or the embedder was away, words alone decided."""
 
+    model_config = _example(
+        revision="41d0e299ca1abeb2",
+        search_mode="hybrid",
+        degraded=False,
+        tools=[
+            {
+                "tool_id": "heist/calculator",
+                "name": "calculator",
+                "short_desc": "Compute an arithmetic expression exactly.",
+                "server": None,
+                "confidence": 0.87,
+            }
+        ],
+    )
+
     revision: str
     search_mode: str
     degraded: bool = False
@@ -226,11 +289,15 @@ class SearchAnswer(Answer):
 class DescribeRequest(Request):
     """`POST /v1/describe`."""
 
+    model_config = _example(tool="calculator")
+
     tool: ToolName
 
 
 class LoadRequest(Request):
     """`POST /v1/load`."""
+
+    model_config = _example(tools=["calculator", "heist/file-reader"])
 
     tools: tuple[ToolName, ...] = Field(min_length=1, max_length=100)
 
@@ -241,8 +308,8 @@ class McpTool(Answer):
     name: str
     title: str | None = None
     description: str
-    inputSchema: dict[str, Any]
-    outputSchema: dict[str, Any] | None = None
+    input_schema: dict[str, Any] = Field(alias="inputSchema")
+    output_schema: dict[str, Any] | None = Field(default=None, alias="outputSchema")
     annotations: dict[str, bool] | None = None
     meta: dict[str, Any] = Field(alias="_meta")
 
@@ -255,8 +322,8 @@ class McpTool(Answer):
             name=name,
             title=tool.title,
             description=tool.description,
-            inputSchema=tool.input_schema,
-            outputSchema=tool.output_schema,
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema,
             annotations=tool.annotations or None,
             meta={
                 "toolcrib.dev/tool-id": tool.tool_id,
@@ -278,6 +345,19 @@ class LoadError(Answer):
 class LoadAnswer(Answer):
     """The answer of `/v1/load`."""
 
+    model_config = _example(
+        revision="41d0e299ca1abeb2",
+        tools=[
+            {
+                "name": "calculator",
+                "description": "Compute an arithmetic expression exactly.",
+                "inputSchema": _TOOL["input_schema"],
+                "_meta": {"toolcrib.dev/tool-id": "heist/calculator"},
+            }
+        ],
+        errors=[{"tool": "nope", "code": "tool_not_found", "detail": "Tool 'nope' not found"}],
+    )
+
     revision: str
     tools: tuple[McpTool, ...]
     errors: tuple[LoadError, ...]
@@ -286,12 +366,18 @@ class LoadAnswer(Answer):
 class CallRequest(Request):
     """`POST /v1/call`."""
 
+    model_config = _example(tool="calculator", arguments={"expression": "6*7"})
+
     tool: ToolName
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
 class CallAnswer(Answer):
     """The answer of `/v1/call`: what the backend said, parsed where it is JSON."""
+
+    model_config = _example(
+        tool_id="heist/calculator", content_type="application/json", result={"result": 42}, elapsed=0.004
+    )
 
     tool_id: str
     content_type: str

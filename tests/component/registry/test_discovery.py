@@ -1,17 +1,180 @@
 """The simple discovery protocol, on the real app and a real port."""
 
 import httpx
+import pytest
 
 from registry_harness import binding, running_registry, tool
 
 KEYS = {"name", "endpoint", "scopes", "description", "parameters", "returns", "host", "port"}
+TOP = {
+    "service",
+    "version",
+    "protocol",
+    "authenticated",
+    "scopes",
+    "total_available",
+    "total_registered",
+    "tools",
+}
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "expression": {"type": "string", "description": "What to compute."},
+        "digits": {"type": ["integer", "null"]},
+        "odd": True,
+    },
+    "required": ["expression"],
+}
 
 
-def test_a_caller_discovers_exactly_its_tools() -> None:
-    tools = [tool("calculator"), tool("secret_tool")]
-    with running_registry(tools, [binding("bot")]) as r:
-        answer = httpx.get(r.url + "/", headers=r.auth("team", "bot"))
+def test_a_caller_discovers_exactly_its_tools_with_exactly_eight_keys() -> None:
+    tools = [tool("calculator", input_schema=SCHEMA, returns="A number."), tool("secret_tool")]
+    with running_registry(tools, [binding("bot")], public_host="crib.example", public_port=443) as r:
+        answer = httpx.get(r.url, headers=r.auth("team", "bot"))
+        slash = httpx.get(r.url + "/", headers=r.auth("team", "bot"))
 
+    body = answer.json()
     assert answer.status_code == 200
-    assert [t["name"] for t in answer.json()["tools"]] == ["calculator"]
-    assert set(answer.json()["tools"][0]) == KEYS
+    assert set(body) == TOP
+    assert body == slash.json()
+    assert (body["protocol"], body["authenticated"], body["scopes"]) == ("MCP", True, ["calculator:use"])
+    assert (body["total_available"], body["total_registered"]) == (1, 1)
+    (entry,) = body["tools"]
+    assert set(entry) == KEYS
+    assert (entry["endpoint"], entry["host"], entry["port"]) == ("/tools/calculator", "crib.example", 443)
+    assert entry["returns"] == "A number."
+    assert entry["parameters"] == {
+        "expression": {"type": "string", "description": "What to compute.", "required": True},
+        "digits": {"type": "integer", "description": "", "required": False},
+        "odd": {"type": "any", "description": "", "required": False},
+    }
+
+
+def test_without_a_token_or_with_a_bad_one_there_is_nothing() -> None:
+    with running_registry([tool("calculator")], [binding("bot")], discovery={"totals": "all"}) as r:
+        answers = [
+            httpx.get(r.url),
+            httpx.get(r.url, headers={"Authorization": "Bearer nonsense"}),
+            httpx.get(r.url, headers={"Authorization": "Basic Ym90Og=="}),
+            httpx.get(r.url, headers=r.auth("team", "bot", ttl=-1)),
+            httpx.get(r.url, headers=r.auth("team", "bot", aud="elsewhere")),
+        ]
+
+    for answer in answers:
+        assert answer.status_code == 200
+        body = answer.json()
+        assert (body["authenticated"], body["tools"], body["total_registered"]) == (False, [], 0)
+
+
+def test_the_total_is_a_switch() -> None:
+    tools = [tool("calculator"), tool("secret_tool"), tool("off", state="Disabled")]
+    with running_registry(tools, [binding("bot")], discovery={"totals": "all"}) as r:
+        assert httpx.get(r.url, headers=r.auth("team", "bot")).json()["total_registered"] == 2
+        assert httpx.get(r.url, headers=r.auth("team", "bot")).json()["total_available"] == 1
+
+
+def test_anonymous_discovery_lists_but_a_bad_token_is_not_anonymous() -> None:
+    with running_registry([tool("calculator")], discovery={"anonymous": "list"}) as r:
+        open_list = httpx.get(r.url).json()
+        bad = httpx.get(r.url, headers={"Authorization": "Bearer nonsense"}).json()
+        page = httpx.get(r.url + "/v1/tools")
+        call = httpx.post(r.url + "/tools/calculator", json={})
+
+    assert [t["name"] for t in open_list["tools"]] == ["calculator"]
+    assert open_list["authenticated"] is False
+    assert bad["tools"] == []
+    assert [t["tool_id"] for t in page.json()["tools"]] == ["team/calculator"]
+    assert call.status_code == 401
+
+
+def test_an_unchanged_list_is_not_sent_again_and_a_revoke_is_seen_at_once() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        headers = r.auth("team", "bot")
+        first = httpx.get(r.url, headers=headers)
+        etag = first.headers["etag"]
+        same = httpx.get(r.url, headers={**headers, "If-None-Match": f'W/"other", {etag}'})
+        head = httpx.head(r.url, headers=headers)
+        r.publish(remove_bindings=["uid-team-bot"])
+        revoked = httpx.get(r.url, headers={**headers, "If-None-Match": etag})
+
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == str(len(first.content))
+    assert first.headers["cache-control"] == "private, no-cache"
+    assert first.headers["vary"] == "Authorization"
+    assert (revoked.status_code, revoked.json()["tools"]) == (200, [])
+
+
+def test_what_a_caller_receives_does_not_depend_on_hidden_tools() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        headers = r.auth("team", "bot")
+        paths = ("/", "/v1/tools", "/stats", "/tools/hidden", "/v1/tools/team/hidden")
+        before = [httpx.get(r.url + p, headers=headers) for p in paths]
+        denied = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
+        r.publish([tool("hidden")])
+        after = [httpx.get(r.url + p, headers=headers) for p in paths]
+        unknown = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
+
+    for old, new in zip(before, after, strict=True):
+        assert (old.status_code, old.content) == (new.status_code, new.content)
+        assert old.headers.get("etag") == new.headers.get("etag")
+    assert (denied.status_code, denied.content) == (unknown.status_code, unknown.content)
+    assert denied.status_code == 403
+    assert before[3].json()["detail"] == "Tool 'hidden' not found"
+
+
+def test_one_tool_has_the_eight_keys() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        listed = httpx.get(r.url, headers=r.auth("team", "bot")).json()["tools"][0]
+        by_name = httpx.get(r.url + "/tools/calculator", headers=r.auth("team", "bot"))
+        by_id = httpx.get(r.url + "/tools/team/calculator", headers=r.auth("team", "bot"))
+        missing = httpx.get(r.url + "/tools/calculator")
+
+    assert by_name.json() == by_id.json() == listed
+    assert missing.status_code == 404
+    assert missing.json()["detail"] == "Tool 'calculator' not found"
+
+
+@pytest.mark.parametrize("name", ["register", "..", "."])
+def test_a_name_that_no_path_can_carry_is_called_by_id(name: str) -> None:
+    odd = tool(name, object_name="odd", scopes=("odd:use",))
+    with running_registry([odd], [binding("bot", ["odd:use"])]) as r:
+        (entry,) = httpx.get(r.url, headers=r.auth("team", "bot")).json()["tools"]
+
+    assert (entry["name"], entry["endpoint"]) == (name, "/tools/team/odd")
+
+
+def test_names_shared_by_visible_tools_are_ambiguous_and_listed_with_their_namespace() -> None:
+    tools = [tool("shared", namespace=n, scopes=("s",)) for n in ("red", "blue")]
+    grants = [binding("bot", ["s"], namespace=n) for n in ("red", "blue")]
+    with running_registry(tools, grants) as r:
+        headers = r.auth("team", "bot")
+        names = [t["name"] for t in httpx.get(r.url, headers=headers).json()["tools"]]
+        get = httpx.get(r.url + "/tools/shared", headers=headers)
+        call = httpx.post(r.url + "/tools/shared", headers=headers, json={})
+        load = httpx.post(r.url + "/v1/load", headers=headers, json={"tools": ["shared", "blue.shared"]})
+
+    assert names == ["blue.shared", "red.shared"]
+    for answer in (get, call):
+        assert (answer.status_code, answer.json()["code"]) == (409, "ambiguous_name")
+        assert answer.json()["tool_ids"] == ["blue/shared", "red/shared"]
+    assert [t["name"] for t in load.json()["tools"]] == ["blue.shared"]
+    assert load.json()["errors"][0]["tool_ids"] == ["blue/shared", "red/shared"]
+
+
+def test_statistics_count_the_view_and_for_registrars_the_whole_catalog() -> None:
+    tools = [tool("calculator"), tool("secret_tool", scopes=("secret:use", "calculator:use2"))]
+    writer = binding("writer", ["registry:write"], namespace=None)
+    with running_registry(tools, [binding("bot"), writer]) as r:
+        mine = httpx.get(r.url + "/stats", headers=r.auth("team", "bot")).json()
+        whole = httpx.get(r.url + "/stats", headers=r.auth("team", "writer")).json()
+        nobody = httpx.get(r.url + "/stats").json()
+
+    assert mine == {
+        "total_tools": 1,
+        "tools_by_name": {"calculator": 1},
+        "scope_usage": {"calculator:use": 1},
+        "unique_scopes": 1,
+    }
+    assert (whole["total_tools"], whole["unique_scopes"]) == (2, 3)
+    assert nobody["total_tools"] == 0

@@ -1,0 +1,108 @@
+"""`toolcrib-registry`: reads the environment, composes a registry, serves it until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import uvloop
+
+from toolcrib.version import __version__
+from toolcrib_registry import logs, serving
+from toolcrib_registry.compose import Registry, build
+from toolcrib_registry.search.errors import SearchError
+from toolcrib_registry.settings import RegistrySettings, SettingsError, from_env
+
+__all__ = ["Registry", "build", "main", "run"]
+log = logging.getLogger(__name__)
+
+EXIT_USAGE = 2
+EXIT_FAILED = 1
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Serve; 0 after a stop that was asked for, 1 if it could not start or broke, 2 for wrong settings."""
+    environ = os.environ if environ is None else environ
+    arguments = _parser().parse_args(argv)
+    logs.configure(arguments.log_level)
+    try:
+        settings = _settings(arguments, environ)
+        settings.refuse_dev_issuers()
+    except SettingsError as error:
+        print(f"toolcrib-registry: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    try:
+        uvloop.run(run(settings))
+    except (OSError, ValueError, SearchError) as error:
+        log.error("the registry cannot run: %s", error)
+        return EXIT_FAILED
+    return 0
+
+
+async def run(settings: RegistrySettings) -> None:
+    """Serve both listeners of a composed registry until a signal comes."""
+    registry = await build(settings)
+    try:
+        await registry.start()
+        await serving.serve(
+            [
+                serving.Listener(registry.agents, settings.host, settings.port, settings.tls),
+                serving.Listener(
+                    registry.admin, settings.admin_host, settings.admin_port, settings.admin_tls
+                ),
+            ],
+            stopping=registry.deps.state.close,
+            ready=lambda ports: log.info("agents on port %d, admin on port %d", *ports),
+        )
+    finally:
+        await registry.aclose()
+
+
+def _settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> RegistrySettings:
+    settings = from_env(environ, arguments.config)
+    backends = dict(settings.backends)
+    for text in arguments.backend:
+        service, found, place = text.partition("=")
+        if not found or service.count("/") != 1 or ":" not in place:
+            raise SettingsError(f"--backend {text}: expected namespace/service=host:port")
+        backends[service] = place
+    changes: dict[str, object] = {"backends": backends}
+    for name in ("host", "port", "admin_host", "admin_port"):
+        if getattr(arguments, name) is not None:
+            changes[name] = getattr(arguments, name)
+    if arguments.allow_dev_issuer:
+        changes["allow_dev_issuer"] = True
+    return settings.model_copy(update=changes)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="toolcrib-registry",
+        description="The registry of Toolcrib: discovery, search and calls for agents.",
+        epilog="Settings come from the configuration file and from TOOLCRIB_* variables; see registry_api/README.md.",
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file with settings (TOOLCRIB_CONFIG)")
+    parser.add_argument("--host", help="address of the agents' listener")
+    parser.add_argument("--port", type=int, help="its port; 0 for a free one")
+    parser.add_argument("--admin-host", help="address of the admin listener")
+    parser.add_argument("--admin-port", type=int, help="its port; 0 for a free one")
+    parser.add_argument(
+        "--backend",
+        action="append",
+        default=[],
+        metavar="NAMESPACE/SERVICE=HOST:PORT",
+        help="where a Service really is, outside a cluster; may be repeated",
+    )
+    parser.add_argument(
+        "--allow-dev-issuer", action="store_true", help="accept issuers whose tokens alone decide"
+    )
+    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    parser.add_argument("--version", action="version", version=f"toolcrib-registry {__version__}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""The admin channel: who is let in, what a publish does, what keeps policy fresh."""
+
+import httpx
+
+from registry_harness import OPERATOR, ManualClock, binding, running_registry, tool
+from toolcrib.wire.publish import Heartbeat, Publish, Revision
+
+
+def step(base: tuple[int, int] | None, to: tuple[int, int]) -> str:
+    made = Publish(
+        base=None if base is None else Revision(epoch=base[0], seq=base[1]),
+        to=Revision(epoch=to[0], seq=to[1]),
+    )
+    return made.model_dump_json()
+
+
+def test_only_admin_subjects_with_the_admin_audience_get_in() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        state = r.admin_url + "/v1/admin/state"
+        agents = r.auth("toolcrib-system", "toolcrib-operator")
+        powerful = r.auth("team", "bot", scopes="registry:admin registry:write")
+        answers = {
+            "operator": httpx.get(state, headers=r.admin_auth()),
+            "nobody": httpx.get(state),
+            "wrong audience": httpx.get(state, headers=agents),
+            "scopes": httpx.get(state, headers=powerful),
+            "another subject": httpx.get(state, headers=r.admin_auth("system:serviceaccount:team:bot")),
+        }
+        with_admin_token = httpx.get(r.url, headers=r.admin_auth()).json()
+        elsewhere = httpx.get(r.url + "/v1/admin/state", headers=r.admin_auth())
+        metrics = httpx.get(r.admin_url + "/metrics")
+
+    assert {k: v.status_code for k, v in answers.items()} == {
+        "operator": 200,
+        "nobody": 401,
+        "wrong audience": 401,
+        "scopes": 401,
+        "another subject": 403,
+    }
+    assert with_admin_token["authenticated"] is False
+    assert elsewhere.status_code == 401  # the agents' listener has no admin routes and another audience
+    assert metrics.status_code == 200
+    assert "toolcrib_catalog_tools 1.0" in metrics.text
+
+
+def test_a_publish_that_does_not_continue_is_answered_with_what_is_here() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        before = r.admin("GET", "/v1/admin/state").json()
+        gap = r.admin("POST", "/v1/admin/publish", content=step((1, 7), (1, 8)))
+        older = r.admin("POST", "/v1/admin/publish", content=step(None, (0, 9)))
+        after = r.admin("GET", "/v1/admin/state").json()
+        still = httpx.get(r.url, headers=r.auth("team", "bot")).json()["total_available"]
+
+    assert (gap.status_code, gap.json()["code"]) == (409, "revision_mismatch")
+    assert gap.json()["state"] == before == after
+    assert (older.status_code, older.json()["code"]) == (409, "epoch_fenced")
+    assert still == 1
+
+
+def test_a_heartbeat_of_another_content_or_an_old_leader_is_refused() -> None:
+    with running_registry([tool("calculator")]) as r:
+        good = r.heartbeat()
+        state = r.admin("GET", "/v1/admin/state").json()
+        wrong = Heartbeat(revision=Revision(epoch=1, seq=1), hash="0" * 64)
+        mismatch = r.admin("POST", "/v1/admin/heartbeat", content=wrong.model_dump_json())
+        takeover = Heartbeat(revision=Revision(epoch=3, seq=1), hash=state["hash"])
+        r.admin("POST", "/v1/admin/heartbeat", content=takeover.model_dump_json())
+        fenced = r.heartbeat()
+
+    assert good.status_code == 200
+    assert mismatch.json()["code"] == "revision_mismatch"
+    assert fenced.json()["code"] == "epoch_fenced"
+
+
+def test_without_a_leader_for_long_calls_are_refused_and_readiness_says_so() -> None:
+    clock = ManualClock()
+    with running_registry([tool("calculator")], [binding("bot")], clock=clock, policy_max_age=900.0) as r:
+        fresh = httpx.get(r.url + "/readyz")
+        clock.advance(901)
+        headers = r.auth("team", "bot")
+        stale = httpx.get(r.url + "/readyz")
+        call = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
+        forbidden = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "other"})
+        listed = httpx.get(r.url, headers=headers).json()["total_available"]
+        r.heartbeat()
+        again = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
+
+    assert fresh.status_code == 200
+    assert stale.status_code == 503
+    assert "policy_stale" in stale.json()["parts"]["policy"]["detail"]
+    assert (call.status_code, call.json()["code"]) == (503, "policy_stale")
+    assert call.headers["retry-after"] == "10"
+    assert forbidden.status_code == 403
+    assert listed == 1
+    assert again.json()["code"] == "no_backend"
+
+
+def test_a_replica_is_not_ready_before_a_full_snapshot() -> None:
+    with running_registry(publish=False) as r:
+        before = httpx.get(r.url + "/readyz")
+        alive = httpx.get(r.url + "/healthz")
+        r.publish()
+        after = httpx.get(r.url + "/readyz")
+
+    assert (before.status_code, alive.status_code, after.status_code) == (503, 200, 200)
+
+
+def test_a_tool_is_indexed_when_it_was_read_back_and_a_stale_entry_looks_stale() -> None:
+    with running_registry([tool("calculator"), tool("echo")]) as r:
+        digests = {t.tool_id: t.digest for t in (tool("calculator"), tool("echo"))}
+        request = {"epoch": 1, "upsert": ["team/calculator", "team/echo", "team/gone"], "remove": []}
+        answer = r.admin("POST", "/v1/admin/index", json=request).json()
+        full = r.admin("GET", "/v1/admin/index").json()["tools"]
+        r.publish([tool("echo", scopes=("other:use",))])
+        changed = r.admin("GET", "/v1/admin/index").json()["tools"]
+        r.admin("POST", "/v1/admin/index", json={"epoch": 1, "remove": ["team/calculator"]})
+        removed = r.admin("GET", "/v1/admin/index").json()["tools"]
+        fenced = r.admin("POST", "/v1/admin/index", json={"epoch": 0})
+
+    assert answer["indexed"] == digests
+    assert list(answer["failed"]) == ["team/gone"]
+    assert full == digests
+    assert changed["team/calculator"] == digests["team/calculator"]
+    assert changed["team/echo"] != digests["team/echo"]  # its scopes changed: the index must follow
+    assert list(removed) == ["team/echo"]
+    assert fenced.json()["code"] == "epoch_fenced"
+
+
+def test_on_one_port_both_are_there_and_the_host_is_checked_for_both() -> None:
+    with running_registry([tool("calculator")], [binding("bot")], one_port=True) as r:
+        assert httpx.get(r.url + "/metrics").status_code == 200
+        assert httpx.get(r.url, headers=r.auth("team", "bot")).json()["total_available"] == 1
+        assert httpx.get(r.url + "/metrics", headers={"Host": "evil.example"}).status_code == 421
+        assert r.admin("GET", "/v1/admin/state", headers={"Origin": "http://evil.example"}).status_code == 403
+        assert httpx.get(r.url + "/v1/admin/state", headers=r.auth("team", "bot")).status_code == 401
+        assert r.admin_auth(OPERATOR)

@@ -1,0 +1,190 @@
+"""Calls through the registry to a real backend, and registrations at run time."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+
+from registry_harness import backend, binding, running_registry, tool
+from toolcrib.wire.publish import Publish, PublishedTool, Revision
+from toolcrib_registry.compose import Registry
+
+
+class Backend(BaseHTTPRequestHandler):
+    """Answers what it was sent; /text with text, /broken with 500."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        status = 500 if self.path == "/broken" else 200
+        seen = {"path": self.path, "arguments": json.loads(body or b"null"), "headers": dict(self.headers)}
+        kind = "text/plain" if self.path == "/text" else "application/json"
+        answer = b"plain words" if self.path == "/text" else json.dumps(seen).encode()
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "additionalProperties": False}
+
+
+def test_a_call_goes_through_and_is_counted_and_the_token_stays_here(port: int) -> None:
+    made = tool("calculator", backend=backend(port, "/calc"), input_schema=SCHEMA, server="maths")
+    with running_registry([made], [binding("bot")]) as r:
+        headers = r.auth("team", "bot")
+        simple = httpx.post(r.url + "/tools/calculator", headers=headers, json={"x": 7})
+        v1 = httpx.post(
+            r.url + "/v1/call", headers=headers, json={"tool": "team/calculator", "arguments": {"x": 7}}
+        )
+        empty = httpx.post(r.url + "/tools/calculator", headers=headers)
+        metrics = httpx.get(r.admin_url + "/metrics").text
+
+    assert simple.json()["arguments"] == {"x": 7}
+    assert v1.json()["tool_id"] == "team/calculator"
+    assert v1.json()["result"]["path"] == "/calc"
+    assert empty.json()["arguments"] == {}
+    assert headers["Authorization"].split()[1] not in simple.text
+    assert "Authorization" not in simple.json()["headers"]
+    line = 'toolcrib_calls_total{agent="team/bot",outcome="ok",server="maths",tool="team/calculator"} 3.0'
+    assert line in metrics
+    assert 'toolcrib_decisions_total{action="call",allowed="true",reason="granted"} 3.0' in metrics
+
+
+def test_text_stays_text_and_failures_are_typed(port: int) -> None:
+    tools = [
+        tool("words", backend=backend(port, "/text"), scopes=("calculator:use",)),
+        tool("broken", backend=backend(port, "/broken"), scopes=("calculator:use",)),
+        tool("strict", backend=backend(port), scopes=("calculator:use",), input_schema=SCHEMA),
+        tool("nowhere", scopes=("calculator:use",)),
+    ]
+    with running_registry(tools, [binding("bot")]) as r:
+        headers = r.auth("team", "bot")
+        answers = {
+            t.name: httpx.post(f"{r.url}/tools/{t.name}", headers=headers, json={"y": "s3cret"})
+            for t in tools
+        }
+
+    assert (answers["words"].text, answers["words"].headers["content-type"]) == (
+        "plain words",
+        "text/plain; charset=utf-8",
+    )
+    assert (answers["broken"].status_code, answers["broken"].json()["code"]) == (502, "upstream_error")
+    assert (answers["strict"].status_code, answers["strict"].json()["code"]) == (400, "invalid_arguments")
+    assert (answers["nowhere"].status_code, answers["nowhere"].json()["code"]) == (503, "no_backend")
+
+
+def test_a_call_without_the_scope_is_403_even_if_it_was_listed_before(port: int) -> None:
+    with running_registry([tool("calculator", backend=backend(port))], [binding("bot")]) as r:
+        headers = r.auth("team", "bot")
+        assert httpx.get(r.url, headers=headers).json()["total_available"] == 1
+        r.publish(remove_bindings=["uid-team-bot"])
+        denied = httpx.post(r.url + "/tools/calculator", headers=headers, json={})
+        unknown = httpx.post(r.url + "/tools/unknown", headers=headers, json={})
+        nobody = httpx.post(r.url + "/tools/calculator", json={})
+
+    assert (denied.status_code, unknown.status_code, nobody.status_code) == (403, 403, 401)
+    assert denied.content == unknown.content
+
+
+class PublishingRegistrar:
+    """Puts a registration in force as the local mode does: through the same state, as one more publish."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._state = registry.deps.state
+
+    async def register(self, made: PublishedTool) -> None:
+        revision = self._state.snapshot.revision
+        assert revision is not None
+        to = Revision(epoch=revision.epoch, seq=revision.seq + 1)
+        await self._state.publish(Publish(base=revision, to=to, tools=(made,)))
+
+
+def test_a_registration_is_in_the_next_discovery_and_callable(port: int) -> None:
+    writer = [
+        binding("writer", ["registry:write"], namespace=None),
+        binding("bot", ["fx:use"], namespace="toolcrib-runtime"),
+    ]
+    body = {
+        "name": "fx",
+        "endpoint": "/fx",
+        "scopes": ["fx:use"],
+        "description": "Exchange rates.",
+        "parameters": {"pair": {"type": "string", "description": "EURUSD", "required": True}},
+        "host": "127.0.0.1",
+        "port": port,
+    }
+    with running_registry([tool("calculator")], writer, registrar=PublishingRegistrar) as r:
+        url, headers = r.url + "/tools/register", r.auth("team", "writer")
+        first = httpx.post(url, headers=headers, json=body)
+        second = httpx.post(url, headers=headers, json=body)
+        forbidden = httpx.post(url, headers=r.auth("team", "bot"), json=body)
+        nobody = httpx.post(url, json=body)
+        short = {"name": "bare", "endpoint": "/b", "scopes": ["fx:use"], "description": ""}
+        bare = httpx.post(url, headers=headers, json=short)
+        agent = r.auth("team", "bot")
+        (entry,) = [t for t in httpx.get(r.url, headers=agent).json()["tools"] if t["name"] == "fx"]
+        called = httpx.post(r.url + entry["endpoint"], headers=agent, json={"pair": "EURUSD"})
+        no_backend = httpx.post(r.url + "/tools/bare", headers=agent, json={})
+
+    assert first.json() == {
+        "status": "success",
+        "message": "Tool 'fx' registered successfully",
+        "total_tools": 2,
+    }
+    assert (second.status_code, second.json()["detail"]) == (400, "Tool 'fx' already registered")
+    assert (forbidden.status_code, nobody.status_code) == (403, 401)
+    assert bare.json()["total_tools"] == 3
+    assert entry["parameters"] == {"pair": {"type": "string", "description": "EURUSD", "required": True}}
+    assert (called.json()["path"], called.json()["arguments"]) == ("/fx", {"pair": "EURUSD"})
+    assert no_backend.json()["code"] == "no_backend"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"scopes": ["registry:write"]}, "reserved_scope"),
+        ({"scopes": []}, "invalid_request"),
+        ({"name": "no spaces allowed"}, "invalid_request"),
+        ({"host": "169.254.169.254", "port": 80}, "egress_refused"),
+        ({"host": "0x7f000001.example", "port": 80}, "egress_refused"),
+        ({"host": "evil.example/#", "port": 80}, "invalid_request"),
+        ({"host": "example.com"}, "invalid_request"),
+        ({"input_schema": {"type": "object", "$ref": "http://evil.example/s"}}, "schema_unsafe"),
+        ({"unknown": 1}, "invalid_request"),
+    ],
+)
+def test_a_bad_registration_changes_nothing(change: dict[str, object], code: str) -> None:
+    writer = binding("writer", ["registry:write"], namespace=None)
+    body = {"name": "fx", "endpoint": "/fx", "scopes": ["fx:use"], "description": "", **change}
+    with running_registry(bindings=[writer], registrar=PublishingRegistrar) as r:
+        answer = httpx.post(r.url + "/tools/register", headers=r.auth("team", "writer"), json=body)
+        total = httpx.get(r.url + "/stats", headers=r.auth("team", "writer")).json()["total_tools"]
+
+    assert (answer.status_code, answer.json()["code"], total) == (400, code, 0)
+
+
+def test_registration_is_off_unless_switched_on() -> None:
+    writer = binding("writer", ["registry:write"], namespace=None)
+    body = {"name": "fx", "endpoint": "/fx", "scopes": ["fx:use"]}
+    with running_registry(bindings=[writer]) as r:
+        answer = httpx.post(r.url + "/tools/register", headers=r.auth("team", "writer"), json=body)
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "registration_off")

@@ -1,0 +1,183 @@
+"""Watching the view: what is sent, when, and when the stream ends."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from queue import Empty, Queue
+from typing import Any
+
+import httpx
+
+from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
+
+Event = tuple[str, str, dict[str, Any]]
+
+
+class Watch:
+    """A watch stream read by a thread; `next()` gives (event, id, data), `ended()` waits for its end."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._events: Queue[Event | None] = Queue()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        fields: dict[str, str] = {}
+        try:
+            for line in self._response.iter_lines():
+                if not line and fields:
+                    self._events.put((fields["event"], fields["id"], json.loads(fields["data"])))
+                    fields = {}
+                elif line and not line.startswith(":"):
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+        except (httpx.StreamError, httpx.TransportError):
+            pass
+        self._events.put(None)
+
+    def join(self) -> None:
+        self._thread.join(timeout=5)
+        assert not self._thread.is_alive()
+
+    def next(self, seconds: float = 5.0) -> Event:
+        found = self._events.get(timeout=seconds)
+        assert found is not None, "the stream has ended"
+        return found
+
+    def ended(self, seconds: float = 5.0) -> bool:
+        return self._events.get(timeout=seconds) is None
+
+    def quiet(self, seconds: float = 0.3) -> bool:
+        try:
+            self._events.get(timeout=seconds)
+        except Empty:
+            return True
+        return False
+
+
+@contextlib.contextmanager
+def watching(r: RunningRegistry, headers: dict[str, str]) -> Iterator[Watch]:
+    with (
+        httpx.Client(timeout=httpx.Timeout(5, read=None)) as client,
+        client.stream("GET", r.url + "/v1/watch", headers=headers) as response,
+    ):
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        connection: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+        watch = Watch(response)
+        try:
+            yield watch
+        finally:
+            # closing alone would not end the connection while the thread reads from it
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            watch.join()
+
+
+def test_the_whole_view_comes_first_and_then_what_changes() -> None:
+    grant = binding("bot", ["calculator:use", "echo:use"])
+    with running_registry([tool("calculator")], [grant]) as r, watching(r, r.auth("team", "bot")) as watch:
+        kind, first_id, data = watch.next()
+        assert kind == "snapshot"
+        assert [t["tool_id"] for t in data["tools"]] == ["team/calculator"]
+        assert data["revision"] == first_id
+
+        r.publish([tool("echo")])
+        kind, second_id, data = watch.next()
+        assert (kind, data["tool"]["name"]) == ("added", "echo")
+        assert second_id != first_id
+
+        r.publish([tool("echo", description="Says it back.")])
+        kind, _, data = watch.next()
+        assert (kind, data["tool"]["description"]) == ("changed", "Says it back.")
+
+        r.publish(remove_tools=["team/echo"])
+        kind, last_id, data = watch.next()
+        assert (kind, data["tool_id"], data["name"]) == ("removed", "team/echo", "echo")
+        assert last_id == first_id  # ids name the content of the view
+
+
+def test_what_is_not_visible_makes_no_event() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        with watching(r, r.auth("team", "bot")) as watch:
+            watch.next()
+            r.publish([tool("hidden")], [binding("other", ["hidden:use"])])
+            assert watch.quiet()
+
+
+def test_a_revoked_grant_and_a_deny_remove_at_once() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        with watching(r, r.auth("team", "bot")) as watch:
+            watch.next()
+            r.publish(
+                bindings=[binding("deny", [], name="deny", subjects=binding("bot").subjects, deny=("*",))]
+            )
+            assert watch.next()[0] == "removed"
+            r.publish(remove_bindings=["uid-team-deny"])
+            assert watch.next()[0] == "added"
+
+
+def test_a_grant_s_expiry_and_start_are_seen_by_the_clock_alone() -> None:
+    clock = ManualClock(1_000_000.0)
+    grants = [
+        binding("bot", ["calculator:use"], name="ends", expires_at=1_000_060.0),
+        binding("bot", ["echo:use"], name="starts", not_before=1_000_120.0),
+    ]
+    with running_registry([tool("calculator"), tool("echo")], grants, clock=clock) as r:
+        with watching(r, r.auth("team", "bot")) as watch:
+            assert [t["name"] for t in watch.next()[2]["tools"]] == ["calculator"]
+            clock.advance(59)
+            assert watch.quiet()
+            clock.advance(1)
+            assert (watch.next()[0], r.registry.deps.state.snapshot.revision.seq) == ("removed", 1)
+            clock.advance(60)
+            kind, _, data = watch.next()
+            assert (kind, data["tool"]["name"]) == ("added", "echo")
+
+
+def test_the_stream_ends_when_the_token_does() -> None:
+    clock = ManualClock(1_000_000.0)
+    with running_registry([tool("calculator")], [binding("bot")], clock=clock) as r:
+        with watching(r, r.auth("team", "bot", ttl=600)) as watch:
+            watch.next()
+            clock.advance(600)
+            assert watch.next() == ("end", "", {"reason": "token_expired"})
+            assert watch.ended()
+
+
+def test_streams_end_when_the_registry_stops() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        with watching(r, r.auth("team", "bot")) as watch:
+            watch.next()
+            r.on_loop(_close(r))
+            assert watch.next()[0] == "end"
+
+
+def test_there_is_a_bound_on_streams_and_closed_ones_do_not_count() -> None:
+    with running_registry([tool("calculator")], [binding("bot")], limits={"watch_streams": 1}) as r:
+        headers = r.auth("team", "bot")
+        with watching(r, headers) as watch:
+            watch.next()
+            second = httpx.get(r.url + "/v1/watch", headers=headers)
+        assert (second.status_code, second.json()["code"]) == (503, "too_many_streams")
+        _until_closed(r)
+        with watching(r, headers) as watch:
+            watch.next()
+
+
+def _close(r: RunningRegistry) -> Any:
+    async def close() -> None:
+        r.registry.deps.state.close()
+
+    return close
+
+
+def _until_closed(r: RunningRegistry) -> None:
+    deadline = time.monotonic() + 5
+    while r.registry.deps.metrics.open_streams and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert r.registry.deps.metrics.open_streams == 0
