@@ -232,6 +232,14 @@ def test_a_service_may_have_a_private_address(ip: str) -> None:
     check_address(ip, EgressPolicy(), reach=Reach.SERVICE)
 
 
+def test_a_key_server_may_be_private_but_no_metadata_service() -> None:
+    for ip in ("127.0.0.1", "10.96.0.1", "8.8.8.8", "fd00::1"):
+        check_address(ip, EgressPolicy(forbidden=("10.96.0.1",)), reach=Reach.TRUSTED)
+    for ip in ("169.254.169.254", "::ffff:a9fe:a9fe", "fd00:ec2::254", "168.63.129.16", "fe80::1"):
+        with pytest.raises(EgressRefused):
+            check_address(ip, EgressPolicy(), reach=Reach.TRUSTED)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -158,12 +158,17 @@ def check_address(
     Raises:
         EgressRefused: with the kind of address it is.
     """
-    if reach in (Reach.MAPPED, Reach.TRUSTED):
+    if reach is Reach.MAPPED:
         return
     try:
         literal = ip_address(ip)
     except ValueError:
         raise EgressRefused("not an IP address") from None
+    if reach is Reach.TRUSTED:
+        # private is fine, the API server is; but a discovery document must not lead to a metadata service
+        if (kind := addresses.special(literal)) is not None and ("link-local" in kind or "metadata" in kind):
+            raise EgressRefused(f"{ip} is {kind}")
+        return
     plain = addresses.unwrap(literal)
     for text in policy.forbidden:
         if _covers(text, plain, port):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from toolcrib.resources.tools import URL
@@ -29,6 +30,7 @@ class Location:
     path: str
 
 
+@lru_cache(maxsize=4_096)
 def canonical(host: str) -> str:
     """The one spelling of `host`: a lower-case DNS name without final dot, or an IP address (IPv6 without brackets).
 
@@ -64,6 +66,7 @@ def address(host: str) -> IPv4Address | IPv6Address | None:
     return IPv4Address(host) if host.rsplit(".", 1)[-1].isdigit() else None
 
 
+@lru_cache(maxsize=4_096)
 def split_url(url: str) -> Location:
     """Take an http(s) URL apart.
 
@@ -78,6 +81,7 @@ def split_url(url: str) -> Location:
     return Location(scheme=scheme, host=host, port=port, path=slash + path or "/")
 
 
+@lru_cache(maxsize=1_024)
 def split_host_port(text: str) -> tuple[str, int]:
     """`host:port` or `[v6]:port`, canonical.
 

@@ -38,6 +38,14 @@ from toolcrib_registry.credentials import CredentialStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """The loop of tests and the loop that `serve` runs on."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
 REFERENCE = SecretReference(namespace="heist", name="files-key", key="token")
 
 
