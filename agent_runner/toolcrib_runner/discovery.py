@@ -109,6 +109,18 @@ def read(document: Any, etag: str | None = None) -> Discovered:
     )
 
 
+def read_schemas(document: Any) -> dict[str, dict[str, Any]]:
+    """Tool name → input schema of a `/v1/load` answer; what cannot be read is left out."""
+    tools = document.get("tools") if isinstance(document, dict) else None
+    return {
+        tool["name"]: tool["inputSchema"]
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict)
+        and isinstance(tool.get("name"), str)
+        and isinstance(tool.get("inputSchema"), dict)
+    }
+
+
 def _tool(entry: Any) -> DiscoveredTool | None:
     if not isinstance(entry, dict):
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolcrib import text
@@ -20,6 +20,9 @@ from toolcrib_runner.ports import Function
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 """OpenAI's bound on a function's description."""
+MAX_SCHEMA = 16 * 1024
+"""Characters of one tool's schema that a model is shown; above it, what the listing says has to do."""
+MAX_DEPTH = 40
 _VALID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 
@@ -72,20 +75,52 @@ def _marked(name: str, digest: str) -> str:
     return f"{name[: MAX_NAME - 1 - len(digest)]}_{digest}"
 
 
-def function(tool: DiscoveredTool, name: str) -> Function:
-    """The tool as an entry of a chat completion's `tools`."""
+def function(tool: DiscoveredTool, name: str, schema: Mapping[str, Any] | None = None) -> Function:
+    """The tool as an entry of a chat completion's `tools`; with its full input schema, if known and fit to show."""
     described = text.truncate(text.escape(tool.description.strip(), keep_newlines=True), MAX_DESCRIPTION)
     return {
         "type": "function",
         "function": {
             "name": name,
             "description": described,
-            "parameters": {
-                "type": "object",
-                "properties": {p.name: _schema(p) for p in tool.parameters},
-                "required": [p.name for p in tool.parameters if p.required],
-            },
+            "parameters": (schema and _fit(schema)) or _listed(tool),
         },
+    }
+
+
+def _fit(schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The schema with its texts made safe to show; None where it is no object's, too large or too deep."""
+    if schema.get("type") != "object" or len(json.dumps(schema)) > MAX_SCHEMA:
+        return None
+    try:
+        shown: dict[str, Any] = _escaped(schema, MAX_DEPTH)
+    except RecursionError:
+        return None
+    for member in ("$schema", "$id"):
+        shown.pop(member, None)
+    shown.setdefault("properties", {})
+    return shown
+
+
+def _escaped(node: Any, depth: int) -> Any:
+    if depth < 0:
+        raise RecursionError
+    if isinstance(node, Mapping):
+        return {
+            key: text.truncate(text.escape(value, keep_newlines=True), MAX_DESCRIPTION)
+            if key in ("description", "title") and isinstance(value, str)
+            else _escaped(value, depth - 1)
+            for key, value in node.items()
+        }
+    return [_escaped(item, depth - 1) for item in node] if isinstance(node, list) else node
+
+
+def _listed(tool: DiscoveredTool) -> dict[str, Any]:
+    """What the listing says of the parameters, as a schema."""
+    return {
+        "type": "object",
+        "properties": {p.name: _schema(p) for p in tool.parameters},
+        "required": [p.name for p in tool.parameters if p.required],
     }
 
 

@@ -10,7 +10,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -18,7 +18,15 @@ from typing import Any, Protocol
 from toolcrib import text
 from toolcrib_runner import functions, session
 from toolcrib_runner.discovery import DiscoveredTool
-from toolcrib_runner.errors import ModelError, ModelUnavailable, RunnerError, ToolError, ToolNotFound
+from toolcrib_runner.errors import (
+    ModelError,
+    ModelUnavailable,
+    RegistryUnavailable,
+    RunnerError,
+    TokenUnavailable,
+    ToolError,
+    ToolNotFound,
+)
 from toolcrib_runner.ports import FunctionCall, Model, Observer, Reply
 from toolcrib_runner.session import Session
 
@@ -37,6 +45,9 @@ class Tools(Protocol):
 
     def call(self, tool_name: str, arguments: Mapping[str, Any]) -> Any:
         """Call one."""
+
+    def input_schemas(self, names: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+        """Full input schemas of some."""
 
 
 class Outcome(StrEnum):
@@ -170,6 +181,7 @@ class TaskLoop:
             tools = self._agent.tools
             if len(tools) > self._max_functions:
                 log.warning("%d tools, of which the model is offered %d", len(tools), self._max_functions)
+            self._learn(conversation, tools)
             offered = conversation.functions(tools)
             started = self._clock()
             try:
@@ -190,6 +202,19 @@ class TaskLoop:
             self._replied("ok", started, reply)
             return reply
         return None
+
+    def _learn(self, conversation: Session, tools: Mapping[str, DiscoveredTool]) -> None:
+        """Get the full schemas of tools that are new to the conversation; without them the listing has to do."""
+        wanted = conversation.unlearned(tools)
+        if not wanted:
+            return
+        try:
+            conversation.learn(wanted, self._agent.input_schemas([tool.name for tool in wanted]))
+        except (RegistryUnavailable, TokenUnavailable) as error:
+            log.info("full schemas are not available now: %s", error)
+        except RunnerError as error:
+            conversation.learn(wanted, {})
+            log.info("this registry gives no full schemas: %s", error)
 
     def _replied(self, outcome: str, started: float, reply: Reply | None) -> None:
         self._observer.replied(self._agent.name, self._agent.mode, outcome, self._clock() - started, reply)

@@ -35,6 +35,14 @@ class Registry(Protocol):
             TokenUnavailable: there is no token to ask with.
         """
 
+    def input_schemas(self, names: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+        """The full input schemas of listed tools, as far as the registry gives them: enums, items, bounds.
+
+        Raises:
+            RegistryError: there is no usable answer.
+            TokenUnavailable: there is no token to ask with.
+        """
+
     def watch(self) -> AbstractContextManager[Iterator[str]]:
         """A live stream of event names; each means that the agent's tools may have changed.
 

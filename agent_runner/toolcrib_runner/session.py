@@ -6,7 +6,7 @@ The messages go out in a fixed order: the system prompt, then the tool context a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolcrib import text
@@ -36,6 +36,7 @@ class Session:
         self.names = FunctionNames()
         self._system_prompt = system_prompt
         self._max_functions = max_functions
+        self._schemas: dict[str, tuple[DiscoveredTool, dict[str, Any] | None]] = {}
         self._conversation: list[Message] = [{"role": "user", "content": task}]
 
     def offered(self, tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:
@@ -46,7 +47,25 @@ class Session:
         """The offered tools as functions; their names are fixed from here on."""
         offered = self.offered(tools)
         self.names.assign(tool.name for tool in offered)
-        return [functions.function(tool, self.names.function(tool.name)) for tool in offered]
+        return [
+            functions.function(tool, self.names.function(tool.name), self._schema_of(tool))
+            for tool in offered
+        ]
+
+    def unlearned(self, tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:
+        """The offered tools whose full schema has not been learned, or not since they changed."""
+        return [
+            t for t in self.offered(tools) if t.name not in self._schemas or self._schemas[t.name][0] != t
+        ]
+
+    def learn(self, tools: Iterable[DiscoveredTool], schemas: Mapping[str, dict[str, Any]]) -> None:
+        """Take up full schemas; a tool that is not among them is offered as the listing describes it."""
+        for tool in tools:
+            self._schemas[tool.name] = (tool, schemas.get(tool.name))
+
+    def _schema_of(self, tool: DiscoveredTool) -> dict[str, Any] | None:
+        known, schema = self._schemas.get(tool.name, (None, None))
+        return schema if known == tool else None
 
     def messages(self, tools: Mapping[str, DiscoveredTool]) -> list[Message]:
         """Everything the model is to read now."""

@@ -137,6 +137,8 @@ def _handler(registry: SmallRegistry) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             token = self._note()
             arguments = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if not self.path.startswith("/tools/"):
+                return self._problem(Problem(404, "not_found"))
             try:
                 result = registry.answer(self.path.removeprefix("/tools/"), token, arguments)
             except Problem as problem:

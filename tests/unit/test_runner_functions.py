@@ -104,3 +104,26 @@ def test_arguments_of_a_model_that_are_no_json_object_are_refused(written: str) 
 def test_no_arguments_at_all_mean_an_empty_object() -> None:
     assert functions.arguments("t", "") == {}
     assert functions.arguments("t", '{"a": [1]}') == {"a": [1]}
+
+
+def test_a_full_schema_is_offered_with_its_texts_made_safe() -> None:
+    tool = DiscoveredTool("t", "/t", parameters=(Parameter("a", ("string",)),))
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {"a": {"enum": ["x", "y\u200b"], "description": "one\u200b of"}},
+    }
+    assert functions.function(tool, "t", schema)["function"]["parameters"] == {
+        "type": "object",
+        "properties": {"a": {"enum": ["x", "y\u200b"], "description": "one\\u200b of"}},
+    }
+
+
+def test_a_schema_that_is_not_fit_to_show_is_replaced_by_the_listing() -> None:
+    tool = DiscoveredTool("t", "/t", parameters=(Parameter("a", ("string",)),))
+    deep: dict[str, object] = {"type": "object"}
+    for _ in range(60):
+        deep = {"type": "object", "properties": {"a": deep}}
+    listed = {"type": "object", "properties": {"a": {"type": "string"}}, "required": []}
+    for schema in ({"type": "string"}, {"type": "object", "description": "x" * 20_000}, deep):
+        assert functions.function(tool, "t", schema)["function"]["parameters"] == listed

@@ -13,7 +13,7 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -29,6 +29,8 @@ from toolcrib_runner.tokens import TokenSource
 MAX_DISCOVERY = 64 * 1024 * 1024
 MAX_RESULT = 16 * 1024 * 1024
 MAX_PROBLEM = 256 * 1024
+LOAD_BATCH = 100
+"""Tools in one request for definitions, the registry's bound."""
 WATCH_SILENCE = 60.0
 """Seconds without even a comment after which a live stream counts as dead."""
 
@@ -85,7 +87,11 @@ class RegistryHttp:
             raise RegistryAnswerInvalid(
                 "the discovery answer is not JSON: is this a registry's address?"
             ) from None
-        return discovery.read(document, response.headers.get("etag"))
+        found = discovery.read(document, response.headers.get("etag"))
+        if self._token is not None and not found.authenticated:
+            # This route answers a refused token with an empty list, not with 401.
+            tokens.renew(self._token)
+        return found
 
     def call(self, tool: DiscoveredTool, arguments: Mapping[str, Any]) -> Any:
         """`POST` the arguments to the tool's call route."""
@@ -110,6 +116,23 @@ class RegistryHttp:
             except (ValueError, RecursionError):
                 raise RegistryAnswerInvalid(f"{tool.name}: the answer says JSON and is none") from None
         return body.decode("utf-8", errors="replace")
+
+    def input_schemas(self, names: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+        """`POST /v1/load`, in batches."""
+        found: dict[str, dict[str, Any]] = {}
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        for first in range(0, len(names), LOAD_BATCH):
+            content = json.dumps({"tools": list(names[first : first + LOAD_BATCH])}).encode()
+            response, body = self._send(
+                "POST", self._base + "/v1/load", MAX_DISCOVERY, headers=headers, content=content
+            )
+            if response.status_code != 200:
+                raise answers.of_registry(response.status_code, body, response.headers.get("retry-after"))
+            try:
+                found.update(discovery.read_schemas(json.loads(body)))
+            except (ValueError, RecursionError):
+                raise RegistryAnswerInvalid("the definitions are not JSON") from None
+        return found
 
     def call_url(self, tool: DiscoveredTool) -> str:
         """Where calls of the tool go; see the module's text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -236,7 +236,8 @@ class DynamicToolAgent:
             self._observer.called(self.name, known, outcome, time.perf_counter() - started)
 
     def _tool(self, name: str) -> DiscoveredTool:
-        if not self._discovered:
+        if not self._discovered or (not self._accepted and name not in self._tools):
+            # Nothing is known yet, or the token was refused: it may have been replaced since.
             self.rediscover()
         tool = self._tools.get(name)
         if tool is not None:
@@ -246,6 +247,14 @@ class DynamicToolAgent:
         if name in self._formerly:
             raise errors.NotPermitted(name, f"{name}: not available to this agent any more")
         raise errors.ToolNotFound(name, f"{name}: no such tool among the {len(self._tools)} discovered")
+
+    def input_schemas(self, names: Sequence[str]) -> Mapping[str, dict[str, Any]]:
+        """Full input schemas of discovered tools, for a model: the listing has names and types of parameters only.
+
+        Raises:
+            RegistryError, TokenUnavailable: there is no usable answer.
+        """
+        return self._registry.input_schemas([name for name in names if name in self._tools])
 
     def get_usage_stats(self) -> dict[str, Any]:
         """`agent, total_tools_available, total_tool_calls, usage_by_tool, most_used_tool`; see `usage_stats`."""

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from toolcrib_runner import (
 )
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.loop import Outcome, TaskLoop
+from toolcrib_runner.ports import Function, Message, Reply
 
 # Slow polling: what arrives within the deadlines below arrived by the live stream.
 PACE = Pace(first_retry=0.05, longest_retry=0.2, poll=60, settle=0.5, safety=60)
@@ -160,8 +161,33 @@ def test_a_token_that_expired_is_replaced_from_its_file(registry: RunningRegistr
         replacement = tmp_path / "new"
         replacement.write_text(registry.token("team", "planner"))
         replacement.replace(file)
-        assert agent.rediscover().gained == ("calculator", "file_reader", "simulation")
+        agent.rediscover()
+        assert list(agent.tools) == ["calculator", "file_reader", "simulation"]
         assert agent.use_tool("file_reader") == "the text"
+
+
+def test_a_model_is_offered_the_full_schemas_of_the_tools(registry: RunningRegistry) -> None:
+    class Asking:
+        """A model that keeps what it is offered and says nothing."""
+
+        offered: Sequence[Function] = ()
+
+        def complete(
+            self, messages: Sequence[Message], functions: Sequence[Function], timeout: float
+        ) -> Reply:
+            self.offered = functions
+            return Reply("done")
+
+        def close(self) -> None:
+            pass
+
+    model = Asking()
+    with agent_of(registry, follow=False) as agent:
+        TaskLoop(agent, model).run("x")
+    schemas = {f["function"]["name"]: f["function"]["parameters"] for f in model.offered}
+    # The enum is nowhere in the listing.
+    assert schemas["simulation"] == SCENARIO
+    assert schemas["file_reader"] == {"type": "object", "properties": {}}
 
 
 def test_two_tools_of_one_name_are_told_apart(registry: RunningRegistry, executing: Backend) -> None:
