@@ -1,10 +1,18 @@
-"""An honest replica for the operator's tests: real snapshots and an index in memory, in process or over HTTP."""
+"""What the operator's tests need: an honest replica, in process or over HTTP, and the operator as a process."""
 
 import asyncio
+import contextlib
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
 
+import httpx
+from aiohttp import web
+
+from realparts import processes
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import (
@@ -143,3 +151,139 @@ def cluster_binding(name: str, scopes: Iterable[str], **spec: Any) -> dict[str, 
 def conditions(status: Any) -> dict[str, tuple[str, str]]:
     """Condition type → (status, reason)."""
     return {c["type"]: (c["status"], c["reason"]) for c in (status or {}).get("conditions", ())}
+
+
+class HttpReplica(MemoryReplica):
+    """The same replica behind the admin channel's HTTP, in a thread of its own; a context manager.
+
+    `down` answers 503, as an overloaded one would; `stop` and `start` close and open its port.
+    """
+
+    def __init__(self, name: str = "replica-0") -> None:
+        super().__init__(name)
+        self.port = processes.free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.tokens: set[str] = set()
+        self._loop = asyncio.new_event_loop()
+        self._runner: web.AppRunner | None = None
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+        self._loop.close()
+
+    def start(self) -> None:
+        """Open the port."""
+        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
+
+    def stop(self) -> None:
+        """Close the port and every connection."""
+        if self._runner is not None:
+            asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+            self._runner = None
+
+    async def _open(self) -> None:
+        app = web.Application(client_max_size=1 << 28)
+        bodies: list[tuple[str, Any, Any]] = [
+            ("publish", Publish, self.publish),
+            ("heartbeat", Heartbeat, self.heartbeat),
+            ("credentials", Credentials, self.credentials),
+            ("index", IndexRequest, self.index),
+        ]
+        for route, model, method in bodies:
+            app.router.add_post(f"/v1/admin/{route}", self._handler(method, model))
+        app.router.add_get("/v1/admin/index", self._handler(self.inventory, None))
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+
+    def _handler(self, method: Any, model: Any) -> Any:
+        async def handle(request: web.Request) -> web.Response:
+            self.tokens.add(request.headers.get("Authorization", ""))
+            try:
+                arguments = [] if model is None else [model.model_validate_json(await request.read())]
+                answer = await method(*arguments)
+            except RevisionMismatch as error:
+                return _problem(409, "revision_mismatch", error)
+            except EpochFenced as error:
+                return _problem(409, "epoch_fenced", error)
+            except IndexUnavailable as error:
+                return _problem(503, "index_unavailable", error)
+            except ReplicaUnavailable as error:
+                return _problem(503, "unavailable", error)
+            return web.Response(text=answer.model_dump_json(), content_type="application/json")
+
+        return handle
+
+
+def _problem(status: int, code: str, error: Exception) -> web.Response:
+    return web.json_response({"code": code, "detail": str(error)}, status=status)
+
+
+class OperatorProcess(processes.Child):
+    """A real operator process against a real API server, with a Lease that runs out fast."""
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        urls: Sequence[str],
+        folder: Path,
+        *options: str,
+        lease: str = "toolcrib-operator",
+    ) -> None:
+        self.port = processes.free_port()
+        arguments = [
+            sys.executable, "-m", "toolcrib_operator.main", "--kubeconfig", str(kubeconfig),
+            "--port", str(self.port), "--lease-name", lease, "--lease-duration", "4", "--lease-renew", "2.5",
+            "--lease-retry", "0.3", "--heartbeat", "0.5", "--inventory", "1", "--prove-after", "2", *options,
+        ]  # fmt: skip
+        for url in urls:
+            arguments += ["--registry-url", url]
+        log = folder / f"operator-{self.port}.log"
+        super().__init__("operator", arguments, log=log, env=processes.clean_environment(), cwd=folder)
+
+    def get(self, path: str) -> httpx.Response:
+        """A request to its health port."""
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=5, trust_env=False)
+
+    def report(self) -> dict[str, Any]:
+        """`/readyz`, or nothing while it does not answer."""
+        with contextlib.suppress(httpx.TransportError):
+            found: dict[str, Any] = self.get("/readyz").json()
+            return found
+        return {}
+
+    def leads(self) -> bool:
+        """Whether it leads and everything is well."""
+        report = self.report()
+        return report.get("role") == "leader" and not report["problems"] and bool(report.get("revision"))
+
+    def metric(self, name: str) -> float:
+        """The value of a metric without labels."""
+        for line in self.get("/metrics").text.splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+        raise KeyError(name)
+
+
+@contextlib.contextmanager
+def running(*operators: OperatorProcess) -> Iterator[OperatorProcess]:
+    """Start operators one after the other and stop them in the end; yields the first, leading."""
+    try:
+        for operator in operators:
+            operator.start()
+            operator.wait_ready(lambda o=operator: bool(o.report()), 20)  # type: ignore[misc]
+        operators[0].wait_ready(operators[0].leads, 30)
+        yield operators[0]
+    finally:
+        for operator in operators:
+            with contextlib.suppress(ProcessLookupError, RuntimeError):
+                operator.resume()
+            operator.stop()

@@ -49,7 +49,7 @@ class HttpReplica:
     async def publish(self, publish: Publish) -> ReplicaState:
         """Apply one step."""
         # encoding thousands of tools takes a while: not in the event loop
-        body = await asyncio.to_thread(publish.model_dump_json, by_alias=True, exclude_none=True)
+        body = await asyncio.to_thread(publish.model_dump_json, by_alias=True)
         return await self._post("publish", body.encode(), ReplicaState, max(self._timeout, 60.0))
 
     async def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:

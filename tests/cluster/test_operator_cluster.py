@@ -1,0 +1,317 @@
+"""The operator as a process against a real API server, with honest replicas behind HTTP."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operator_harness import (
+    HttpReplica,
+    OperatorProcess,
+    binding,
+    cluster_binding,
+    conditions,
+    running,
+    tool,
+)
+from realparts.apiserver import ApiServer
+from realparts.processes import wait_until
+from realparts.required import require_real
+
+ROOT = Path(__file__).parents[2]
+CRDS = ROOT / "crds"
+RBAC = ROOT / "examples/cluster/rbac.yaml"
+HEIST = ROOT / "examples/heist"
+READY = ("True", "Ready")
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    """An API server of this module's own: the operator sees every namespace."""
+    require_real("kube-apiserver", "etcd", "kubectl")
+    with ApiServer() as server:
+        for path in (CRDS, RBAC):
+            applied = server.kubectl("apply", "-f", str(path))
+            assert applied.returncode == 0, applied.stderr
+        served = server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        assert served.returncode == 0, served.stderr
+        server.create_namespace("heist")
+        yield server
+
+
+@pytest.fixture
+def cluster(server: ApiServer) -> Iterator[ApiServer]:
+    """The API server without any object of ours."""
+    yield server
+    server.purge()
+
+
+@pytest.fixture
+def replicas() -> Iterator[list[HttpReplica]]:
+    with HttpReplica("replica-0") as first, HttpReplica("replica-1") as second:
+        yield [first, second]
+
+
+@pytest.fixture
+def start(cluster: ApiServer, replicas: list[HttpReplica], tmp_path: Path) -> Callable[..., OperatorProcess]:
+    """Makes an operator process that runs with the rights of rbac.yaml and nothing else."""
+    token = cluster.token_request("toolcrib-system", "toolcrib-operator")
+    kubeconfig = cluster.kubeconfig_for(token)
+
+    def make(*options: str) -> OperatorProcess:
+        return OperatorProcess(kubeconfig, [r.url for r in replicas], tmp_path, *options)
+
+    return make
+
+
+def apply(cluster: ApiServer, *manifests: dict[str, Any]) -> None:
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+    result = cluster.kubectl("apply", "-f", "-", input=body)
+    assert result.returncode == 0, result.stderr
+
+
+def get(cluster: ApiServer, kind: str, name: str) -> dict[str, Any]:
+    result = cluster.kubectl("get", "-n", "heist", f"{kind}.toolcrib.dev", name, "-o", "json")
+    found: dict[str, Any] = json.loads(result.stdout) if result.returncode == 0 else {}
+    return found
+
+
+def state(cluster: ApiServer, kind: str, name: str) -> dict[str, tuple[str, str]]:
+    return conditions(get(cluster, kind, name).get("status"))
+
+
+def ready(cluster: ApiServer, kind: str, name: str, seconds: float = 15) -> None:
+    wait_until(lambda: state(cluster, kind, name).get("Ready") == READY, seconds, 0.1)
+
+
+def versions(cluster: ApiServer) -> dict[str, str]:
+    found = {}
+    for plural in ("tools", "agentscopebindings", "clusteragentscopebindings"):
+        listed = cluster.client.get(f"/apis/toolcrib.dev/v1alpha1/{plural}").json()
+        found |= {i["metadata"]["uid"]: i["metadata"]["resourceVersion"] for i in listed["items"]}
+    return found
+
+
+def test_what_is_applied_is_published_and_becomes_ready(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    with running(start()):
+        result = cluster.kubectl("apply", "-f", str(HEIST))
+        assert result.returncode == 0, result.stderr
+        waited = cluster.kubectl("wait", "-n", "heist", "--for=condition=Ready", "--timeout=20s", "--all",
+                                 "tools.toolcrib.dev,agentscopebindings.toolcrib.dev")  # fmt: skip
+        assert waited.returncode == 0, waited.stderr
+        for replica in replicas:
+            assert "heist/file-reader" in replica.snapshot.tools
+            assert replica.snapshot.hash == replicas[0].snapshot.hash
+        status = get(cluster, "tool", "file-reader")["status"]
+        published = replicas[0].snapshot.tools["heist/file-reader"]
+        assert (status["toolId"], status["name"]) == ("heist/file-reader", "file_reader")
+        assert (status["digest"], status["routeDigest"]) == (published.digest, published.route_digest)
+        assert get(cluster, "agentscopebinding", "planner")["status"]["matchedTools"] == 3
+        wait_until(lambda: "file-reader" in cluster.kubectl("get", "events", "-n", "heist").stdout)
+
+
+def test_a_steady_state_and_a_restart_write_nothing(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(cluster, tool("calculator"), binding("planner", ["calculator:use"]))
+    with running(start()) as first:
+        ready(cluster, "tool", "calculator")
+        ready(cluster, "agentscopebinding", "planner")
+        wait_until(lambda: first.report()["waiting_for_status"] == 0, 10)
+        time.sleep(2.5)  # beyond the hold-back and a proof of the watches
+        before = versions(cluster)
+    indexed = sum(len(r.index_requests) for r in replicas)
+    with running(start()) as second:
+        wait_until(lambda: bool(replicas[0].heartbeats), 10)
+        time.sleep(2.5)
+        assert versions(cluster) == before
+        assert second.metric("toolcrib_operator_status_writes_total") == 0
+    assert sum(len(r.index_requests) for r in replicas) == indexed
+
+
+def test_edits_disabling_and_deletion_reach_every_replica_within_a_second(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(cluster, tool("calculator"))
+    with running(start()):
+        ready(cluster, "tool", "calculator")
+
+        def held(expected: Callable[[Any], bool]) -> None:
+            wait_until(
+                lambda: all(expected(r.snapshot.tools.get("heist/calculator")) for r in replicas), 1, 0.01
+            )
+
+        apply(cluster, tool("calculator", description="Better"))
+        held(lambda t: t.description == "Better")
+        apply(cluster, tool("calculator", description="Better", state="Disabled"))
+        held(lambda t: not t.active)
+        wait_until(lambda: state(cluster, "tool", "calculator").get("Ready") == ("False", "Disabled"), 5)
+        cluster.kubectl("delete", "-n", "heist", "tools.toolcrib.dev", "calculator")
+        held(lambda t: t is None)
+        wait_until(lambda: not replicas[0].entries, 5)
+
+
+def test_deleting_a_binding_returns_when_every_replica_has_confirmed(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(cluster, tool("calculator"), binding("planner", ["calculator:use"]))
+    with running(start("--removal-deadline", "20")):
+        ready(cluster, "agentscopebinding", "planner")
+        replicas[1].down = True
+        command = ("delete", "-n", "heist", "agentscopebindings.toolcrib.dev", "planner")
+        waiting = cluster.kubectl(*command, "--timeout=2s")
+        assert waiting.returncode != 0
+        wait_until(lambda: not replicas[0].snapshot.bindings, 2)
+        assert replicas[1].snapshot.bindings
+        replicas[1].down = False
+        assert cluster.kubectl(*command, "--timeout=10s", "--ignore-not-found").returncode == 0
+        assert not replicas[1].snapshot.bindings
+
+
+def test_deleting_a_binding_ends_at_the_deadline_if_a_replica_stays_away(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(
+        cluster,
+        binding("planner", ["calculator:use"]),
+        cluster_binding("auditor", ["x:use"], namespaces=["heist"]),
+    )
+    with running(start("--removal-deadline", "3")):
+        ready(cluster, "agentscopebinding", "planner")
+        ready(cluster, "clusteragentscopebinding", "auditor")
+        replicas[1].stop()
+        began = time.monotonic()
+        for kind, name in (("agentscopebindings", "planner"), ("clusteragentscopebindings", "auditor")):
+            result = cluster.kubectl("delete", "-n", "heist", f"{kind}.toolcrib.dev", name, "--timeout=15s")
+            assert result.returncode == 0, result.stderr
+        assert 2 < time.monotonic() - began < 14
+        replicas[1].start()
+
+
+def test_a_restarted_replica_gets_a_full_snapshot_and_its_heartbeats(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(cluster, tool("calculator"))
+    with running(start()):
+        ready(cluster, "tool", "calculator")
+        replicas[1].stop()
+        replicas[1].restart()
+        replicas[1].heartbeats.clear()
+        replicas[1].start()
+        wait_until(lambda: replicas[1].snapshot.hash == replicas[0].snapshot.hash, 20)
+        wait_until(lambda: bool(replicas[1].heartbeats), 5)
+
+
+def test_another_operator_takes_over_and_a_woken_one_changes_nothing(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(cluster, tool("calculator"))
+    first, second = start(), start()
+    with running(first, second):
+        ready(cluster, "tool", "calculator")
+        assert second.report()["role"] == "standby"
+        epoch = replicas[0].snapshot.revision
+        first.pause()
+        began = time.monotonic()
+        second.wait_ready(second.leads, 20)
+        assert time.monotonic() - began < 20
+        apply(cluster, tool("reader"))
+        ready(cluster, "tool", "reader")
+        before, published = versions(cluster), len(replicas[0].publishes)
+        first.resume()
+        assert first.wait(5) == 1
+        time.sleep(1)
+        assert versions(cluster) == before
+        assert len(replicas[0].publishes) == published
+        after = replicas[0].snapshot.revision
+        assert epoch is not None
+        assert after is not None
+        assert after.epoch > epoch.epoch
+
+
+def test_an_orderly_end_hands_over_at_once(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    first, second = start(), start()
+    with running(first, second):
+        assert first.stop(grace=10) == 0, first.tail()
+        began = time.monotonic()
+        second.wait_ready(second.leads, 10)
+        assert time.monotonic() - began < 3.5
+
+
+def test_an_api_server_that_was_away_is_found_again(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(cluster, tool("calculator"))
+    with running(start("--lease-duration", "40", "--lease-renew", "30")) as operator:
+        ready(cluster, "tool", "calculator")
+        cluster.kill()
+        wait_until(lambda: bool(operator.report()["problems"]), 10)
+        cluster.start()
+        apply(cluster, tool("reader"))
+        ready(cluster, "tool", "reader", 30)
+        assert operator.running
+        wait_until(operator.leads, 20)
+
+
+def test_a_wiped_index_is_rebuilt_and_orphans_vanish(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(cluster, tool("calculator"), tool("reader"))
+    with running(start()):
+        ready(cluster, "tool", "calculator")
+        ready(cluster, "tool", "reader")
+        holder = max(replicas, key=lambda r: len(r.entries))
+        whole = dict(holder.entries)
+        holder.entries.clear()
+        holder.entries |= {"heist/orphan": "sha256:0", "toolcrib-runtime/spared": "sha256:1"}
+        wait_until(lambda: holder.entries == whole | {"toolcrib-runtime/spared": "sha256:1"}, 10)
+
+
+def test_bad_tools_say_what_is_wrong_and_are_not_published(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    apply(cluster, tool("first", name="shared"))
+    time.sleep(1.1)  # creationTimestamp has whole seconds
+    apply(cluster, tool("second", name="shared"))
+    apply(cluster, tool("unsafe", inputSchema={"type": "object", "$ref": "http://example.com/schema"}))
+    with running(start()):
+        ready(cluster, "tool", "first")
+        wait_until(lambda: state(cluster, "tool", "second").get("Accepted") == ("False", "NameConflict"), 10)
+        wait_until(lambda: state(cluster, "tool", "unsafe").get("Accepted") == ("False", "SchemaUnsafe"), 10)
+        assert list(replicas[0].snapshot.tools) == ["heist/first"]
+        cluster.kubectl("delete", "-n", "heist", "tools.toolcrib.dev", "first")
+        ready(cluster, "tool", "second")
+
+
+def test_labelled_secrets_of_chosen_namespaces_are_pushed_and_no_others(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    bound = cluster.kubectl("-n", "heist", "create", "rolebinding", "toolcrib-credentials", "--clusterrole",
+                            "toolcrib-credentials", "--serviceaccount", "toolcrib-system:toolcrib-operator")  # fmt: skip
+    assert bound.returncode == 0, bound.stderr
+    secret = {
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "key", "namespace": "heist", "labels": {"toolcrib.dev/backend-credential": "true"},
+                     "annotations": {"toolcrib.dev/hosts": "api.example.com"}},
+        "stringData": {"token": "s3cret-value"},
+    }  # fmt: skip
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}}
+    apply(
+        cluster, secret, tool("remote", backend={"http": {"url": "https://api.example.com/x"}, "auth": auth})
+    )
+    with running(start("--credential-namespaces", "heist")) as operator:
+        ready(cluster, "tool", "remote")
+        for replica in replicas:
+            assert replica.pushed is not None
+            assert [c.value for c in replica.pushed.credentials] == ["s3cret-value"]
+        assert "s3cret-value" not in operator.log.read_text()
+        assert "s3cret-value" not in operator.get("/readyz").text + operator.get("/metrics").text

@@ -1,0 +1,66 @@
+"""An operator that comes before its CRDs, or without its rights: it says so, publishes nothing and waits."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from operator_harness import HttpReplica, OperatorProcess
+from realparts.apiserver import ApiServer
+from realparts.processes import wait_until
+from realparts.required import require_real
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    require_real("kube-apiserver", "etcd", "kubectl")
+    with ApiServer() as server:
+        yield server
+
+
+def test_it_waits_for_its_namespace_its_rights_and_its_crds_and_then_works(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    with (
+        HttpReplica() as replica,
+        OperatorProcess(server.admin_kubeconfig, [replica.url], tmp_path) as operator,
+    ):
+        operator.wait_ready(lambda: bool(operator.report()), 20)
+        wait_until(lambda: "namespace toolcrib-system" in str(operator.report()["problems"]), 10)
+        assert server.kubectl("apply", "-f", str(ROOT / "examples/cluster/rbac.yaml")).returncode == 0
+        wait_until(lambda: "kubectl apply -f crds/" in str(operator.report()["problems"]), 15)
+        assert operator.report()["revision"] is None
+        assert replica.snapshot.revision is None
+        pid = operator.pid
+        assert server.kubectl("apply", "-f", str(ROOT / "crds")).returncode == 0
+        operator.wait_ready(operator.leads, 20)
+        assert operator.pid == pid
+        heist = str(ROOT / "examples/heist")
+        wait_until(lambda: server.kubectl("apply", "-f", heist).returncode == 0, 10)
+        wait_until(lambda: len(replica.snapshot.tools) == 4, 10)
+
+
+@pytest.mark.parametrize(
+    ("resource", "said"), [("tools", "Tool cannot be listed"), ("namespaces", "Namespace cannot be listed")]
+)
+def test_a_kind_that_may_not_be_listed_stops_publishing(
+    server: ApiServer, tmp_path: Path, resource: str, said: str
+) -> None:
+    for path in ("crds", "examples/cluster/rbac.yaml"):
+        assert server.kubectl("apply", "-f", str(ROOT / path)).returncode == 0
+    role = server.kubectl("get", "clusterrole", "toolcrib-operator", "-o", "json").stdout
+    kept = role.replace(f'"{resource}",', "").replace(f'"{resource}"', '"nothing"')
+    assert server.kubectl("replace", "-f", "-", input=kept).returncode == 0
+    token = server.token_request("toolcrib-system", "toolcrib-operator")
+    with HttpReplica() as replica:
+        process = OperatorProcess(server.kubeconfig_for(token), [replica.url], tmp_path)
+        with process as operator:
+            operator.wait_ready(lambda: said in str(operator.report()), 20)
+            assert operator.get("/readyz").status_code == 503
+            assert replica.snapshot.revision is None
+            assert server.kubectl("apply", "-f", str(ROOT / "examples/cluster/rbac.yaml")).returncode == 0
+            operator.wait_ready(operator.leads, 20)
