@@ -47,6 +47,12 @@ def data(value: Any, output: Format) -> None:
         sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=_utf8(), width=110))
 
 
+def heading(text: str) -> None:
+    """Print a heading with an empty line before it."""
+    console().print()
+    line(text, style="bold")
+
+
 def _utf8() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 

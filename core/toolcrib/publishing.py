@@ -11,6 +11,7 @@ from typing import Any
 from toolcrib import digest
 from toolcrib.resources import durations
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
+from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.tools import Backend, Tool
 from toolcrib.wire.publish import (
     PublishedAuth,
@@ -82,9 +83,10 @@ def tool(resource: Tool) -> PublishedTool:
     )
 
 
-def _backend(backend: Backend, namespace: str) -> PublishedBackend:
+def _backend(backend: Backend, namespace: str) -> PublishedBackend | None:
     http, auth = backend.http, backend.auth
-    assert http is not None
+    if http is None:
+        return None
     published_auth = None
     if auth is not None:
         ref = auth.secret_key_ref
@@ -144,3 +146,35 @@ def _subject(subject: Subject, home: str | None) -> PublishedSubject:
         issuer=subject.issuer,
         client_id=subject.client_id,
     )
+
+
+def manifest(registered: PublishedTool) -> dict[str, Any]:
+    """The Tool manifest of a runtime registration: what makes it last, in a folder or in a cluster."""
+    namespace, object_name = registered.tool_id.split("/", 1)
+    spec: dict[str, Any] = {
+        "name": registered.name,
+        "server": registered.server,
+        "title": registered.title,
+        "description": registered.description or None,
+        "scopes": list(registered.scopes),
+        "scopeMatch": registered.scope_match.value,
+        "tags": list(registered.tags) or None,
+        "examples": list(registered.examples) or None,
+        "inputSchema": registered.input_schema,
+        "outputSchema": registered.output_schema,
+        "returns": registered.returns,
+        "annotations": dict(registered.annotations) or None,
+        "backend": {"none": {}},
+    }
+    if registered.backend is not None:
+        spec["backend"] = {"http": {"url": registered.backend.url, "method": registered.backend.method.value}}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Tool",
+        "metadata": {
+            "name": object_name,
+            "namespace": namespace,
+            "labels": {"toolcrib.dev/source": "runtime"},
+        },
+        "spec": {k: v for k, v in spec.items() if v is not None},
+    }

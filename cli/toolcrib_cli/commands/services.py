@@ -42,6 +42,7 @@ def up(
             backends=_backends(backend or []),
             tour=tour,
             embedder=embedder,
+            default_data=data is None,
         )
     )
 
@@ -80,7 +81,7 @@ def serve(context: typer.Context) -> None:
     """Run one replica of the registry (for a cluster). See `toolcrib serve --help`."""
     from toolcrib_registry.main import main
 
-    main(context.args)
+    raise typer.Exit(main(context.args))
 
 
 def operator(context: typer.Context) -> None:
@@ -94,4 +95,4 @@ def agent_run(context: typer.Context) -> None:
     """Run one agent on one task. See `toolcrib agent run --help`."""
     from toolcrib_runner.main import main
 
-    main(context.args)
+    raise typer.Exit(main(context.args))

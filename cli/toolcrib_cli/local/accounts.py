@@ -53,7 +53,7 @@ def mint(folder: Path, name: str, *, scopes: str | None = None, ttl: float = 360
     Raises:
         CliError: the account is not known, or the folder's key cannot be used.
     """
-    from toolcrib_registry.issuer import IssuerError, LocalIssuer
+    from toolcrib_registry.issuer import LocalIssuer
 
     if not folder.is_dir():
         raise CliError(
@@ -70,5 +70,5 @@ def mint(folder: Path, name: str, *, scopes: str | None = None, ttl: float = 360
     try:
         issuer = LocalIssuer.open(folder / "issuer", time.time)
         return issuer.mint(namespace, name, scopes=scopes, ttl=ttl)
-    except IssuerError as error:
+    except (OSError, ValueError) as error:
         raise CliError(str(error), code=Exit.USAGE) from error

@@ -20,6 +20,7 @@ from toolcrib.resources.meta import (
     Scope,
     ServerName,
     ToolName,
+    Whole,
 )
 
 JsonSchema = Annotated[
@@ -80,7 +81,7 @@ class ServiceReference(Model):
     """A Service of the tool's own namespace."""
 
     name: DnsLabel = Field(description="Name of the Service, in the namespace of the Tool.")
-    port: int = Field(ge=1, le=65535, description="Port number of the Service.")
+    port: Whole = Field(ge=1, le=65535, description="Port number of the Service.")
 
 
 class HttpBackend(Model):
@@ -178,14 +179,30 @@ class Auth(Model):
     )
 
 
+class NoBackend(Model):
+    """Nothing executes the tool yet: it is listed, and its calls answer 503 `no_backend`."""
+
+
 class Backend(Model):
     """What executes the tool: exactly one kind of backend (MCP backends come with ToolServer)."""
 
     http: HttpBackend | None = Field(default=None, description="A plain HTTP endpoint.")
+    none: NoBackend | None = Field(
+        default=None, description="{}: nothing yet; the tool is listed, and its calls answer 503 no_backend."
+    )
     auth: Auth | None = Field(default=None, description="How the registry authenticates to it.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.http)", "exactly one backend must be set: http", lambda b: b.http is not None),
+        Rule(
+            "has(self.http) != has(self.none)",
+            "exactly one backend must be set: http or none",
+            lambda b: (b.http is None) != (b.none is None),
+        ),
+        Rule(
+            "!has(self.auth) || has(self.http)",
+            "auth goes with http",
+            lambda b: b.auth is None or b.http is not None,
+        ),
     )
 
 
@@ -235,10 +252,6 @@ class ToolSpec(Model):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "(has(self.name) ? self.name : '') == (has(oldSelf.name) ? oldSelf.name : '')",
-            "name is immutable: delete the Tool and create it under the new name",
-        ),
-        Rule(
             "self.scopes.all(s, !s.lowerAscii().startsWith('registry:'))",
             "scopes registry:* are the registry's own powers; no Tool may carry one",
             lambda s: not any(names.is_reserved_scope(x) for x in s.scopes),
@@ -287,6 +300,11 @@ class Tool(Model):
     status: ToolStatus | None = None
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(has(self.spec.name) ? self.spec.name : self.metadata.name)"
+            " == (has(oldSelf.spec.name) ? oldSelf.spec.name : oldSelf.metadata.name)",
+            "spec.name is immutable: delete the Tool and create it under the new name",
+        ),
         Rule(
             "has(self.spec.name) || size(self.metadata.name) <= 128",
             "metadata.name is longer than the 128 characters of a tool's name: set spec.name",

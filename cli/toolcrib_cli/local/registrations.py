@@ -1,0 +1,67 @@
+"""Runtime registrations of the local mode: each a Tool manifest in a folder of the store, in force at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from toolcrib import publishing
+from toolcrib.errors import InvalidManifest
+from toolcrib.resources import parse
+from toolcrib.wire.publish import PublishedTool, Revision
+from toolcrib_cli.local.store import write_durably
+from toolcrib_operator.world import Ref, World
+from toolcrib_registry.registration import AlreadyRegistered, RegistrationFailed
+
+_IN_FORCE_WITHIN = 10.0
+
+
+class Registrations:
+    """A `Registrar` whose registrations survive a kill -9 once they are acknowledged."""
+
+    def __init__(self, folder: Path, world: World, published: Callable[[int], Awaitable[Revision]]) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.folder = folder
+        self._world = world
+        self._published = published
+        self._one_at_a_time = asyncio.Lock()
+
+    @staticmethod
+    def load(folder: Path) -> list[dict[str, Any]]:
+        """The manifests of earlier registrations; a file that is not ours to read is left out and stays."""
+        found = []
+        for file in sorted(folder.glob("*.json")):
+            try:
+                manifest = json.loads(file.read_text(encoding="utf-8"))
+                parse(manifest, strict=True)
+            except (OSError, ValueError, InvalidManifest):
+                continue
+            found.append(manifest)
+        return found
+
+    async def register(self, tool: PublishedTool) -> None:
+        """Return when `tool` is durable and in force.
+
+        Raises:
+            AlreadyRegistered: its name is taken.
+            RegistrationFailed: it could not be stored, or is no valid Tool; nothing has changed.
+        """
+        async with self._one_at_a_time:
+            if self._world.get(Ref("Tool", tool.tool_id)) is not None:
+                raise AlreadyRegistered(tool.name)
+            manifest = publishing.manifest(tool)
+            try:
+                parse(manifest, strict=True)
+                file = self.folder / f"{tool.tool_id.split('/', 1)[1]}.json"
+                await asyncio.to_thread(write_durably, file, json.dumps(manifest, indent=1))
+            except (InvalidManifest, OSError) as error:
+                raise RegistrationFailed(str(error)) from error
+            change = self._world.upsert("Tool", manifest)
+        try:
+            async with asyncio.timeout(_IN_FORCE_WITHIN):
+                await self._published(change)
+        except TimeoutError as error:
+            raise RegistrationFailed("stored, but not in force yet") from error

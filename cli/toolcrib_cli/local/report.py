@@ -1,0 +1,135 @@
+"""What the local mode says while it runs: parts and their health, changes, problems, the index filling."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from toolcrib import __version__
+from toolcrib.resources import KINDS
+from toolcrib.snapshot import Snapshot
+from toolcrib_cli import output
+from toolcrib_cli.local.folders import Change, Folders
+from toolcrib_operator.world import Ref, World
+
+_MAX_LINES = 20
+
+
+class Report:
+    """Prints to the console; keeps no state but when it started."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._started = time.monotonic()
+
+    def starting(self, manifests: tuple[Path, ...]) -> None:
+        """The first line: what runs where."""
+        output.line(f"Toolcrib {__version__}, local mode; data in {self._data}", style="bold")
+        if not manifests:
+            output.line("no --manifests given: only runtime registrations will be there", style="yellow")
+
+    def loaded(self, folders: Folders, change: Change) -> None:
+        """What stands in the folders, and what is wrong with it."""
+        counts = {kind: sum(k == kind for k, _, _ in folders.objects) for kind in KINDS}
+        shown = ", ".join(f"{n} {kind}{'s' if n != 1 else ''}" for kind, n in counts.items() if n)
+        output.line(f"manifests: {shown or 'none'}")
+        for skipped in folders.skipped[:_MAX_LINES]:
+            output.line(f"skipped, not one of ours: {skipped}", style="dim")
+        self._problems(change)
+
+    def healthy(self, url: str, tools_url: str, world: World, snapshot: Snapshot) -> None:
+        """Which parts are up, and where."""
+        output.heading("Parts")
+        seconds = time.monotonic() - self._started
+        accepted = sum(_status(e.status, "Accepted") == "True" for e in world.all("Tool"))
+        output.table(
+            ("part", "state", "where"),
+            [
+                ("registry", f"healthy, revision {snapshot.revision}, {snapshot.active_tools} tools", url),
+                (
+                    "operator",
+                    f"healthy, {accepted or len(snapshot.tools)} tools and {len(snapshot.bindings)} bindings assessed",
+                    "in process",
+                ),
+                ("search index", "embedded; filling in the background", str(self._data / "index")),
+                ("example tools", "healthy", tools_url),
+                ("issuer", "mints tokens: toolcrib token NAME", f"{url}/oauth/token"),
+                ("metrics", "Prometheus text", f"{url}/metrics"),
+            ],
+        )
+        output.line(f"up in {seconds:.1f} s")
+
+    def changed(self, change: Change, world: World) -> None:
+        """One look at the folders that brought something."""
+        at = time.strftime("%H:%M:%S")
+        lines = [
+            f"{i.kind} {i.namespace + '/' if i.namespace else ''}{i.name} in force"
+            for i in change.changed
+            if i.kind in KINDS
+        ]
+        lines += [
+            f"{kind} {ns + '/' if ns else ''}{name} gone"
+            for kind, ns, name in change.removed
+            if kind in KINDS
+        ]
+        for text in lines[:_MAX_LINES]:
+            output.line(f"{at} {text}")
+        if len(lines) > _MAX_LINES:
+            output.line(f"{at} … and {len(lines) - _MAX_LINES} more")
+        for item in change.changed:
+            if item.kind in KINDS:
+                self._verdict(
+                    world, Ref(item.kind, f"{item.namespace}/{item.name}" if item.namespace else item.name)
+                )
+        self._problems(change)
+
+    def _verdict(self, world: World, ref: Ref) -> None:
+        entry = world.get(ref)
+        for condition in entry.status.get("conditions", ()) if entry else ():
+            if condition["type"] == "Accepted" and condition["status"] == "False":
+                output.line(f"{ref}: {condition['reason']}: {condition['message']}", style="red")
+
+    def _problems(self, change: Change) -> None:
+        for problem in change.problems[:_MAX_LINES]:
+            output.line(problem, style="red", stderr=True)
+        if any(p.refused for p in change.problems):
+            output.line(
+                "these files changed nothing; what they said before stays in force", style="red", stderr=True
+            )
+
+    async def follow_index(self, world: World, stop: asyncio.Event) -> None:
+        """Show the index filling until every tool is Ready, for a person; one line at the end otherwise."""
+
+        def ready() -> tuple[int, int]:
+            tools = world.all("Tool")
+            wanted = [t for t in tools if _status(t.status, "Accepted") != "False"]
+            return sum(_status(t.status, "Indexed") == "True" for t in wanted), len(wanted)
+
+        done, total = ready()
+        shown = output.console()
+        if total == 0:
+            return
+        columns = (TextColumn("search index"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as progress:
+            task = progress.add_task("", total=total, completed=done)
+            while done < total and not stop.is_set():
+                try:
+                    async with asyncio.timeout(0.5):
+                        await stop.wait()
+                except TimeoutError:
+                    done, total = ready()
+                    progress.update(task, completed=done, total=total)
+        if not stop.is_set():
+            output.line(f"search index: {done} of {total} tools indexed and read back; search is hybrid now")
+
+    def stopped(self) -> None:
+        """The last line."""
+        output.line("stopped; everything that was started has ended")
+
+
+def _status(status: object, kind: str) -> str:
+    conditions = status.get("conditions", ()) if isinstance(status, dict) else ()
+    return next((c["status"] for c in conditions if c["type"] == kind), "Unknown")

@@ -1,0 +1,96 @@
+"""What a newcomer sees when the local mode is up: who discovers what, one call made and counted, what to try next.
+
+Everything shown is asked of the running registry over HTTP, with real tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from toolcrib.text import truncate
+from toolcrib_cli import output
+
+MAX_AGENTS = 12
+_SHOWN_TOOLS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Tour:
+    """One look around.
+
+    `mint` makes a token for `namespace/name`.
+    """
+
+    url: str
+    accounts: Sequence[str]
+    mint: Callable[[str], str]
+    data: str
+
+    async def show(self) -> None:
+        """Print who discovers what, then call one tool and show that it was counted."""
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=15) as http:
+            found = {account: await self._discover(http, account) for account in self.accounts[:MAX_AGENTS]}
+            rows = [(account, len(tools), _names(tools)) for account, tools in found.items()]
+            output.heading("Agents and the tools they discover now")
+            output.table(("agent", "tools", "names"), rows)
+            if len(self.accounts) > MAX_AGENTS:
+                output.line(f"… and {len(self.accounts) - MAX_AGENTS} more accounts")
+            await self._call(http, found)
+        self._next_steps()
+
+    async def _discover(self, http: httpx.AsyncClient, account: str) -> list[dict[str, Any]]:
+        answer = await http.get("/", headers=self._headers(account))
+        tools: list[dict[str, Any]] = answer.json()["tools"]
+        return tools
+
+    async def _call(self, http: httpx.AsyncClient, found: dict[str, list[dict[str, Any]]]) -> None:
+        caller = next(
+            (a for a, tools in found.items() if any(t["name"] == "calculator" for t in tools)), None
+        )
+        if caller is None:
+            return
+        output.heading("One call, made and counted")
+        arguments = {"expression": "2 * (3 + 4)"}
+        answer = await http.post("/tools/calculator", json=arguments, headers=self._headers(caller))
+        output.line(
+            f"{caller} calls calculator(expression='2 * (3 + 4)'): {answer.status_code} {truncate(answer.text, 120)}"
+        )
+        outsider = next(
+            (a for a, tools in found.items() if all(t["name"] != "calculator" for t in tools)), None
+        )
+        if outsider is not None:
+            refused = await http.post("/tools/calculator", json=arguments, headers=self._headers(outsider))
+            output.line(
+                f"{outsider} tries the same: {refused.status_code} {truncate(refused.json().get('code', ''), 120)}"
+            )
+        metrics = (await http.get("/metrics")).text
+        for counted in metrics.splitlines():
+            if counted.startswith("toolcrib_calls_total{") and "calculator" in counted:
+                output.line(f"/metrics: {counted}")
+
+    def _headers(self, account: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.mint(account)}"}
+
+    def _next_steps(self) -> None:
+        output.heading("What to try next")
+        flags = f' --data "{self.data}"' if self.data else ""
+        bare = self.accounts[0].partition("/")[2] if self.accounts else "NAME"
+        for line in (
+            f"toolcrib tools --as {bare}{flags}",
+            f"toolcrib call calculator expression='6 * 7' --as planner{flags}",
+            f'toolcrib search "open an issue on a repository" --as librarian{flags}',
+            f'curl -s -H "Authorization: Bearer $(toolcrib token {bare}{flags})" {self.url}/',
+            "edit a binding's scopes or a tool's state under the manifests: agents see it within a second",
+            "Ctrl-C stops everything",
+        ):
+            output.line(f"  {line}")
+
+
+def _names(tools: list[dict[str, Any]]) -> str:
+    names = [t["name"] for t in tools]
+    more = f" … (+{len(names) - _SHOWN_TOOLS})" if len(names) > _SHOWN_TOOLS else ""
+    return ", ".join(names[:_SHOWN_TOOLS]) + more

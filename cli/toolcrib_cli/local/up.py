@@ -1,0 +1,239 @@
+"""`toolcrib up`: the local mode's composition root. One process, one loopback port, one private folder.
+
+The operator's World and loop, the registry with the embedded index and a local issuer, and the example tools: the
+same code as in a cluster, joined by in-process ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from toolcrib.authorizer import granted_scopes
+from toolcrib.identity import Identity, KeySet
+from toolcrib.wire.publish import Revision
+from toolcrib_cli import example_tools
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.local.folders import Change, Folders
+from toolcrib_cli.local.registrations import Registrations
+from toolcrib_cli.local.replica import InProcessReplica
+from toolcrib_cli.local.report import Report
+from toolcrib_cli.local.store import Store
+from toolcrib_cli.local.tour import Tour
+from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.loop import Loop
+from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.settings import IndexSettings, LoopSettings
+from toolcrib_operator.world import World
+from toolcrib_registry import serving
+from toolcrib_registry.compose import Registry, build
+from toolcrib_registry.issuer import LocalIssuer
+from toolcrib_registry.routes import oauth
+from toolcrib_registry.search.errors import SearchError
+from toolcrib_registry.settings import (
+    Discovery,
+    Egress,
+    EmbedderSettings,
+    RegistrySettings,
+    SettingsError,
+)
+from toolcrib_registry.settings import Store as StoreSettings
+
+EXAMPLE_SERVICE = "example-tools"
+RUNTIME_NAMESPACE = "toolcrib-runtime"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `toolcrib up` was asked for."""
+
+    port: int
+    data: Path
+    manifests: tuple[Path, ...]
+    backends: dict[str, str]
+    tour: bool = True
+    embedder: str = "packaged"
+    default_data: bool = False
+
+
+def run(options: Options) -> None:
+    """Run until Ctrl-C or SIGTERM.
+
+    Raises:
+        CliError: it cannot start; nothing is left behind.
+    """
+    if options.embedder not in ("packaged", "none"):
+        raise CliError(f"--embedder: packaged or none, not {options.embedder!r}", code=Exit.USAGE)
+    store = Store.open(options.data)
+    try:
+        uvloop.run(_up(options, store))
+    except OSError as error:
+        raise CliError(
+            f"cannot listen on 127.0.0.1:{options.port}: {error.strerror or error}",
+            hint="choose another --port (0 takes a free one)",
+        ) from error
+    except (SettingsError, SearchError, ValueError) as error:
+        raise CliError(str(error)) from error
+    finally:
+        store.close()
+
+
+async def _up(options: Options, store: Store) -> None:
+    stop = asyncio.Event()
+    running = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        running.add_signal_handler(number, stop.set)
+    report = Report(options.data)
+    report.starting(options.manifests)
+    world = World()
+    folders = Folders((*options.manifests, store.path("registrations")), world)
+    issuer = LocalIssuer.open(store.path("issuer"))
+    async with contextlib.AsyncExitStack() as stack:
+        tools = await stack.enter_async_context(
+            example_tools.serving(port=0, data_dir=store.path("example-tools"))
+        )
+        loaded = await asyncio.to_thread(folders.load)
+        report.loaded(folders, loaded)
+        bound = serving.Listener(_nothing, "127.0.0.1", options.port).bind()
+        stack.callback(bound.close)
+        port = int(bound.getsockname()[1])
+        backends = {
+            s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
+        } | options.backends
+        settings = _settings(options, store, issuer, port, backends)
+        loop, registry = await _compose(settings, store, world, issuer, stack)
+        store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
+        local = _Local(
+            options, store, folders, world, loop, registry, issuer, report, stop, port, str(tools.url), loaded
+        )
+        await local.run(bound)
+    report.stopped()
+
+
+@dataclass(slots=True)
+class _Local:
+    """Everything that runs until `stop`."""
+
+    options: Options
+    store: Store
+    folders: Folders
+    world: World
+    loop: Loop
+    registry: Registry
+    issuer: LocalIssuer
+    report: Report
+    stop: asyncio.Event
+    port: int
+    tools_url: str
+    loaded: Change
+
+    async def run(self, bound: socket.socket) -> None:
+        """Serve, follow the folders, and say what happens."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.loop.run(self.stop))
+            group.create_task(self._follow())
+            group.create_task(self._introduce())
+            await serving.serve(
+                [serving.Listener(self.registry.one_port, "127.0.0.1", self.port, bound=bound)],
+                stopping=self.registry.deps.state.close,
+                stop=self.stop,
+                signals=False,
+            )
+            self.stop.set()
+
+    async def _introduce(self) -> None:
+        await self.loop.published(self.loaded.number)
+        url = f"http://127.0.0.1:{self.port}"
+        self.report.healthy(url, self.tools_url, self.world, self.registry.deps.state.snapshot)
+        if self.options.tour:
+            shown = self.options.data if not self.options.default_data else None
+            await Tour(url, self.folders.accounts, self._mint, str(shown or "")).show()
+        await self.report.follow_index(self.world, self.stop)
+
+    def _mint(self, account: str) -> str:
+        namespace, _, name = account.partition("/")
+        return self.issuer.mint(namespace, name, ttl=300.0)
+
+    async def _follow(self) -> None:
+        async for change in self.folders.watch(self.stop):
+            if change.changed or change.removed:
+                self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(10):
+                        await self.loop.published(change.number)
+            self.report.changed(change, self.world)
+
+
+async def _compose(
+    settings: RegistrySettings,
+    store: Store,
+    world: World,
+    issuer: LocalIssuer,
+    stack: contextlib.AsyncExitStack,
+) -> tuple[Loop, Registry]:
+    """The registry and the loop, each given the other by its port."""
+
+    async def published(change: int) -> Revision:
+        return await loop.published(change)
+
+    def granted(namespace: str, name: str) -> set[str]:
+        subject = f"system:serviceaccount:{namespace}:{name}"
+        far = time.time() + 3600
+        identity = Identity(issuer=issuer.issuer.issuer, subject=subject, expires_at=far, cluster=True)
+        return set(granted_scopes(identity, registry.deps.state.snapshot.policy, time.time()))
+
+    registry = await build(
+        settings,
+        keys=_LocalKeys(issuer.keyset),
+        registrar=Registrations(store.path("registrations"), world, published),
+        oauth=oauth.router(issuer, granted),
+    )
+    stack.push_async_callback(registry.aclose)
+    publisher = Publisher(store.next_epoch(), FixedReplicas(InProcessReplica(registry.deps)))
+    indexing = Indexing(publisher, settings=IndexSettings(spared_namespace=None))
+    loop = Loop(world, publisher, indexing, MemoryWriter(world), settings=LoopSettings(finalizers=False))
+    return loop, registry
+
+
+def _settings(
+    options: Options, store: Store, issuer: LocalIssuer, port: int, backends: dict[str, str]
+) -> RegistrySettings:
+    return RegistrySettings(
+        replica="local",
+        port=port,
+        public_port=port,
+        issuers=(issuer.issuer,),
+        allow_dev_issuer=True,
+        discovery=Discovery(totals="all"),
+        store=StoreSettings(kind="embedded", path=str(store.folder)),
+        embedder=EmbedderSettings(kind=options.embedder),
+        egress=Egress(loopback=True, allow=("localhost", "127.0.0.1", "[::1]")),
+        backends=backends,
+        decision_log=str(store.path("decisions.jsonl")),
+        registration=True,
+        runtime_namespace=RUNTIME_NAMESPACE,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _LocalKeys:
+    """The local issuer's key; there is nobody to ask for others."""
+
+    keys: KeySet
+    version: int = 1
+
+    async def refresh(self, issuer: str) -> bool:
+        """Nothing changes."""
+        return False
+
+
+async def _nothing(scope: object, receive: object, send: object) -> None:
+    """Stands in for the app while only the port is taken."""

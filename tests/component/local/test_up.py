@@ -1,0 +1,177 @@
+"""The local mode as a newcomer uses it: one command, folders of manifests, a private store, Ctrl-C."""
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from local_mode import HEIST, LocalMode
+
+PLANNER = ["calculator", "file_reader", "simulation_data"]
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> Path:
+    """A copy of the heist that a test may edit."""
+    return Path(shutil.copytree(HEIST, tmp_path / "heist"))
+
+
+@pytest.fixture
+def local(tmp_path: Path, manifests: Path) -> Iterator[LocalMode]:
+    with LocalMode(tmp_path, manifests) as running:
+        yield running
+
+
+def post(local: LocalMode, path: str, token: str, body: object) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx.post(local.url + path, json=body, headers=headers, trust_env=False)
+
+
+def test_agents_discover_exactly_their_tools_and_call_them_through_the_registry(local: LocalMode) -> None:
+    planner, hacker = local.token("planner"), local.token("heist/hacker")
+    assert local.names(planner) == PLANNER
+    assert local.names(hacker) == ["calculator", "database_query"]
+    assert post(local, "/tools/calculator", planner, {"expression": "2 * (3 + 4)"}).json()["result"] == 14
+    assert (
+        "guard" in post(local, "/tools/file_reader", planner, {"filename": "guard_schedule.txt"}).text.lower()
+    )
+    assert post(local, "/tools/database_query", planner, {"query": "select 1"}).status_code == 403
+    counted = httpx.get(local.url + "/metrics", trust_env=False).text
+    assert (
+        'toolcrib_calls_total{agent="heist/planner",outcome="ok",server="",tool="heist/calculator"} 1.0'
+        in counted
+    )
+
+
+def test_an_edited_binding_reaches_discovery_and_calls_without_a_restart(
+    local: LocalMode, manifests: Path
+) -> None:
+    planner = local.token("planner")
+    file = manifests / "40-binding-planner.yaml"
+    file.write_text(file.read_text().replace('"calculator:use", ', ""))
+    local.until_names(planner, ["file_reader", "simulation_data"])
+    assert post(local, "/tools/calculator", planner, {"expression": "1"}).status_code == 403
+
+
+def test_a_broken_edit_is_reported_with_file_and_line_and_changes_nothing(
+    local: LocalMode, manifests: Path
+) -> None:
+    planner = local.token("planner")
+    file = manifests / "40-binding-planner.yaml"
+    good = file.read_text()
+    file.write_text(good.replace('"calculator:use", ', '"calculator:use", "calculator:use", '))
+    local.child.wait_ready(lambda: "duplicate value" in local.output, timeout=10)
+    line = next(text for text in local.output.splitlines() if "duplicate value" in text)
+    assert f"{file}:" in line
+    assert "changed nothing" in local.output
+    assert local.names(planner) == PLANNER
+
+
+def test_a_removed_file_revokes_what_it_granted(local: LocalMode, manifests: Path) -> None:
+    planner = local.token("planner")
+    (manifests / "40-binding-planner.yaml").unlink()
+    local.until_names(planner, [])
+
+
+def test_a_registration_survives_kill_9_and_restart(local: LocalMode) -> None:
+    writer = local.token("tester", "--scopes", "registry:write rates:use")
+    body = {"name": "exchange_rate", "endpoint": "/rate", "scopes": ["rates:use"], "description": "Rates"}
+    answer = post(local, "/tools/register", writer, body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["message"] == "Tool 'exchange_rate' registered successfully"
+    assert local.names(writer) == ["exchange_rate"]
+    local.child.kill()
+    local.start()
+    assert local.names(writer) == ["exchange_rate"]
+    again = post(local, "/tools/register", writer, body)
+    assert (again.status_code, again.json()["detail"]) == (400, "Tool 'exchange_rate' already registered")
+    assert post(local, "/tools/exchange_rate", writer, {}).json()["code"] == "no_backend"
+
+
+def test_tokens_stay_valid_over_a_restart_and_the_epoch_grows(local: LocalMode) -> None:
+    planner = local.token("planner")
+    before = int((local.data / "epoch").read_text())
+    assert local.interrupt() == 0
+    local.start()
+    assert local.names(planner) == PLANNER
+    assert int((local.data / "epoch").read_text()) == before + 1
+
+
+def test_the_store_is_private_and_an_open_one_is_refused(local: LocalMode) -> None:
+    assert stat.S_IMODE(local.data.stat().st_mode) == 0o700
+    files = [p for p in local.data.rglob("*") if p.is_file() and "example-tools" not in p.parts]
+    assert files
+    assert {stat.S_IMODE(p.stat().st_mode) for p in files} == {0o600}
+    assert local.interrupt() == 0
+    local.data.chmod(0o755)
+    refused = local.toolcrib("up", "--port", "0")
+    assert refused.returncode == 2
+    assert "chmod 700" in refused.stderr
+
+
+def test_a_second_local_mode_on_the_same_store_is_refused(local: LocalMode) -> None:
+    refused = local.toolcrib("up", "--port", "0")
+    assert refused.returncode == 2
+    assert "another local mode" in refused.stderr
+
+
+def test_ctrl_c_ends_everything_it_started(local: LocalMode) -> None:
+    state = json.loads((local.data / "local.json").read_text())
+    example_tools = next(t for t in local.output.splitlines() if t.startswith("example tools")).split("\t")[
+        -1
+    ]
+    assert httpx.get(example_tools + "/healthz", trust_env=False).status_code == 200
+    assert local.interrupt() == 0
+    for url in (local.url, example_tools):
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(url, trust_env=False)
+    with pytest.raises(ProcessLookupError):
+        os.kill(state["pid"], 0)
+
+
+def test_a_foreign_host_and_origin_are_refused(local: LocalMode) -> None:
+    assert httpx.get(local.url, headers={"Host": "evil.example"}, trust_env=False).status_code == 421
+    assert (
+        httpx.get(local.url, headers={"Origin": "https://evil.example"}, trust_env=False).status_code == 403
+    )
+
+
+def test_scopes_of_a_token_decide_alone_and_an_empty_text_sees_nothing(local: LocalMode) -> None:
+    assert local.names(local.token("anybody", "--scopes", "calculator:use")) == ["calculator"]
+    assert local.names(local.token("planner", "--scopes", "database_query:use")) == ["database_query"]
+    assert local.names(local.token("planner", "--scopes", "")) == []
+
+
+def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
+    tools = local.toolcrib("tools", "--as", "planner", "-o", "json")
+    assert sorted(t["name"] for t in json.loads(tools.stdout)) == PLANNER
+    call = local.toolcrib("call", "calculator", "expression=6*7", "--as", "planner", "-o", "json")
+    assert call.returncode == 0, call.stderr
+    assert "42" in call.stdout
+    refused = local.toolcrib("call", "database_query", "query=select 1", "--as", "planner")
+    assert refused.returncode == 4
+    assert "not_permitted" in refused.stderr
+    found = local.toolcrib("search", "evaluate an arithmetic expression", "--as", "planner", "-o", "json")
+    assert json.loads(found.stdout)["tools"][0]["name"] == "calculator"
+    nobody = local.toolcrib("tools", "--as", "nobody")
+    assert nobody.returncode == 2
+    assert "known: heist/hacker" in nobody.stderr
+
+
+def test_a_client_says_how_to_start_a_registry_where_none_answers(tmp_path: Path) -> None:
+    local = LocalMode(tmp_path)
+    local.url = "http://127.0.0.1:9"
+    done = local.toolcrib("tools", "--token-file", str(_token(tmp_path)))
+    assert done.returncode == 3
+    assert "toolcrib up" in done.stderr
+
+
+def _token(folder: Path) -> Path:
+    file = folder / "token"
+    file.write_text("x.y.z")
+    return file
