@@ -32,7 +32,7 @@ class ScopesPolicy(StrEnum):
     BINDINGS = "bindings"
     INTERSECTION = "intersection"
     TOKEN = "token"
-    LOCAL = "local"  # no scope claim: bindings; with one: token. Only the local issuer.
+    LOCAL = "local"  # no scope claim: bindings; with one: token (of its token endpoint: intersection). Only the local issuer.
 
 
 class Claims(BaseModel):
@@ -252,7 +252,9 @@ def _identity(claims: dict[str, Any], issuer: Issuer, now: float) -> Identity:
     mapping = issuer.claims
     scopes, policy = _scopes(claims, mapping), issuer.scopes
     if policy is ScopesPolicy.LOCAL:
-        policy = ScopesPolicy.BINDINGS if scopes is None else ScopesPolicy.TOKEN
+        # a token that an agent got itself (it names its client) can narrow what bindings grant, never widen it
+        chosen = ScopesPolicy.INTERSECTION if account and "client_id" in claims else ScopesPolicy.TOKEN
+        policy = ScopesPolicy.BINDINGS if scopes is None else chosen
     identity = Identity(
         issuer=issuer.issuer,
         subject=subject,

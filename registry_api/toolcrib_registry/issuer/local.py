@@ -91,6 +91,7 @@ class LocalIssuer:
         ttl: float = 3_600.0,
         *,
         audience: str = AUDIENCE,
+        client: str | None = None,
     ) -> str:
         """A token, valid from now for `ttl` seconds.
 
@@ -100,6 +101,7 @@ class LocalIssuer:
             scopes: space-separated; None: bindings decide; an empty string sees nothing.
             ttl: seconds, at most 366 days.
             audience: other than the registry's own only for its admin channel.
+            client: the client that asked for it at the token endpoint; its `scopes` then only narrow its bindings.
 
         Raises:
             NotMintable: a name or scope that is none, or a ttl out of bounds.
@@ -116,6 +118,8 @@ class LocalIssuer:
             "exp": now + ttl if ttl < 1 else int(now + ttl),
             "jti": secrets.token_urlsafe(16),
         }
+        if client is not None:
+            claims["client_id"] = client
         if scopes is not None:
             claims["scope"] = " ".join(_scopes(scopes))
         return jwt.encode(claims, self._key, algorithm=ALGORITHM, headers={"kid": self._kid})

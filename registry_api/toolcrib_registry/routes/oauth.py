@@ -128,7 +128,9 @@ def _answer(
             raise TokenRefused("invalid_scope", "a scope is malformed or not granted to this client")
         answer["scope"] = " ".join(dict.fromkeys(wanted.split()))
     try:
-        answer["access_token"] = issuer.mint(namespace, name, answer.get("scope"), ttl)
+        answer["access_token"] = issuer.mint(
+            namespace, name, answer.get("scope"), ttl, client=f"{namespace}/{name}"
+        )
     except NotMintable:
         raise TokenRefused("invalid_scope", "a scope is malformed or not granted to this client") from None
     return answer

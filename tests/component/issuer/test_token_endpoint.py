@@ -92,7 +92,9 @@ async def test_granted_scopes_are_carried_and_an_empty_parameter_counts_as_left_
     async with endpoint(tmp_path) as end:
         answer = await end.post({**GRANT, "scope": "files:use"}, headers=end.basic())
         assert answer.json()["scope"] == "files:use"
-        assert end.identity(answer.json()["access_token"]).scopes == {"files:use"}
+        identity = end.identity(answer.json()["access_token"])
+        # both must grant: a client cannot leave its bindings' territory by naming a scope
+        assert (identity.scopes, identity.policy) == ({"files:use"}, ScopesPolicy.INTERSECTION)
         answer = await end.post({**GRANT, "scope": ""}, headers=end.basic())
         assert end.identity(answer.json()["access_token"]).scopes is None
 
