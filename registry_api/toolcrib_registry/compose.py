@@ -3,9 +3,10 @@ tests compose it with parts of their own."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastapi import APIRouter
@@ -36,7 +37,7 @@ from toolcrib_registry.settings import RegistrySettings, Store
 from toolcrib_registry.state import PolicyState
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Registry:
     """A composed registry: two ASGI apps, and what is behind them."""
 
@@ -46,6 +47,7 @@ class Registry:
     keys: Keys
     outbound: OutboundHttp
     owned_keys: KeyStore | None = None
+    _following: asyncio.Task[None] | None = field(default=None, init=False)
 
     @property
     def agents(self) -> ASGIApp:
@@ -63,13 +65,17 @@ class Registry:
         return create_one_port_app(self.deps)
 
     async def start(self) -> None:
-        """Fetch keys and keep them fresh; an issuer that is away does not stop the start."""
+        """Fetch keys and keep them fresh, prepare searches; an issuer that is away does not stop the start."""
+        self._following = asyncio.create_task(self.deps.searching.follow(self.deps.state))
         if self.owned_keys is not None:
             await self.owned_keys.start()
 
     async def aclose(self) -> None:
         """End streams and threads, close clients and files."""
         self.deps.state.close()
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
         if self.owned_keys is not None:
             await self.owned_keys.close()
         self.deps.searching.close()

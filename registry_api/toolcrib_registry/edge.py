@@ -29,6 +29,7 @@ log = logging.getLogger("toolcrib.registry.access")
 _SANE_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 _UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
 _ANONYMOUS_LISTS = "/v1/tools"
+_PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
 
 
 class HostRules:
@@ -101,11 +102,13 @@ class Edge:
             scope[ASKER] = asker
         scope[REQUEST_ID] = request_id.decode()
         finish = _Finish(scope, send, request_id)
-        if problem is not None:
-            await send_problem(problem, finish.send)
-        else:
-            await self._app(scope, receive, finish.send)
-        finish.log()
+        try:
+            if problem is not None:
+                await send_problem(problem, finish.send)
+            else:
+                await self._app(scope, receive, finish.send)
+        finally:
+            finish.log()
 
     def _gate(self, path: str, method: str, asker: Asker) -> ProblemError | None:
         """401 before a body is read, where nothing is answered without an identity."""
@@ -177,11 +180,14 @@ class _Finish:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            message["headers"] = [
+            headers = [
                 *message.get("headers", ()),
                 (b"x-request-id", self._id),
                 (b"x-content-type-options", b"nosniff"),
             ]
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers += _PRIVATE
+            message["headers"] = headers
         await self._send(message)
 
     def log(self) -> None:

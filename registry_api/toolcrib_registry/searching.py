@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import ScopesPolicy
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.ports import Clock
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.searcher import SearchAnswer, Searcher
-from toolcrib_registry.state import Sight
+from toolcrib_registry.state import PolicyState, Sight
 
 _FEW = 32
 """Scopes or namespaces worth pushing down; a longer list costs more than it saves."""
@@ -71,6 +74,18 @@ class Searching:
             namespaces=namespaces if namespaces is not None and len(namespaces) <= _FEW else None,
             states=frozenset({"Active", "Deprecated"}),
         )
+
+    async def follow(self, state: PolicyState) -> None:
+        """Take in the words of every new snapshot ahead of the first search; ends when the service stops."""
+        while not state.closing:
+            changed = state.changed
+            tools = state.snapshot.tools
+            self._entries.keep(tools)
+            await self._searcher.prepare(await asyncio.to_thread(self._all, list(tools.values())))
+            await changed.wait()
+
+    def _all(self, tools: list[PublishedTool]) -> list[IndexEntry]:
+        return [self._entries.of(tool) for tool in tools if tool.active]
 
     def close(self) -> None:
         """Stop the searcher's threads."""

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolcrib_registry.settings import Tls
 
 STOP_SECONDS = 10
 """How long requests in flight may take once a stop was asked for."""
-
+MAX_HEAD = 64 * 1024
+"""Bytes of request line and headers."""
 
 NO_TLS = Tls()
 
@@ -50,6 +52,29 @@ class Listener:
                 error.errno, f"cannot listen on {self.host}:{self.port}: {error.strerror}"
             ) from error
         return made
+
+
+class _BoundedHeaders(HttpToolsProtocol):
+    """uvicorn's protocol with a bound on request line and headers, which it lacks: the connection is closed."""
+
+    _head: int | None = 0
+
+    def on_message_begin(self) -> None:
+        self._head = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head = None
+        super().on_headers_complete()
+
+    def data_received(self, data: bytes) -> None:
+        if self._head is not None:
+            self._head += len(data)
+            # what arrives together with the end of the headers may be body: only what exceeds both is refused
+            if self._head > MAX_HEAD + len(data):
+                self.transport.close()
+                return
+        super().data_received(data)
 
 
 async def serve(
@@ -100,7 +125,7 @@ async def serve(
 def _config(listener: Listener) -> uvicorn.Config:
     return uvicorn.Config(
         listener.app,
-        http="httptools",
+        http=_BoundedHeaders,
         ws="none",
         lifespan="off",
         access_log=False,
@@ -108,7 +133,6 @@ def _config(listener: Listener) -> uvicorn.Config:
         server_header=False,
         date_header=True,
         timeout_graceful_shutdown=STOP_SECONDS,
-        h11_max_incomplete_event_size=64 * 1024,
         ssl_certfile=listener.tls.cert_file,
         ssl_keyfile=listener.tls.key_file,
     )

@@ -291,6 +291,7 @@ def running_registry(
         )
         late.bind(registry)
         stack.callback(lambda: on_loop(registry.aclose()))
+        on_loop(registry.start())
         running = RunningRegistry(registry, loop, clock)
         apps = [registry.one_port] if one_port else [registry.agents, registry.admin]
         urls = stack.enter_context(_serving(apps, registry, loop))

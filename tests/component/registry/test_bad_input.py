@@ -135,3 +135,18 @@ def test_a_sane_request_id_comes_back_and_another_is_replaced(registry: RunningR
         odd = httpx.get(registry.url + path, headers={"X-Request-Id": "a b\tc" + "x" * 100})
         assert sane.headers["x-request-id"] == "abc-1"
         assert len(odd.headers["x-request-id"]) == 16
+
+
+def test_endless_headers_end_the_connection(registry: RunningRegistry) -> None:
+    parts = urlsplit(registry.url)
+    assert parts.hostname
+    ended = False
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=5) as connection:
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: {parts.netloc}\r\n".encode())
+        try:
+            for i in range(10_000):
+                connection.sendall(f"X-Filler-{i}: {'x' * 1000}\r\n".encode())
+        except OSError:
+            ended = True
+    assert ended
+    assert httpx.get(registry.url + "/health").status_code == 200
