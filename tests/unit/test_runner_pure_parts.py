@@ -1,11 +1,14 @@
 """The runner's pure parts: reading discovery answers, checking arguments, pacing, settings, results, the script."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 import toolcrib_runner
 from toolcrib_runner import answers, arguments, discovery, results, scripted, session
@@ -246,3 +249,27 @@ def test_the_script_picks_functions_by_words_and_fills_what_is_required() -> Non
 def test_all_exported_names_exist_and_are_sorted() -> None:
     assert all(hasattr(toolcrib_runner, name) for name in toolcrib_runner.__all__)
     assert toolcrib_runner.__all__ == sorted(toolcrib_runner.__all__)
+
+
+def test_the_readme_lists_every_metric_and_exit_code() -> None:
+    readme = (Path(__file__).parents[2] / "agent_runner" / "README.md").read_text()
+    numbers = CollectorRegistry()
+    toolcrib_runner.RunnerMetrics(numbers)
+    for family in numbers.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        assert f"`{name}`" in readme
+    for code in results.EXIT_CODES.values():
+        assert re.search(rf"^\| {code}\b", readme, re.MULTILINE)
+
+
+def test_each_sdk_is_imported_in_its_adapter_alone() -> None:
+    package = Path(toolcrib_runner.__file__).parent
+    imported: dict[str, set[str]] = {"openai": set(), "httpx": set()}
+    for module in package.rglob("*.py"):
+        for sdk, modules in imported.items():
+            if re.search(rf"^(import|from) {sdk}\b", module.read_text(), re.MULTILINE):
+                modules.add(str(module.relative_to(package)))
+    assert imported == {
+        "openai": {"adapters/openai_model.py"},
+        "httpx": {"adapters/registry_http.py", "adapters/client_credentials.py"},
+    }
