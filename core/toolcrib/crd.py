@@ -27,7 +27,9 @@ _REASON = {
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-def _column(name: str, path: str, description: str, *, kind: str = "string", wide: bool = False) -> dict[str, Any]:
+def _column(
+    name: str, path: str, description: str, *, kind: str = "string", wide: bool = False
+) -> dict[str, Any]:
     column: dict[str, Any] = {"name": name, "type": kind, "jsonPath": path, "description": description}
     return column | {"priority": 1} if wide else column
 

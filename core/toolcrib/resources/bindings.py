@@ -190,14 +190,26 @@ class LabelSelectorRequirement(Model):
     )
 
 
+# `team: null` must not widen a selector: the API server keeps a nullable value and the rule below refuses it;
+# client-side `kubectl apply` drops it by itself, and then at least one label must be left
+LabelValue = Annotated[str, Field(max_length=63, json_schema_extra={"nullable": True})]
+
+
 class LabelSelector(Model):
     """Namespaces by label; an empty selector means every namespace."""
 
-    match_labels: dict[str, Annotated[str, Field(max_length=63)]] | None = Field(
-        default=None, max_length=16, description="Labels with these values."
+    match_labels: dict[str, LabelValue] | None = Field(
+        default=None, min_length=1, max_length=16, description="Labels with these values."
     )
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], ListOf(1, 16, "atomic")] | None = (
         Field(default=None, description="Label expressions; all must hold.")
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "!has(self.matchLabels) || self.matchLabels.all(k, dyn(self.matchLabels[k]) != null)",
+            "a label of matchLabels has no value: write the value, or use matchExpressions with Exists",
+        ),
     )
 
     def matches(self, labels: dict[str, str]) -> bool:

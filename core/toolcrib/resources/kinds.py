@@ -8,8 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from toolcrib.errors import Finding, InvalidManifest
+from toolcrib.resources import metadata
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding
-from toolcrib.resources.meta import API_VERSION, GROUP
+from toolcrib.resources.meta import API_VERSION, GROUP, ObjectMeta
 from toolcrib.resources.tools import Tool
 
 Resource = Tool | AgentScopeBinding | ClusterAgentScopeBinding
@@ -43,6 +44,8 @@ KINDS: dict[str, Kind] = {
     )
 }
 
+_READ = frozenset(f.alias or name for name, f in ObjectMeta.model_fields.items())
+
 
 def parse(manifest: Any, *, strict: bool = False) -> Resource:
     """Read one of our kinds.
@@ -73,13 +76,13 @@ def parse(manifest: Any, *, strict: bool = False) -> Resource:
     elif isinstance(manifest.get("status"), dict):
         body["status"] = manifest["status"]
     try:
-        # metadata belongs to Kubernetes: only our own fields are held to the strict reading
-        metadata = body.get("metadata")
-        if strict and isinstance(metadata, dict):
-            findings.extend(_metadata_findings(metadata, namespaced=known.namespaced))
-            known_fields = {"name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp",
-                            "deletionTimestamp", "finalizers", "labels", "annotations"}  # fmt: skip
-            body["metadata"] = {k: v for k, v in metadata.items() if k in known_fields and v is not None}
+        raw = body.get("metadata")
+        if isinstance(raw, dict):
+            kept = metadata.plain(raw, namespaced=known.namespaced)
+            if strict:
+                findings.extend(metadata.findings(kept))
+            # metadata belongs to Kubernetes: the model reads some of it and forbids nothing
+            body["metadata"] = {k: v for k, v in kept.items() if k in _READ}
         parsed = known.model.model_validate(
             body, extra="forbid" if strict else None, by_alias=True, by_name=False
         )
@@ -89,21 +92,6 @@ def parse(manifest: Any, *, strict: bool = False) -> Resource:
     if findings:
         raise InvalidManifest(tuple(findings))
     return parsed
-
-
-def _metadata_findings(metadata: dict[str, Any], *, namespaced: bool) -> list[Finding]:
-    found = []
-    if not namespaced and metadata.get("namespace"):
-        found.append(Finding("metadata.namespace", "this kind is cluster-scoped", "remove the namespace"))
-    for field in ("labels", "annotations"):
-        values = metadata.get(field)
-        if values is not None and not (
-            isinstance(values, dict) and all(isinstance(v, str) for v in values.values())
-        ):
-            found.append(
-                Finding(f"metadata.{field}", "a mapping of strings to strings", "quote numbers and booleans")
-            )
-    return found
 
 
 def _finding(error: Any) -> Finding:
@@ -118,7 +106,5 @@ def _finding(error: Any) -> Finding:
     if kind == "string_pattern_mismatch":
         return Finding(path, f"does not match {context.get('pattern')}")
     if kind == "too_short" and context.get("actual_length") == 0:
-        return Finding(
-            path, 'an empty list is refused: it could be read as "everything"', "leave the field out"
-        )
+        return Finding(path, 'empty is refused: it could be read as "everything"', "leave the field out")
     return Finding(path, str(error["msg"]))

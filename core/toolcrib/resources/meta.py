@@ -10,9 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
-from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from toolcrib import names
@@ -26,7 +33,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 class Rule:
     """One cross-field rule: `cel` for the API server, `holds` for the models, one message for both.
 
-    Rules without `holds` compare with `oldSelf`: one manifest cannot break them, so they run on the server only.
+    Rules without `holds` run on the server only: they compare with `oldSelf`, or the models' types refuse earlier.
     """
 
     cel: str
@@ -35,7 +42,7 @@ class Rule:
 
 
 class Model(BaseModel):
-    """Base of every resource model: camelCase on the wire, no coercion, `null` refused like the API server does.
+    """Base of every resource model: camelCase on the wire, no coercion; `null` is absence, as the API server has it.
 
     Unknown fields are ignored here (a rollback must not break) and forbidden by `resources.parse(strict=True)`.
     """
@@ -54,23 +61,23 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_nulls(cls, value: Any) -> Any:
+    def _drop_nulls(cls, value: Any) -> Any:
+        """The API server drops null where a field may be absent, and refuses it where it may not."""
         if not isinstance(value, dict):
             return value
         kept = dict(value)
         for name, field in cls.model_fields.items():
             for key in (field.alias or name, name):
                 if key in kept and kept[key] is None:
-                    if default_of(field) is not None:
-                        del kept[key]  # the API server prunes null where it has a default
-                    else:
-                        raise PydanticCustomError(
-                            "null", "{field} is null: leave it out instead", {"field": key}
-                        )
+                    if field.is_required():
+                        raise PydanticCustomError("null", "{field} is null, but required", {"field": key})
+                    del kept[key]
         return kept
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
         generated = handler.resolve_ref_schema(handler(schema))
         if cls.rules:
             generated["x-kubernetes-validations"] = [{"rule": r.cel, "message": r.message} for r in cls.rules]
@@ -84,10 +91,12 @@ class Model(BaseModel):
         return self
 
 
-def default_of(field: FieldInfo) -> Any:
-    """The default that the CRD declares for a field: scalars only; None where it declares none."""
-    default = field.default
-    return default if isinstance(default, str | int | bool) and default != "" else None
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+"""An integer; 80.0 is one too, as for the API server."""
 
 
 def unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
