@@ -135,16 +135,17 @@ async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None
     while True:
         writer.write(piece)
         await writer.drain()
+        await asyncio.sleep(0)
 
 
 async def endless_headers(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Header after header, without end."""
     writer.write(b"HTTP/1.1 200 OK\r\n")
-    number = 0
+    block = b"".join(b"X-%d: y\r\n" % number for number in range(50))
     while True:
-        number += 1
-        writer.write(b"X-%d: y\r\n" % number)
+        writer.write(block)
         await writer.drain()
+        await asyncio.sleep(0)
 
 
 async def endless_interim(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

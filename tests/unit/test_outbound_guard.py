@@ -162,6 +162,12 @@ def test_only_hosts_of_the_allowlist_are_reached() -> None:
             check_url(f"https://{host}/", policy)
 
 
+def test_an_allowlist_may_name_addresses_and_spell_hosts_freely() -> None:
+    policy = EgressPolicy(allow=("8.8.8.8", "[2606:4700::1]", "API.example.com.", "*.xa"))
+    for host in ("8.8.8.8", "[2606:4700:0::1]", "api.example.com", "b.xa"):
+        check_url(f"http://{host}/", policy)
+
+
 def test_without_an_allowlist_nothing_is_reached() -> None:
     with pytest.raises(EgressRefused):
         check_url("https://example.com/", EgressPolicy())
@@ -243,6 +249,10 @@ def test_a_key_server_may_be_private_but_no_metadata_service() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"allow": ("https://example.com",)},
+        {"allow": ("example.com:443",)},
+        {"allow": ("example.com/path",)},
+        {"allow": ("127.1",)},
         {"forbidden": ("nonsense",)},
         {"cluster": ("10.0.0.0/40",)},
         {"backends": {"heist/files": "127.1:80"}},

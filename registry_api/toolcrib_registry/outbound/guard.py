@@ -6,10 +6,10 @@ on each address that the name resolves to, and the client dials that very addres
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
@@ -66,6 +66,8 @@ class EgressPolicy:
         Raises:
             ValueError: naming the entry.
         """
+        for text in self.allow:
+            _glob(text)
         for text in (*self.forbidden, *self.cluster):
             _rule(text)
         for service, place in self.backends.items():
@@ -119,7 +121,7 @@ def check_url(url: str, policy: EgressPolicy) -> Target:
     place = hosts.split_url(url)
     literal = hosts.address(place.host)
     local = place.host == "localhost" or (literal is not None and addresses.is_loopback(literal))
-    if not (local and policy.loopback) and not any(fnmatchcase(place.host, a.lower()) for a in policy.allow):
+    if not (local and policy.loopback) and not any(_glob(a).fullmatch(place.host) for a in policy.allow):
         raise EgressRefused(f"{place.host} is not in egress.allow")
     if literal is not None:
         check_address(str(literal), policy, port=place.port)
@@ -197,6 +199,22 @@ def _service(backend: PublishedBackend, namespace: str, policy: EgressPolicy) ->
         host, port = hosts.split_host_port(mapped)
         return Target("http", host, port, backend.path, Reach.MAPPED, names)
     return Target("http", dns, port, backend.path, Reach.SERVICE, names)
+
+
+@lru_cache(maxsize=1_024)
+def _glob(text: str) -> re.Pattern[str]:
+    """An entry of `allow`: a host, or a glob of hosts with `*` and `?`."""
+    try:
+        host = text.lower()
+        if "*" not in text and "?" not in text:
+            host = hosts.canonical(text)
+        else:
+            hosts.canonical(host.replace("*", "a").replace("?", "a"))
+    except EgressRefused as refused:
+        raise ValueError(
+            f"egress.allow {text!r}: {refused.reason}; write a host or a glob of hosts"
+        ) from None
+    return re.compile(re.escape(host).replace(r"\*", ".*").replace(r"\?", "."))
 
 
 @lru_cache(maxsize=256)
