@@ -36,9 +36,10 @@ class CatalogStore(Protocol):
     async def upsert(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
         """Put `entries` in, each in the place of an entry with its id. Idempotent.
 
-        `vectors` has one row an entry; None only where the identity has no dimension. Returns when a
-        search finds them all and they are stored as durably as the store can: the embedded one survives `kill -9`; a
-        killed Weaviate may lose the last second, which the inventory then shows. On an error some may be in: repeat the call.
+        `vectors` has one row an entry; None only where the identity has no dimension. Returns when a search finds
+        them all and they are stored as durably as the store can: the embedded one survives `kill -9`; a killed
+        Weaviate may lose the last second, which the inventory then shows. On an error some may be in: repeat the
+        call.
 
         Raises:
             StoreRejected: the store refuses some of them for good; the others are in.
