@@ -6,7 +6,7 @@ import pytest
 
 from toolcrib_registry.search.document import dense_text, document
 from toolcrib_registry.search.entry import IndexEntry, fingerprint
-from toolcrib_registry.search.text import QUERY_LIMIT, query_terms, split_identifier, terms
+from toolcrib_registry.search.text import QUERY_LIMIT, QUERY_TERMS, query_terms, split_identifier, terms
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,10 @@ def test_compatibility_forms_are_the_same_word() -> None:
 
 def test_a_request_is_read_up_to_its_limit_only() -> None:
     assert query_terms("x " * QUERY_LIMIT + "weather") == ["x"]
+
+
+def test_a_request_of_very_many_words_is_bounded() -> None:
+    assert len(query_terms(" ".join(f"w{i}" for i in range(900)))) == QUERY_TERMS
 
 
 def test_a_title_that_repeats_the_name_counts_once() -> None:

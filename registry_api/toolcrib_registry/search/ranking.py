@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -126,7 +127,7 @@ class RankingIndex:
         With a vector every tool is ranked; without one, only tools that carry a word of `text`.
         `dense_weight` 1 ranks by cosine alone.
         """
-        rows: Rows = np.fromiter({self._row_of[i] for i in ids if i in self._row_of}, np.int64)
+        rows = self._rows(ids)
         if not len(rows) or limit < 1:
             return []
         query = query_terms(text) if dense_weight < 1.0 or vector is None else []
@@ -154,7 +155,7 @@ class RankingIndex:
         `text`: in a small view by their words alone, in a large one as the least similar. With a cosine for each of
         `ids` this is `rank`.
         """
-        rows: Rows = np.fromiter({self._row_of[i] for i in ids if i in self._row_of}, np.int64)
+        rows = self._rows(ids)
         if not len(rows) or limit < 1:
             return []
         lexical = self._lexical.score(query_terms(text), rows)
@@ -191,6 +192,10 @@ class RankingIndex:
         """Whether a vector of `tool_id` is held."""
         row = self._row_of.get(tool_id)
         return row is not None and bool(self._has_vector[row])
+
+    def _rows(self, ids: Iterable[str]) -> Rows:
+        rows: Rows = np.unique(np.fromiter(map(self._row_of.get, ids, repeat(-1)), np.int64))
+        return rows[1:] if len(rows) and rows[0] < 0 else rows
 
     def _cosine(
         self, vector: Vector, rows: Rows

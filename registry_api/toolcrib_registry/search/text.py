@@ -16,6 +16,8 @@ import snowballstemmer
 
 QUERY_LIMIT = 2_000
 """Characters of a query that are looked at; the rest is ignored."""
+QUERY_TERMS = 200
+"""Distinct terms of a query that are searched: each costs a look at every tool that carries it."""
 FIELD_LIMIT = 20_000
 """Characters of one field of a tool that are indexed."""
 _LONGEST_WORD = 64
@@ -50,7 +52,8 @@ def terms(text: str, limit: int = FIELD_LIMIT) -> list[str]:
     """The index terms of `text` in order, repetitions included; at most `limit` characters are looked at."""
     found: list[str] = []
     for linked in _LINKED.findall(_normalised(text, limit)):
-        found.extend(_terms_of(linked))
+        # what is remembered stays small, whatever other people write
+        found.extend(_terms_of(linked) if len(linked) <= 2 * _LONGEST_WORD else _terms_of.__wrapped__(linked))
     return found
 
 
@@ -61,7 +64,7 @@ def query_terms(text: str) -> list[str]:
     development data). Documents keep their stop words, so that a tool called `who` can be found by its name.
     """
     distinct = list(dict.fromkeys(terms(text, QUERY_LIMIT)))
-    return [t for t in distinct if t not in _STOP_TERMS] or distinct
+    return ([t for t in distinct if t not in _STOP_TERMS] or distinct)[:QUERY_TERMS]
 
 
 def _normalised(text: str, limit: int) -> str:
