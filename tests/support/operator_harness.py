@@ -159,10 +159,11 @@ class HttpReplica(MemoryReplica):
     `down` answers 503, as an overloaded one would; `stop` and `start` close and open its port.
     """
 
-    def __init__(self, name: str = "replica-0") -> None:
+    def __init__(self, name: str = "replica-0", host: str = "127.0.0.1") -> None:
         super().__init__(name)
+        self.host = host
         self.port = processes.free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{host}:{self.port}"
         self.tokens: set[str] = set()
         self._loop = asyncio.new_event_loop()
         self._runner: web.AppRunner | None = None
@@ -202,7 +203,7 @@ class HttpReplica(MemoryReplica):
         app.router.add_get("/v1/admin/index", self._handler(self.inventory, None))
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        await web.TCPSite(self._runner, self.host, self.port).start()
 
     def _handler(self, method: Any, model: Any) -> Any:
         async def handle(request: web.Request) -> web.Response:

@@ -1,0 +1,143 @@
+"""rbac.yaml is what the operator needs: it works with it, and the audit log shows every right in use."""
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from operator_harness import HttpReplica, OperatorProcess, binding, cluster_binding, conditions, running, tool
+from realparts.apiserver import ApiServer
+from realparts.processes import wait_until
+from realparts.required import require_real
+
+ROOT = Path(__file__).parents[2]
+RBAC = ROOT / "examples/cluster/rbac.yaml"
+ACCOUNT = "system:serviceaccount:toolcrib-system:toolcrib-operator"
+Right = tuple[str, str, str]
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+def audited(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
+    """An API server that writes down what the operator's account does."""
+    require_real("kube-apiserver", "etcd", "kubectl")
+    policy, log = tmp_path / "policy.yaml", tmp_path / "audit.log"
+    policy.write_text(
+        json.dumps(
+            {
+                "apiVersion": "audit.k8s.io/v1",
+                "kind": "Policy",
+                "omitStages": ["RequestReceived", "ResponseStarted"],
+                "rules": [{"level": "Metadata", "users": [ACCOUNT]}, {"level": "None"}],
+            }
+        )
+    )
+    extra = [f"--audit-policy-file={policy}", f"--audit-log-path={log}", "--audit-log-mode=blocking-strict"]
+    with ApiServer(extra_args=extra) as server:
+        for path in ("crds", "examples/cluster/rbac.yaml"):
+            applied = server.kubectl("apply", "-f", str(ROOT / path))
+            assert applied.returncode == 0, applied.stderr
+        server.create_namespace("heist")
+        yield server, log
+
+
+def used(log: Path) -> tuple[set[Right], list[str]]:
+    """The rights that were used, and the requests that were forbidden."""
+    rights, forbidden = set(), []
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        ref = event.get("objectRef")
+        if ref is None:
+            continue
+        if event.get("responseStatus", {}).get("code") == 403:
+            forbidden.append(f"{event['verb']} {event['requestURI']}")
+        resource = ref["resource"] + (f"/{ref['subresource']}" if ref.get("subresource") else "")
+        rights.add((event["verb"], ref.get("apiGroup", ""), resource))
+    return rights, forbidden
+
+
+def granted() -> set[Right]:
+    """Every (verb, group, resource) of the roles in rbac.yaml."""
+    rights = set()
+    for document in yaml.safe_load_all(RBAC.read_text()):
+        for rule in document.get("rules", ()):
+            rights |= {(v, g, r) for v in rule["verbs"] for g in rule["apiGroups"] for r in rule["resources"]}
+    return rights
+
+
+def address() -> str:
+    """An address of this machine that an EndpointSlice may hold: not loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing
+            found: str = probe.getsockname()[0]
+        except OSError:
+            found = "127.0.0.1"
+    if found.startswith("127."):
+        pytest.skip("this machine has no address but loopback, and EndpointSlices refuse that")
+    return found
+
+
+def slice_of(replica: HttpReplica, *, ready: bool) -> dict[str, Any]:
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": f"registry-{replica.port}",
+            "namespace": "toolcrib-system",
+            "labels": {"kubernetes.io/service-name": "toolcrib-registry"},
+        },
+        "addressType": "IPv4",
+        "ports": [{"name": "admin", "port": replica.port}],
+        "endpoints": [{"addresses": [replica.host], "conditions": {"ready": ready}}],
+    }
+
+
+def test_the_roles_hold_every_right_that_is_used_and_no_other(
+    audited: tuple[ApiServer, Path], tmp_path: Path
+) -> None:
+    server, log = audited
+
+    def apply(*manifests: dict[str, Any]) -> None:
+        body = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+        result = server.kubectl("apply", "-f", "-", input=body)
+        assert result.returncode == 0, result.stderr
+
+    def ready(kind: str, name: str) -> bool:
+        found = server.kubectl("get", "-n", "heist", f"{kind}.toolcrib.dev", name, "-o", "json").stdout
+        return conditions(json.loads(found or "{}").get("status")).get("Ready") == ("True", "Ready")
+
+    bound = server.kubectl("-n", "heist", "create", "rolebinding", "toolcrib-credentials", "--clusterrole",
+                           "toolcrib-credentials", "--serviceaccount", "toolcrib-system:toolcrib-operator")  # fmt: skip
+    assert bound.returncode == 0, bound.stderr
+    kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
+    token = tmp_path / "token"
+    token.write_text("first")
+    with HttpReplica(host=address()) as replica:
+        operator = OperatorProcess(
+            kubeconfig, [], tmp_path, "--registry-service", "toolcrib-system/toolcrib-registry",
+            "--registry-port", str(replica.port), "--credential-namespaces", "heist", "--token-file", str(token),
+        )  # fmt: skip
+        apply(slice_of(replica, ready=False))
+        with running(operator):
+            apply(tool("calculator"), binding("planner", ["calculator:use"]),
+                  cluster_binding("auditor", ["calculator:use"], namespaces=["heist"]))  # fmt: skip
+            for kind, name in (("tool", "calculator"), ("agentscopebinding", "planner"),
+                               ("clusteragentscopebinding", "auditor")):  # fmt: skip
+                wait_until(lambda kind=kind, name=name: ready(kind, name), 15)  # type: ignore[misc]
+            token.write_text("second")
+            server.kubectl(
+                "delete", "-n", "heist", "agentscopebindings.toolcrib.dev", "planner", "--timeout=10s"
+            )
+            assert not [b for b in replica.snapshot.bindings.values() if b.name == "planner"]
+            wait_until(lambda: "Bearer second" in replica.tokens, 10)
+    rights, forbidden = used(log)
+    # what every authenticated account may do is not the file's business
+    rights = {r for r in rights if r[1] != "authorization.k8s.io"}
+    assert forbidden == []
+    assert rights == granted()
