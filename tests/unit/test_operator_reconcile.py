@@ -1,0 +1,255 @@
+"""The pure decisions of the operator, as tables: verdicts, statuses, and what differs."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from operator_harness import binding, cluster_binding, conditions, tool
+from toolcrib import publishing
+from toolcrib.resources.conditions import Reason
+from toolcrib.resources.tools import Tool
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import Publish, Revision
+from toolcrib_operator.reconcile import statuses
+from toolcrib_operator.reconcile.bindings import assess_binding, matched_tools
+from toolcrib_operator.reconcile.credentials import HOSTS, LABEL, assess_credential
+from toolcrib_operator.reconcile.statuses import Progress
+from toolcrib_operator.reconcile.tools import assess_tool, name_owner
+from toolcrib_operator.reconcile.verdicts import Problem, ToolVerdict
+from toolcrib_operator.world import Entry, entry_of
+
+NOW = 1_800_000_000.0
+
+
+def entry(manifest: dict[str, Any], **metadata: Any) -> Entry:
+    """The manifest as it would come from an API server."""
+    head = {"uid": f"uid-{manifest['metadata']['name']}", "generation": 1, "resourceVersion": "7"}
+    return entry_of(manifest["kind"], manifest | {"metadata": manifest["metadata"] | head | metadata})
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "said"),
+    [
+        ({}, None, ""),
+        ({"state": "Disabled"}, None, ""),
+        ({"state": "Deprecated", "replacedBy": "other"}, None, ""),
+        ({"scopes": []}, Reason.INVALID, "spec.scopes"),
+        ({"scopes": ["registry:write"]}, Reason.INVALID, "registry"),
+        ({"backend": {}}, Reason.INVALID, "backend"),
+        ({"inputSchema": {"type": "array"}}, Reason.SCHEMA_UNSAFE, "spec.inputSchema/type"),
+        ({"inputSchema": {"$ref": "https://x/y"}}, Reason.SCHEMA_UNSAFE, "spec.inputSchema"),
+        ({"outputSchema": {"$ref": "file:///etc/passwd"}}, Reason.SCHEMA_UNSAFE, "spec.outputSchema"),
+    ],
+)
+def test_a_tool_is_published_exactly_when_it_is_not_refused(
+    spec: dict[str, Any], reason: Reason | None, said: str
+) -> None:
+    verdict = assess_tool(entry(tool("calculator", **spec)), owner=None, credential=None)
+    assert (verdict.published is None) == (reason is not None)
+    if reason is not None:
+        assert verdict.refusal is not None
+        assert verdict.refusal.reason is reason
+        assert said in verdict.refusal.message
+
+
+def test_the_oldest_tool_keeps_a_name_then_the_lower_uid_and_the_deleted_do_not_count() -> None:
+    def of(name: str, created: str, uid: str, **more: Any) -> Entry:
+        return entry(tool(name, name="shared"), creationTimestamp=created, uid=uid, **more)
+
+    old, young = of("a", "2026-01-01T00:00:00Z", "z"), of("b", "2026-01-02T00:00:00Z", "a")
+    twin = of("c", "2026-01-01T00:00:00Z", "y")
+    leaving = of("d", "2025-01-01T00:00:00Z", "0", deletionTimestamp="2026-02-01T00:00:00Z")
+    assert name_owner([young, old]) is old
+    assert name_owner([old, twin, young]) is twin
+    assert name_owner([leaving, young]) is young
+    verdict = assess_tool(young, owner=old, credential=None)
+    assert verdict.refusal is not None
+    assert verdict.refusal.reason is Reason.NAME_CONFLICT
+    assert "heist/a" in verdict.refusal.message
+
+
+@pytest.mark.parametrize(
+    ("selector", "trusted", "expected"),
+    [
+        ({}, ("team",), None),
+        ({"matchLabels": {"team": "a"}}, ("team",), ("one",)),
+        ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, ("team",), ("one", "two")),
+        ({"matchLabels": {"team": "c"}}, ("team",), ()),
+        ({"matchLabels": {"kubernetes.io/metadata.name": "two"}}, ("kubernetes.io/metadata.name",), ("two",)),
+    ],
+)
+def test_a_selector_is_resolved_to_the_namespaces_that_there_are(
+    selector: dict[str, Any], trusted: tuple[str, ...], expected: tuple[str, ...] | None
+) -> None:
+    name = "kubernetes.io/metadata.name"
+    namespaces = {
+        "one": {"team": "a", name: "one"},
+        "two": {"team": "b", name: "two"},
+        "three": {name: "three"},
+    }
+    found = assess_binding(
+        entry(cluster_binding("auditor", ["x:use"], namespaceSelector=selector)),
+        namespaces=namespaces,
+        trusted=trusted,
+    )
+    assert found.published is not None
+    assert found.published.namespaces == expected
+
+
+def test_one_untrusted_label_among_trusted_ones_refuses_the_selector() -> None:
+    selector = {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "mine", "operator": "Exists"}]}
+    manifest = cluster_binding("auditor", ["x:use"], namespaceSelector=selector)
+    verdict = assess_binding(entry(manifest), namespaces={}, trusted=("team",))
+    assert verdict.published is None
+    assert verdict.refusal is not None
+    assert (verdict.refusal.reason, "'mine'" in verdict.refusal.message) == (Reason.UNTRUSTED_LABEL, True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({"scopes": ["a:use"]}, 1),
+        ({"scopes": ["a:use", "b:use", "off:use"]}, 2),
+        ({"scopes": ["none:use"]}, 0),
+        ({"scopes": ["a:use", "b:use"], "tools": {"allow": ["a"]}}, 1),
+        ({"scopes": ["a:use", "b:use"], "tools": {"deny": ["a"]}}, 1),
+        ({"scopes": ["b:use"], "servers": ["web"]}, 1),
+        ({"scopes": ["a:use"], "servers": ["web"]}, 0),
+        ({"scopes": None, "tools": {"deny": ["*"]}}, 2),
+    ],
+)
+def test_matched_tools_counts_active_tools_within_reach(spec: dict[str, Any], count: int) -> None:
+    manifests = [tool("a"), tool("b", server="web"), tool("off", state="Disabled"), tool("a", "other")]
+    resources = [entry(m).resource for m in manifests]
+    tools = tuple(publishing.tool(r) for r in resources if isinstance(r, Tool))
+    snapshot = Snapshot().apply(Publish(to=Revision(epoch=1, seq=1), tools=tools))
+    manifest = binding("planner", spec.get("scopes") or [])
+    manifest["spec"] |= spec
+    if spec["scopes"] is None:
+        del manifest["spec"]["scopes"]
+    published = assess_binding(entry(manifest), namespaces={}, trusted=()).published
+    assert published is not None
+    assert matched_tools(published, snapshot) == count
+
+
+def remote(url: str | None = "https://api.example.com/x") -> Tool:
+    http = {"url": url} if url else {"service": {"name": "backend", "port": 80}}
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}}
+    found = entry(tool("remote", backend={"http": http, "auth": auth})).resource
+    assert isinstance(found, Tool)
+    return found
+
+
+def secret(hosts: str = "api.example.com", label: str = "true", **data: str) -> Entry:
+    metadata = {"name": "key", "namespace": "heist", "labels": {LABEL: label}, "annotations": {HOSTS: hosts}}
+    encoded = {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
+    return entry_of("Secret", {"metadata": metadata, "data": encoded})
+
+
+@pytest.mark.parametrize(
+    ("tool", "secret", "allowed", "reason"),
+    [
+        (remote(), secret(token="v"), ("heist",), None),
+        (remote(), secret("other.com, API.example.com", token="v"), None, None),
+        (remote(None), secret("backend.heist.svc", token="v"), None, None),
+        (remote(), secret(token="v"), ("other",), Reason.CREDENTIAL_MISSING),
+        (remote(), None, None, Reason.CREDENTIAL_MISSING),
+        (remote(), secret(other="v"), None, Reason.CREDENTIAL_MISSING),
+        (remote(), secret(label="false", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("*.example.com", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("example.com", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+    ],
+)
+def test_a_secret_goes_only_where_its_label_and_hosts_say(
+    tool: Tool, secret: Entry | None, allowed: tuple[str, ...] | None, reason: Reason | None
+) -> None:
+    credential, problem = assess_credential(tool, secret, allowed=allowed)
+    assert (credential is None) == (reason is not None)
+    assert (problem.reason if problem else None) is reason
+    if credential is not None:
+        assert credential.value == "v"
+
+
+DONE = Progress(published=True, propagated=True, replicas=1, indexed=True)
+
+
+@pytest.mark.parametrize(
+    ("progress", "ready", "indexed", "provisional"),
+    [
+        (DONE, ("True", "Ready"), ("True", "Indexed"), False),
+        (Progress(), ("False", "NoReplicas"), ("False", "NotIndexed"), True),
+        (Progress(replicas=1), ("False", "NotPublished"), ("False", "NotIndexed"), True),
+        (Progress(True, True, 1, False), ("False", "NotIndexed"), ("False", "NotIndexed"), True),
+        (
+            Progress(True, True, 1, False, Problem(Reason.INDEX_UNAVAILABLE)),
+            ("False", "IndexUnavailable"),
+            ("False", "IndexUnavailable"),
+            False,
+        ),
+    ],
+)
+def test_a_tools_conditions_follow_its_progress(
+    progress: Progress, ready: tuple[str, str], indexed: tuple[str, str], provisional: bool
+) -> None:
+    found = entry(tool("calculator"))
+    verdict = assess_tool(found, owner=None, credential=None)
+    desired = statuses.tool_status(found, verdict, progress, NOW)
+    assert conditions(desired.status) == {
+        "Ready": ready,
+        "Accepted": ("True", "Accepted"),
+        "Indexed": indexed,
+    }
+    assert desired.provisional is provisional
+
+
+def test_what_was_confirmed_for_a_generation_stays_while_nothing_is_known() -> None:
+    fresh = entry(tool("calculator"))
+    verdict = assess_tool(fresh, owner=None, credential=None)
+    written = statuses.tool_status(fresh, verdict, DONE, NOW).status
+    again = entry(tool("calculator") | {"status": dict(written)})
+    assert (
+        statuses.difference(written, statuses.tool_status(again, verdict, Progress(), NOW + 99).status) == {}
+    )
+    edited = entry(tool("calculator") | {"status": dict(written)}, generation=2)
+    assert statuses.tool_status(edited, verdict, Progress(replicas=1), NOW).provisional
+
+
+def test_a_transition_time_changes_with_the_status_alone() -> None:
+    fresh = entry(tool("calculator"))
+    verdict = assess_tool(fresh, owner=None, credential=None)
+    first = statuses.tool_status(fresh, verdict, Progress(replicas=1), NOW).status
+    second = statuses.tool_status(
+        entry(tool("calculator") | {"status": dict(first)}), verdict, DONE, NOW + 60
+    ).status
+    times = {c["type"]: c["lastTransitionTime"] for c in second["conditions"]}
+    assert times["Accepted"] < times["Ready"] == times["Indexed"]
+    assert {c["type"] for c in statuses.transitions(first, second)} == {"Ready", "Indexed"}
+
+
+def test_a_refusal_takes_the_digests_out_of_the_status() -> None:
+    found = entry(tool("calculator") | {"status": {"digest": "sha256:1", "toolId": "heist/calculator"}})
+    desired = statuses.tool_status(found, ToolVerdict(None, Problem(Reason.INVALID, "spec: bad")), DONE, NOW)
+    patch = statuses.difference(found.status, desired.status)
+    assert patch["digest"] is None
+    assert patch["toolId"] is None
+    assert conditions(desired.status)["Ready"] == ("False", "NotAccepted")
+
+
+@pytest.mark.parametrize(
+    ("dates", "ready", "expired"),
+    [
+        ({}, ("True", "Ready"), ("False", "InForce")),
+        ({"expiresAt": "2020-01-01T00:00:00Z"}, ("False", "Expired"), ("True", "Expired")),
+        ({"notBefore": "2099-01-01T00:00:00Z"}, ("False", "NotYetValid"), ("False", "NotYetValid")),
+    ],
+)
+def test_a_bindings_dates_are_judged_by_the_clock(
+    dates: dict[str, str], ready: tuple[str, str], expired: tuple[str, str]
+) -> None:
+    found = entry(binding("planner", ["calculator:use"], **dates))
+    verdict = assess_binding(found, namespaces={}, trusted=())
+    desired = statuses.binding_status(found, verdict, DONE, 1, NOW)
+    assert conditions(desired.status)["Ready"] == ready
+    assert conditions(desired.status)["Expired"] == expired
