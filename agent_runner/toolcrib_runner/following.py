@@ -20,7 +20,7 @@ from toolcrib_runner.ports import Registry
 log = logging.getLogger(__name__)
 
 CLOSE_WITHIN = 6.0
-"""Seconds that `close` waits for each thread."""
+"""Seconds that `close` waits for the threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +86,11 @@ class Follower:
         self._stopped.set()
         self._marked.set()
         self._registry.interrupt()
+        deadline = time.monotonic() + CLOSE_WITHIN
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
-                # Bounded: a thread that waits for a silent registry's headers ends with its timeout, as a daemon.
-                thread.join(CLOSE_WITHIN)
+                # Bounded: a thread that waits for a silent registry's answer ends with its timeout, as a daemon.
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _read(self) -> None:
         """Follow the stream; reconnect for ever."""

@@ -62,7 +62,6 @@ class RegistryHttp:
         self._token = token
         self._call_hosts = frozenset(call_hosts)
         self._call_timeout = httpx.Timeout(call_timeout, connect=min(timeout, 5.0))
-        self._watch_timeout = httpx.Timeout(timeout, connect=min(timeout, 5.0), read=WATCH_SILENCE)
         self._client = httpx.Client(
             timeout=httpx.Timeout(timeout, connect=min(timeout, 5.0)),
             verify=ssl.create_default_context(cafile=ca_file) if url.scheme == "https" else False,
@@ -150,7 +149,6 @@ class RegistryHttp:
                 "GET",
                 self._base + "/v1/watch",
                 headers=self._authorization(),
-                timeout=self._watch_timeout,
             ) as source:
                 response = source.response
                 if response.status_code != 200:
@@ -158,6 +156,9 @@ class RegistryHttp:
                     if response.status_code == 401 and self._token is not None:
                         tokens.renew(self._token)
                     raise answers.of_registry(response.status_code, body, response.headers.get("retry-after"))
+                # The headers had to come as fast as any answer; what follows may be silent for longer. httpx has
+                # one read timeout for both, which the transport looks up anew for the body.
+                response.request.extensions["timeout"]["read"] = WATCH_SILENCE
                 self._hold(response)
                 yield (event.event or "message" for event in source.iter_sse())
         except httpx_sse.SSEError:

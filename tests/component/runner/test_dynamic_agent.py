@@ -31,6 +31,7 @@ from toolcrib_runner import (
     UpstreamFailed,
     UpstreamTimeout,
 )
+from toolcrib_runner.ports import Observer
 
 FAST = Pace(first_retry=0.02, longest_retry=0.1, poll=0.05, settle=0.05, safety=30)
 TOKEN = "token-1"
@@ -414,3 +415,34 @@ def test_closing_ends_every_thread_at_once(registry: SmallRegistry) -> None:
     assert not [
         t for t in threading.enumerate() if t.name.startswith(("toolcrib-watch", "toolcrib-discover"))
     ]
+
+
+def test_a_registry_that_never_answers_does_not_hold_an_agent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        agent = DynamicToolAgent("planner", TOKEN, url, timeout=0.2, pace=FAST)
+        assert isinstance(agent.last_error, RegistryUnavailable)
+        assert "did not answer in time" in str(agent.last_error)
+        agent.close()
+    assert not [
+        t for t in threading.enumerate() if t.name.startswith(("toolcrib-watch", "toolcrib-discover"))
+    ]
+
+
+def test_a_silent_stream_outlives_the_timeout_of_answers(registry: SmallRegistry) -> None:
+    states: list[bool] = []
+
+    class Watching(Observer):
+        def following(self, agent: str, connected: bool) -> None:
+            states.append(connected)
+
+    changes = threading.Event()
+    options: dict[str, Any] = {"timeout": 0.2, "observer": Watching(), "on_change": lambda _: changes.set()}
+    with agent_of(registry, **options) as agent:
+        assert registry.wait_for_watchers(1)
+        changes.clear()
+        # Three times the timeout passes without a byte on the stream.
+        assert not changes.wait(0.6)
+        registry.revoke("simulation")
+        assert agent.wait_for(lambda tools: "simulation" not in tools, 3)
+        assert states == [True]
