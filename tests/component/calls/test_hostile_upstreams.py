@@ -293,18 +293,12 @@ async def test_the_socket_itself_refuses_what_the_resolver_let_through(
 
 @pytest.mark.parametrize(
     "host",
-    [
-        "127.0.0.1",
-        "127.1",
-        "2130706433",
-        "0x7f.1",
-        "0177.0.0.1",
-        "localhost",
-        "[::ffff:127.0.0.1]",
-        "0",
-        "[::]",
-    ],
-)
+    ["127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "0x7f.0x0.0x0.0x1",
+     "017700000001", "127.0.0.1.", "127.00.0.1", "127.255.255.254", "localhost", "LocalHost.", "0", "0.0.0.0", "0x0",
+     "[::1]", "[::]", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[::7f00:1]",
+     "[64:ff9b::127.0.0.1]", "[64:ff9b::7f00:1]", "[64:ff9b:1::7f00:1]", "[2002:7f00:1::]", "[2001:0:7f00:1::]",
+     "[::ffff:0:127.0.0.1]", "[::1%25lo]", "%31%32%37.0.0.1", "127.0.0.1%00.example.com", "user@127.0.0.1"],
+)  # fmt: skip
 async def test_a_spelling_of_loopback_reaches_nobody(host: str) -> None:
     async with upstream(lambda _: response()) as inside:
         error = await error_of(tool(f"http://{host}:{inside.port}/"), EgressPolicy(allow=("*",)))
