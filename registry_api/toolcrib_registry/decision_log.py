@@ -137,11 +137,14 @@ class DecisionLog:
 
     def _write(self) -> None:
         while (record := self._queue.get()) is not None:
-            if self._file is None:
-                continue
-            record["ts"] = datetime.fromtimestamp(record["ts"], UTC).isoformat(timespec="milliseconds")
-            try:
-                os.write(self._file, orjson.dumps(record) + b"\n")
-            except (OSError, TypeError) as error:
-                log.error("the decision log cannot be written: %s", error)
-                self._dropped()
+            self._write_one(record)
+
+    def _write_one(self, record: Record) -> None:
+        if self._file is None:
+            return
+        record["ts"] = datetime.fromtimestamp(record["ts"], UTC).isoformat(timespec="milliseconds")
+        try:
+            os.write(self._file, orjson.dumps(record) + b"\n")
+        except (OSError, TypeError) as error:
+            log.error("the decision log cannot be written: %s", error)
+            self._dropped()

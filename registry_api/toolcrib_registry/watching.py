@@ -22,6 +22,8 @@ from toolcrib_registry.state import Sight
 
 KEEP_ALIVE = 15.0
 """Seconds between comments on a quiet stream."""
+_SLICE = 64 * 1024
+"""Bytes handed to the server at one time: it waits for the reader between two of them."""
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"private, no-store"),
@@ -79,8 +81,10 @@ class WatchStream:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
             async for piece in self._pieces(gone):
                 try:
-                    async with asyncio.timeout(limit):
-                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    for start in range(0, len(piece), _SLICE):
+                        part = piece[start : start + _SLICE]
+                        async with asyncio.timeout(limit):
+                            await send({"type": "http.response.body", "body": part, "more_body": True})
                 except TimeoutError:
                     metrics.watch_dropped()
                     return

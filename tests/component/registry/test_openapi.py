@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
@@ -81,7 +80,7 @@ AGENT_PATHS = [
 def test_no_request_gets_an_answer_that_is_not_documented(
     registry: RunningRegistry, method: str, path: str, known: bool
 ) -> None:
-    document = httpx.get(registry.url + "/openapi.json").json()
+    document = registry.http.get(registry.url + "/openapi.json").json()
     schema = schemathesis.openapi.from_dict(document)
     schema.config.update(base_url=registry.url)
 
@@ -101,7 +100,7 @@ def test_no_request_gets_an_answer_that_is_not_documented(
 )
 def test_the_admin_channel_is_documented_as_it_is(method: str, path: str) -> None:
     with running_registry([tool("calculator")]) as r:
-        document = httpx.get(r.admin_url + "/openapi.json").json()
+        document = r.http.get(r.admin_url + "/openapi.json").json()
         schema = schemathesis.openapi.from_dict(document)
         schema.config.update(base_url=r.admin_url)
         run(schema, method, path, r.admin_auth())

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import httpx
 import orjson
 
 from registry_harness import binding, running_registry, tool
@@ -18,21 +17,21 @@ def test_pages_follow_each_other_and_a_cursor_ends_with_the_view() -> None:
         cursor: str | None = None
         while True:
             query = {"limit": "10", **({"cursor": cursor} if cursor else {})}
-            page = httpx.get(r.url + "/v1/tools", headers=headers, params=query).json()
+            page = r.http.get(r.url + "/v1/tools", headers=headers, params=query).json()
             found += [t["tool_id"] for t in page["tools"]]
             cursor = page["next_cursor"]
             if cursor is None:
                 break
-        first = httpx.get(r.url + "/v1/tools", headers=headers, params={"limit": "10"})
+        first = r.http.get(r.url + "/v1/tools", headers=headers, params={"limit": "10"})
         held = first.json()["next_cursor"]
-        same = httpx.get(
+        same = r.http.get(
             r.url + "/v1/tools?limit=10", headers={**headers, "If-None-Match": first.headers["etag"]}
         )
         r.publish([tool("another")])
-        unaffected = httpx.get(r.url + "/v1/tools", headers=headers, params={"cursor": held})
+        unaffected = r.http.get(r.url + "/v1/tools", headers=headers, params={"cursor": held})
         r.publish(remove_tools=["team/tool-03"])
-        stale = httpx.get(r.url + "/v1/tools", headers=headers, params={"cursor": held})
-        forged = httpx.get(r.url + "/v1/tools", headers=headers, params={"cursor": "e30"})
+        stale = r.http.get(r.url + "/v1/tools", headers=headers, params={"cursor": held})
+        forged = r.http.get(r.url + "/v1/tools", headers=headers, params={"cursor": "e30"})
 
     assert found == sorted(t.tool_id for t in MANY)
     assert (same.status_code, same.content) == (304, b"")
@@ -52,10 +51,10 @@ def test_a_definition_never_carries_backend_address_or_credential() -> None:
     )
     with running_registry([secretive], [binding("bot")]) as r:
         headers = r.auth("team", "bot")
-        listed = httpx.get(r.url + "/v1/tools", headers=headers)
-        one = httpx.get(r.url + "/v1/tools/team/calculator", headers=headers)
-        described = httpx.post(r.url + "/v1/describe", headers=headers, json={"tool": "calculator"})
-        loaded = httpx.post(
+        listed = r.http.get(r.url + "/v1/tools", headers=headers)
+        one = r.http.get(r.url + "/v1/tools/team/calculator", headers=headers)
+        described = r.http.post(r.url + "/v1/describe", headers=headers, json={"tool": "calculator"})
+        loaded = r.http.post(
             r.url + "/v1/load", headers=headers, json={"tools": ["calculator", "nope", "team/calculator"]}
         )
 
@@ -84,12 +83,12 @@ def test_search_finds_within_the_view_alone() -> None:
             "POST", "/v1/admin/index", json={"epoch": 1, "upsert": [t.tool_id for t in tools], "remove": []}
         )
         body = {"query": "arithmetic expression"}
-        found = httpx.post(r.url + "/v1/search", headers=headers, json=body).json()
-        by_tag = httpx.post(r.url + "/v1/search", headers=headers, json={"tags": ["MATH"]}).json()
-        nothing = httpx.post(r.url + "/v1/search", headers=headers, json={"query": "zzzz"}).json()
+        found = r.http.post(r.url + "/v1/search", headers=headers, json=body).json()
+        by_tag = r.http.post(r.url + "/v1/search", headers=headers, json={"tags": ["MATH"]}).json()
+        nothing = r.http.post(r.url + "/v1/search", headers=headers, json={"query": "zzzz"}).json()
         r.publish(remove_bindings=["uid-team-bot"])
-        revoked = httpx.post(r.url + "/v1/search", headers=headers, json=body).json()
-        metrics = httpx.get(r.admin_url + "/metrics").text
+        revoked = r.http.post(r.url + "/v1/search", headers=headers, json=body).json()
+        metrics = r.http.get(r.admin_url + "/metrics").text
 
     assert [t["tool_id"] for t in found["tools"]] == ["team/calculator"]
     assert set(found["tools"][0]) == {"tool_id", "name", "short_desc", "server", "confidence"}
@@ -104,10 +103,10 @@ def test_every_decision_is_logged_with_what_decided_it_and_no_token(tmp_path: Pa
     path = tmp_path / "log" / "decisions.jsonl"
     with running_registry([tool("calculator")], [binding("bot")], decision_log=str(path)) as r:
         headers = r.auth("team", "bot")
-        httpx.get(r.url, headers=headers)
-        httpx.post(r.url + "/v1/search", headers=headers, json={"query": "x"})
-        httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
-        httpx.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
+        r.http.get(r.url, headers=headers)
+        r.http.post(r.url + "/v1/search", headers=headers, json={"query": "x"})
+        r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
+        r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
 
     records = [orjson.loads(line) for line in path.read_bytes().splitlines()]
     listed, searched, called, refused = records
