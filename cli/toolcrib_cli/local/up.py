@@ -215,7 +215,8 @@ def _settings(
         discovery=Discovery(totals="all"),
         store=StoreSettings(kind="embedded", path=str(store.folder)),
         embedder=EmbedderSettings(kind=options.embedder),
-        egress=Egress(loopback=True, allow=("localhost", "127.0.0.1", "[::1]")),
+        # a tool on this machine may be called, but not the registry itself
+        egress=Egress(loopback=True, forbidden=(f"127.0.0.1:{port}", f"[::1]:{port}")),
         backends=backends,
         decision_log=str(store.path("decisions.jsonl")),
         registration=True,

@@ -1,0 +1,152 @@
+"""`make cluster-demo`: the cluster tour on loopback, on a real API server and a real Weaviate, step by step.
+
+Everything is a process of its own and ends with this one. `--keep` leaves it running until Ctrl-C and prints how to
+reach it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+
+from cluster import EXAMPLES, Cluster
+from realparts.lookup import MissingPartError
+from realparts.processes import Child, clean_environment, free_port, wait_until
+from toolcrib_cli import output
+
+
+def main() -> int:
+    """Run the tour; 0 if every step did what it says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+
+    def say(text: str) -> None:
+        output.line(f"{time.monotonic() - started:6.1f} s  starting {text}", style="dim")
+
+    try:
+        with Cluster(replicas=2, operators=2, say=say) as cluster:
+            tour(cluster)
+            if arguments.keep:
+                keep(cluster)
+    except MissingPartError as error:
+        output.line(f"error: {error}", style="bold red", stderr=True)
+        output.line("  hint: make build-tools", stderr=True)
+        return 3
+    except KeyboardInterrupt:
+        output.line("interrupted; everything that was started has ended")
+        return 130
+    output.line("everything that was started has ended")
+    return 0
+
+
+def tour(cluster: Cluster) -> None:
+    """The steps of the README's cluster tour, each shown with what it printed."""
+    output.heading("1. Apply tools and grants")
+    show(f"kubectl apply -f {EXAMPLES.name}/heist/")
+    print(cluster.kubectl("apply", "-f", str(EXAMPLES / "heist")), end="")
+    begun = time.monotonic()
+    cluster.wait_ready("toolcrib", "heist")
+    output.line(
+        f"all Ready (published to 2 replicas, indexed in Weaviate, read back) after {time.monotonic() - begun:.1f} s"
+    )
+    show("kubectl get toolcrib -n heist")
+    print(cluster.kubectl("get", "toolcrib", "-n", "heist"), end="")
+
+    output.heading("2. Agents discover exactly their tools, by URL and service-account token")
+    tokens = {name: cluster.token("heist", name) for name in ("planner", "hacker", "safecracker")}
+    for name, token in tokens.items():
+        output.line(f"{name}: {', '.join(cluster.discover(token))}")
+
+    output.heading("3. An agent process works on a task: discover, call through the registry, count")
+    run_agent(cluster, tokens["safecracker"])
+
+    output.heading("4. The call is counted")
+    for line in cluster.replicas[0].metrics().splitlines():
+        if line.startswith("toolcrib_calls_total{"):
+            output.line(line)
+
+    output.heading("5. What it may not use does not exist for it")
+    for tool in ("database_query", "no_such_tool"):
+        answer = cluster.call(tokens["planner"], tool, {"query": "select 1"})
+        output.line(f"planner calls {tool}: {answer.status_code} {answer.json()['code']}")
+
+    output.heading("6. A bad manifest is refused at apply")
+    bad = "apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: bad, namespace: heist}\nspec: {scopes: [], backend: {none: {}}}\n"
+    for line in cluster.kubectl("apply", "-f", "-", input=bad, check=False).strip().splitlines():
+        output.line(line)
+
+    output.heading("7. Revoke now")
+    begun = time.monotonic()
+    show("kubectl delete agentscopebinding planner -n heist")
+    print(cluster.kubectl("delete", "agentscopebinding", "planner", "-n", "heist"), end="")
+    answers = [
+        cluster.call(tokens["planner"], "calculator", {"expression": "1"}, r).status_code for r in range(2)
+    ]
+    output.line(f"back after {time.monotonic() - begun:.2f} s; planner's calls on both replicas: {answers}")
+
+    output.heading("8. The leading operator is killed; the other takes over")
+    leader = cluster.leader()
+    begun = time.monotonic()
+    next(o for o in cluster.operators if o.name == leader).kill()
+    wait_until(lambda: cluster.leader() not in ("", leader), timeout=40, interval=0.2)
+    print(cluster.kubectl("apply", "-f", str(EXAMPLES / "heist" / "40-binding-planner.yaml")), end="")
+    wait_until(lambda: len(cluster.discover(tokens["planner"])) == 3, timeout=30)
+    output.line(
+        f"{leader} killed, {cluster.leader()} leads and has published after {time.monotonic() - begun:.1f} s"
+    )
+
+
+def run_agent(cluster: Cluster, token: str) -> None:
+    """One agent, one task, one scripted model (it says what it is)."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "token"
+        file.write_text(token)
+        port = free_port()
+        argv = [sys.executable, "-m", "toolcrib_runner.scripted", "--port", str(port)]
+        with Child(
+            "scripted model", argv, log=Path(folder) / "model.log", env=clean_environment({})
+        ) as model:
+            model.wait_ready(lambda: "http" in (Path(folder) / "model.log").read_text(), timeout=30)
+            command = [
+                sys.executable, "-m", "toolcrib_cli", "agent", "run", "--name", "safecracker",
+                "--registry-url", cluster.url, "--token-file", str(file),
+                "--model-url", f"http://127.0.0.1:{port}/v1", "--model", "toolcrib-scripted",
+                "--task", 'call calculator {"expression": "310 / 4.5"}', "--log-level", "warning",
+            ]  # fmt: skip
+            show("toolcrib agent run --name safecracker --registry-url … --token-file … --task …")
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            for line in (done.stdout.strip() or done.stderr.strip()).splitlines():
+                output.line(line)
+
+
+def keep(cluster: Cluster) -> None:
+    """Wait for Ctrl-C, having said how to reach everything."""
+    output.heading("Running until Ctrl-C")
+    output.line(f"export KUBECONFIG={cluster.api.admin_kubeconfig}")
+    output.line(f"export TOOLCRIB_URL={cluster.url}")
+    output.line(
+        "kubectl create token planner -n heist --audience toolcrib > token; toolcrib tools --token-file token"
+    )
+    output.line(json.dumps({r.name: {"agents": r.url, "admin": r.admin_url} for r in cluster.replicas}))
+    signal.pause()
+
+
+def show(command: str) -> None:
+    """The command that a person would type."""
+    output.line(f"$ {command}", style="bold cyan")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
