@@ -1,0 +1,59 @@
+# Everything a developer does here. `make help` lists it; each target sets up what it needs.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+# what `make up` and `make test` may be given: make up ARGS="--port 8080", make test ARGS="-k view"
+ARGS ?=
+SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
+SOURCES := core operator registry_api agent_runner cli tests bench examples requirements
+LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
+.PHONY: help env up test check fmt generate lock build-tools wheel ci clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: ## Make the virtual environment from the locked requirements (instant when it is there)
+	@test -n "$(SYSTEM_PYTHON)" || { echo "No Python found. Toolcrib needs Python 3.11, 3.12 or 3.13." >&2; exit 1; }
+	@$(if $(PYTHON),PYTHON="$(PYTHON)") "$(SYSTEM_PYTHON)" requirements/environment.py $(VENV)
+
+up: env ## Start Toolcrib on this machine with the example tools and agents; Ctrl-C stops it
+	@exec $(BIN)/toolcrib up --manifests examples/heist --manifests examples/catalog $(ARGS)
+
+test: env build-tools ## Run all tests, those on the real API server and the real Weaviate included
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest $(ARGS)
+
+check: env ## Lint, format, types, import contracts, and generated files that are up to date
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/mypy tests/support
+	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory generate
+	@git diff --exit-code -- crds docs/reference || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
+
+fmt: env ## Format and fix what can be fixed
+	$(BIN)/ruff check --fix --quiet $(SOURCES) || true
+	$(BIN)/ruff format $(SOURCES)
+
+generate: env ## Write what is made from the models: crds/
+	@$(BIN)/toolcrib crds --write crds
+
+lock: env ## Resolve the dependencies anew and write requirements/*.txt
+	$(BIN)/uv $(LOCK) pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv $(LOCK) pyproject.toml --group dev -o requirements/dev.txt
+	@$(BIN)/python requirements/environment.py $(VENV)
+
+build-tools: env ## Find or build (once, with Go, about 15 minutes) the real servers that tests run against
+	@$(BIN)/python tests/support/realparts/build.py
+
+wheel: env ## Build the wheel into dist/
+	@rm -rf dist && $(BIN)/python -m hatchling build -t wheel
+
+ci: ## What continuous integration runs
+	@.ci/run
+
+clean: ## Remove the environment, caches and builds; built servers in ~/.cache/toolcrib stay
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

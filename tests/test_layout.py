@@ -1,0 +1,88 @@
+"""The layout of the repository keeps what it promises (docs/decisions/0001)."""
+
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("toolcrib", "toolcrib_operator", "toolcrib_registry", "toolcrib_runner", "toolcrib_cli")
+MOST_LINES = 600
+"""A ratchet: it may go down. Generated data and locks do not count."""
+MACHINE_PATHS = re.compile(r"/(?:home|Users|root|work|opt/wheels)/[a-z]")
+ADDRESSES = re.compile(r"https?://|(?:^|\s)-(?:i|f)\s|--(?:extra-)?index-url|--find-links|--trusted-host")
+
+
+def tracked() -> list[Path]:
+    """What git holds, or will hold: new files too, unless ignored."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    return [ROOT / line for line in listed.splitlines() if (ROOT / line).is_file()]
+
+
+def test_no_package_marker_stands_where_it_would_shadow_a_module() -> None:
+    """`operator/__init__.py` would hide Python's own `operator`, and even `python -m venv` would fail here."""
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+def test_python_finds_its_own_modules_from_the_root_of_the_repository() -> None:
+    code = "import collections, operator, venv; print(operator.itemgetter)"
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "operator.itemgetter" in done.stdout
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_is_importable_and_typed(package: str) -> None:
+    module = import_module(package)
+
+    assert module.__file__ is not None
+    assert (Path(module.__file__).parent / "py.typed").exists()
+
+
+def test_no_module_grows_beyond_what_one_reads_in_one_go() -> None:
+    sizes = {p.relative_to(ROOT): len(p.read_text().splitlines()) for p in tracked() if p.suffix == ".py"}
+
+    assert {path: size for path, size in sizes.items() if size > MOST_LINES} == {}
+
+
+def test_no_file_names_a_place_on_somebodys_machine() -> None:
+    found = []
+    for path in tracked():
+        relative = path.relative_to(ROOT)
+        if relative == Path(__file__).relative_to(ROOT) or relative.parts[:2] == ("examples", "catalog"):
+            continue
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [f"{relative}: {match.group()}" for match in MACHINE_PATHS.finditer(text)]
+
+    assert found == []
+
+
+@pytest.mark.parametrize("name", ["bootstrap.txt", "runtime.txt", "dev.txt"])
+def test_dependencies_are_locked_with_hashes_and_without_addresses(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text()
+    entries = [e for e in text.replace("\\\n", " ").splitlines() if e.strip() and not e.startswith("#")]
+
+    assert entries
+    for entry in entries:
+        assert re.match(r"^[a-zA-Z0-9._-]+(\[[a-z,]+\])?==\S+ ", entry), entry[:80]
+        assert "--hash=sha256:" in entry, entry[:80]
+    assert ADDRESSES.search(text) is None
+
+
+def test_everything_needed_at_run_time_is_locked_alike_for_developers() -> None:
+    def pins(name: str) -> set[str]:
+        return set(re.findall(r"^\S+==\S+", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
+
+    assert pins("runtime.txt") <= pins("dev.txt")
