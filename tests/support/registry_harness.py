@@ -237,6 +237,7 @@ def running_registry(
     registrar: Callable[[Registry], Registrar] | None = None,
     oauth: APIRouter | None = None,
     one_port: bool = False,
+    extra_keys: KeySet | None = None,
     **settings: Any,
 ) -> Iterator[RunningRegistry]:
     """A registry with the embedded store and no embedder (unless given), `tools` and `bindings` published.
@@ -244,6 +245,7 @@ def running_registry(
     Args:
         publish: False: nothing is published, the registry is not ready.
         registrar: makes a Registrar for the composed registry; registration is on then.
+        extra_keys: keys of issuers besides the harness's own; name them in `issuers`.
         settings: fields of `RegistrySettings` that differ from the harness's.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -279,7 +281,7 @@ def running_registry(
 
         stack.callback(stop_loop)
         late = _Late(registrar)
-        keys = KeyStore(made.issuers, OutboundHttp(EgressPolicy()), fixed=keyset())
+        keys = KeyStore(made.issuers, OutboundHttp(EgressPolicy()), fixed={**keyset(), **(extra_keys or {})})
         registry = on_loop(
             build(
                 made,

@@ -1,6 +1,5 @@
 """The admin channel: who is let in, what a publish does, what keeps policy fresh."""
 
-
 from registry_harness import OPERATOR, ManualClock, binding, running_registry, tool
 from toolcrib.wire.publish import Heartbeat, Publish, Revision
 

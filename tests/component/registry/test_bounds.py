@@ -1,9 +1,11 @@
 """What is bounded: label values, waiting records, and readers that do not read."""
 
+import os
 import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -27,23 +29,24 @@ def test_labels_beyond_their_budget_are_counted_as_other() -> None:
     assert "team/two" not in text
 
 
-def test_a_full_decision_log_drops_counts_and_leaves_a_gap(tmp_path: Path) -> None:
-    fifo = tmp_path / "log"
-    lost: list[int] = []
-    log = DecisionLog(fifo, ManualClock(0.0), dropped=lambda: lost.append(1), capacity=2)
-    gate = threading.Event()
-    write = log._write_one
-    log._write_one = lambda record: (gate.wait(timeout=10), write(record))[1]  # type: ignore[method-assign]
+def test_a_decision_log_on_a_disk_that_hangs_drops_counts_and_leaves_a_gap(tmp_path: Path) -> None:
+    path, lost, total = tmp_path / "pipe", [], 2000
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    log = DecisionLog(path, ManualClock(0.0), dropped=lambda: lost.append(1), capacity=10)
 
-    for i in range(20):
-        log.decided("call", None, f"tool-{i}", None, Decision(False, Reason.NO_IDENTITY), "1.1")
-    gate.set()
-    log.close()
+    for i in range(total):  # nobody reads: the pipe is full after some dozens
+        log.decided("call", None, f"tool-{i}-{'x' * 500}", None, Decision(False, Reason.NO_IDENTITY), "1.1")
 
-    kept = [orjson.loads(line)["seq"] for line in fifo.read_bytes().splitlines()]
-    assert len(kept) + len(lost) == 20
+    os.set_blocking(reader, True)
+    closing = threading.Thread(target=log.close)
+    closing.start()
+    with open(reader, "rb") as pipe:
+        kept = [orjson.loads(line)["seq"] for line in pipe]
+    closing.join(timeout=10)
     assert lost
-    assert kept == sorted(kept)
+    assert len(kept) + len(lost) == total
+    assert kept == sorted(set(kept))
 
 
 def test_a_reader_that_does_not_read_is_dropped() -> None:
@@ -76,3 +79,22 @@ def _until(holds: object) -> None:
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+class BrokenCalls:
+    """Fails in a way that nobody foresaw."""
+
+    async def call(self, tool: object, arguments: object, request_id: str) -> Any:
+        raise RuntimeError("s3cret inside")
+
+
+def test_what_nobody_foresaw_is_a_500_that_tells_nothing_and_is_counted() -> None:
+    with running_registry([tool("calculator")], [binding("bot")], calls=BrokenCalls()) as r:
+        answer = r.http.post(r.url + "/tools/calculator", headers=r.auth("team", "bot"), json={})
+        metrics = _metrics(r)
+        alive = r.http.get(r.url + "/health")
+
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "s3cret" not in answer.text
+    assert 'outcome="internal",server="",tool="team/calculator"} 1.0' in metrics
+    assert alive.json() == {"status": "healthy"}

@@ -30,11 +30,11 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [(method.upper(), path) for path, item in document["paths"].items() for method in item]
 
 
-def run(schema: Any, method: str, path: str, headers: dict[str, str]) -> None:
+def run(schema: Any, method: str, path: str, headers: dict[str, str], examples: int = 20) -> None:
     operation = schema[path][method]
 
     @settings(
-        max_examples=25,
+        max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,
@@ -103,7 +103,7 @@ def test_the_admin_channel_is_documented_as_it_is(method: str, path: str) -> Non
         document = r.http.get(r.admin_url + "/openapi.json").json()
         schema = schemathesis.openapi.from_dict(document)
         schema.config.update(base_url=r.admin_url)
-        run(schema, method, path, r.admin_auth())
+        run(schema, method, path, r.admin_auth(), examples=10)
 
 
 def test_every_route_is_in_the_document_and_in_these_runs(registry: RunningRegistry) -> None:
