@@ -9,6 +9,7 @@ the byte. The request's id is in the header `X-Request-Id`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,17 +57,18 @@ CODES: Mapping[str, tuple[int, str]] = {
 
 def body_of(code: str, status: int, title: str, detail: str, extra: Mapping[str, Any]) -> bytes:
     """The document, encoded."""
-    return orjson.dumps(
-        {
-            "type": f"urn:toolcrib:problem:{code}",
-            "title": title,
-            "status": status,
-            "code": code,
-            "detail": detail,
-            **extra,
-        },
-        default=str,
-    )
+    document = {
+        "type": f"urn:toolcrib:problem:{code}",
+        "title": title,
+        "status": status,
+        "code": code,
+        "detail": detail,
+        **extra,
+    }
+    try:
+        return orjson.dumps(document)
+    except TypeError:  # integers beyond 64 bits; an error must not fail for what it shows
+        return json.dumps(document, default=str).encode()
 
 
 class ProblemError(HTTPException):

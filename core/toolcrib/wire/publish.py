@@ -24,8 +24,8 @@ class Wire(BaseModel):
 class Revision(Wire):
     """`(epoch, seq)`: the epoch grows at every takeover, seq with every publish."""
 
-    epoch: int = Field(ge=0)
-    seq: int = Field(ge=0)
+    epoch: int = Field(ge=0, lt=1 << 63)
+    seq: int = Field(ge=0, lt=1 << 63)
 
     def __str__(self) -> str:
         return f"{self.epoch}.{self.seq}"
