@@ -5,19 +5,26 @@ In memory only: it asks the World and the pure functions of `reconcile`.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from toolcrib.resources.bindings import AgentScopeBinding
+from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
 from toolcrib.wire.publish import Credential, PublishedBinding, PublishedTool, Removed
 from toolcrib_operator.reconcile.bindings import assess_binding, uses_selector
 from toolcrib_operator.reconcile.credentials import assess_credential, secret_of
 from toolcrib_operator.reconcile.tools import NameKey, assess_tool, name_key, name_owner
-from toolcrib_operator.reconcile.verdicts import BindingVerdict, ToolVerdict
+from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import BINDINGS, NAMESPACE, SECRET, Entry, Ref, World
+
+log = logging.getLogger(__name__)
+
+_POISON = Problem(Reason.INVALID, "the operator failed to assess this object; its log has the reason")
+"""One object that nobody foresaw must not stop the others."""
 
 
 @dataclass
@@ -84,8 +91,7 @@ class Assessor:
             elif ref.kind in BINDINGS:
                 if namespaces is None and ref in self._selecting:
                     namespaces = {e.ref.name: dict(e.labels) for e in self._world.all(NAMESPACE)}
-                trusted = self._settings.trusted_namespace_labels
-                self.verdicts[ref] = assess_binding(entry, namespaces=namespaces or {}, trusted=trusted)
+                self.verdicts[ref] = self._judge_binding(entry, namespaces or {})
             else:
                 self.verdicts[ref] = self._judge_tool(entry)
 
@@ -128,6 +134,14 @@ class Assessor:
             and (item.namespaces is None or not wanted.isdisjoint(item.namespaces))
         ]
 
+    def _judge_binding(self, entry: Entry, namespaces: dict[str, dict[str, str]]) -> BindingVerdict:
+        trusted = self._settings.trusted_namespace_labels
+        try:
+            return assess_binding(entry, namespaces=namespaces, trusted=trusted)
+        except Exception:
+            log.exception("%s cannot be assessed", entry.ref)
+            return BindingVerdict(None, _POISON)
+
     def _judge_tool(self, entry: Entry) -> ToolVerdict:
         owner, problem = None, None
         key = self._names.get(entry.ref)
@@ -141,7 +155,11 @@ class Assessor:
             credential, problem = assess_credential(entry.resource, secret, allowed=allowed)
             if credential is not None:
                 self._credentials[entry.ref] = credential
-        verdict = assess_tool(entry, owner=owner, credential=problem)
+        try:
+            verdict = assess_tool(entry, owner=owner, credential=problem)
+        except Exception:
+            log.exception("%s cannot be assessed", entry.ref)
+            verdict = ToolVerdict(None, _POISON)
         if verdict.published is None:
             self._credentials.pop(entry.ref, None)
         return verdict

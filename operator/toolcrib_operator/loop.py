@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection
@@ -76,7 +77,8 @@ class Loop:
         running = asyncio.get_running_loop()
 
         def woken() -> None:
-            running.call_soon_threadsafe(self._wake.set)
+            with contextlib.suppress(RuntimeError):  # a watch may end after this loop
+                running.call_soon_threadsafe(self._wake.set)
 
         self._world.subscribe(woken)
         self._wake.set()

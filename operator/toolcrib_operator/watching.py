@@ -79,7 +79,10 @@ class Watching:
         listing = await self._reader.list(kind)
         self._world.replace(kind, listing.objects, listing.resource_version)
         self._proven[kind] = max(asked, self._proven.get(kind, asked))
-        self._fine(kind)
+        if listing.problem:
+            self._trouble(kind, ClusterUnavailable(listing.problem))
+        else:
+            self._fine(kind)
 
     async def _prove_forever(self, kind: str, stop: asyncio.Event) -> None:
         backoff = Backoff(0.5, 5.0)

@@ -239,6 +239,8 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
             resource = parse(head | ({"spec": manifest["spec"]} if "spec" in manifest else {}))
         except InvalidManifest as error:
             findings = error.findings
+        except (ValueError, TypeError, RecursionError) as error:  # not even the error was foreseen
+            findings = (Finding("", f"cannot be read: {type(error).__name__}"),)
         key = key_of(manifest)
         if ours.namespaced and "/" not in key:
             key = f"default/{key}"

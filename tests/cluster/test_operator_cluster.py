@@ -308,8 +308,10 @@ def test_labelled_secrets_of_chosen_namespaces_are_pushed_and_no_others(
     apply(
         cluster, secret, tool("remote", backend={"http": {"url": "https://api.example.com/x"}, "auth": auth})
     )
-    with running(start("--credential-namespaces", "heist")) as operator:
+    with start("--credential-namespaces", "heist,default") as operator:
         ready(cluster, "tool", "remote")
+        # no role binding there: said, and no reason to stop
+        assert "namespace default: Secret cannot be listed" in str(operator.report()["problems"])
         for replica in replicas:
             assert replica.pushed is not None
             assert [c.value for c in replica.pushed.credentials] == ["s3cret-value"]

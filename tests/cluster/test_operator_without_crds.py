@@ -64,3 +64,22 @@ def test_a_kind_that_may_not_be_listed_stops_publishing(
             assert replica.snapshot.revision is None
             assert server.kubectl("apply", "-f", str(ROOT / "examples/cluster/rbac.yaml")).returncode == 0
             operator.wait_ready(operator.leads, 20)
+
+
+def test_crds_that_go_and_come_back_end_neither_the_process_nor_its_watches(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    for path in ("crds", "examples/cluster/rbac.yaml", "examples/heist"):
+        assert server.kubectl("apply", "-f", str(ROOT / path)).returncode == 0
+    kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
+    with HttpReplica() as replica, OperatorProcess(kubeconfig, [replica.url], tmp_path) as operator:
+        operator.wait_ready(operator.leads, 20)
+        wait_until(lambda: len(replica.snapshot.tools) == 4, 10)
+        gone = server.kubectl("delete", "crd", "tools.toolcrib.dev", "--timeout=20s")
+        assert gone.returncode == 0, gone.stderr
+        wait_until(lambda: "kubectl apply -f crds/" in str(operator.report()), 20)
+        assert server.kubectl("apply", "-f", str(ROOT / "crds")).returncode == 0
+        heist = str(ROOT / "examples/heist")
+        wait_until(lambda: server.kubectl("apply", "-f", heist).returncode == 0, 15)
+        wait_until(lambda: len(replica.snapshot.tools) == 4, 20)
+        operator.wait_ready(operator.leads, 20)

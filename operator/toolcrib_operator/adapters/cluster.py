@@ -33,10 +33,14 @@ class Cluster:
         if self._credential_namespaces is None:
             return await self._pages(kind, "/api/v1/secrets", _SELECTED, "application/json")
         found: list[dict[str, Any]] = []
+        problems = []
         for namespace in self._credential_namespaces:
             path = f"/api/v1/namespaces/{quote(namespace)}/secrets"
-            found += (await self._pages(kind, path, _SELECTED, "application/json")).objects
-        return Listing(found, "")
+            try:
+                found += (await self._pages(kind, path, _SELECTED, "application/json")).objects
+            except NotListable as error:  # its tools lack a credential; no others are touched
+                problems.append(f"namespace {namespace}: {error}")
+        return Listing(found, "", "; ".join(problems))
 
     async def versions(self, kind: str) -> dict[str, str]:
         """Key to resourceVersion, by a metadata-only list."""

@@ -1,0 +1,65 @@
+"""The real operator and the real registry together: what is applied is what an agent discovers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from operator_harness import OperatorProcess, running
+from realparts.apiserver import ApiServer
+from realparts.processes import wait_until
+from realparts.required import require_real
+from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    require_real("kube-apiserver", "etcd", "kubectl")
+    with ApiServer() as server:
+        for path in ("crds", "examples/cluster/rbac.yaml"):
+            applied = server.kubectl("apply", "-f", str(ROOT / path))
+            assert applied.returncode == 0, applied.stderr
+        yield server
+
+
+def seen(registry: RunningRegistry, account: str) -> set[str]:
+    """The names that an agent discovers."""
+    answer = httpx.get(registry.url, headers=registry.auth("heist", account), timeout=5)
+    return {tool["name"] for tool in answer.json()["tools"]}
+
+
+def test_an_agent_discovers_what_is_applied_and_loses_what_is_revoked(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(mint(OPERATOR, audience="toolcrib-admin"))
+    kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
+    with running_registry(publish=False) as registry:
+        with running(OperatorProcess(kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))):
+            heist = str(ROOT / "examples/heist")
+            assert server.kubectl("apply", "-f", heist).returncode == 0
+            waited = server.kubectl("wait", "-n", "heist", "--for=condition=Ready", "--timeout=20s", "--all",
+                                    "tools.toolcrib.dev,agentscopebindings.toolcrib.dev")  # fmt: skip
+            assert waited.returncode == 0, waited.stderr
+            assert seen(registry, "planner") == {"calculator", "file_reader", "simulation_data"}
+            assert seen(registry, "hacker") == {"calculator", "database_query"}
+            change = '{"spec": {"state": "Disabled"}}'
+            server.kubectl(
+                "patch", "-n", "heist", "tool.toolcrib.dev", "calculator", "--type=merge", "-p", change
+            )
+            wait_until(lambda: seen(registry, "hacker") == {"database_query"}, 1, 0.02)
+            binding = "agentscopebinding.toolcrib.dev/planner"
+            deleted = server.kubectl("delete", "-n", "heist", binding, "--timeout=20s")
+            assert deleted.returncode == 0, deleted.stderr
+            assert seen(registry, "planner") == set()
+        # a restarted operator finds the registry at another epoch, and everything in place
+        with running(
+            OperatorProcess(kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))
+        ) as second:
+            assert seen(registry, "hacker") == {"database_query"}
+            assert second.metric("toolcrib_operator_status_writes_total") == 0
