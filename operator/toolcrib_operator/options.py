@@ -19,11 +19,8 @@ from toolcrib_operator.settings import (
 )
 
 
-def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSettings:
-    """Settings from arguments; every option's default may stand in `TOOLCRIB_OPERATOR_<OPTION>`.
-
-    Raises SystemExit, with a message, on bad usage.
-    """
+def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    """Every option; each one's default may stand in `TOOLCRIB_OPERATOR_<OPTION>` of `environ`."""
     parser = argparse.ArgumentParser("toolcrib-operator", description="Reconciles Tools and bindings.")
 
     def option(name: str, default: object, text: str, kind: type = str) -> None:
@@ -31,7 +28,6 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
         chosen = environ.get(variable, default)
         parser.add_argument(f"--{name}", default=chosen, type=kind, help=f"{text} [{variable}; {default}]")
 
-    urls = environ.get("TOOLCRIB_OPERATOR_REGISTRY_URL", "").split()
     parser.add_argument("--registry-url", action="append", default=None, metavar="URL",
                         help="admin URL of a replica; repeat it for each [TOOLCRIB_OPERATOR_REGISTRY_URL]")  # fmt: skip
     option("registry-service", None, "namespace/name of the registry's Service, instead of URLs")
@@ -59,14 +55,24 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
     option("inventory", 30.0, "seconds between inventories of the search index", float)
     option("prove-after", 20.0, "seconds of a silent watch until it is proven by a list", float)
     option("runtime-namespace", "toolcrib-runtime", "namespace that the orphan sweep leaves alone")
-    a = parser.parse_args(argv)
+    return parser
+
+
+def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSettings:
+    """Settings from arguments, else from variables, else defaults.
+
+    Raises SystemExit, with a message, on bad usage.
+    """
+    usage = parser(environ)
+    a = usage.parse_args(argv)
+    urls = environ.get("TOOLCRIB_OPERATOR_REGISTRY_URL", "").split()
     found = tuple(a.registry_url if a.registry_url is not None else urls)
     if bool(found) == bool(a.registry_service):
-        parser.error("give either --registry-url (for each replica) or --registry-service namespace/name")
+        usage.error("give either --registry-url (for each replica) or --registry-service namespace/name")
     if a.registry_service and a.registry_service.count("/") != 1:
-        parser.error(f"--registry-service is namespace/name, not {a.registry_service!r}")
+        usage.error(f"--registry-service is namespace/name, not {a.registry_service!r}")
     if not a.lease_retry < a.lease_renew < a.lease_duration:
-        parser.error("the lease needs --lease-retry < --lease-renew < --lease-duration")
+        usage.error("the lease needs --lease-retry < --lease-renew < --lease-duration")
     return OperatorSettings(
         registry_urls=found,
         registry_service=a.registry_service,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool, until
+from toolcrib.wire.publish import IndexAnswer, IndexRequest
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
@@ -318,3 +319,51 @@ async def test_a_labelled_secret_is_pushed_and_its_absence_is_named() -> None:
         assert pushed is not None
         assert [(c.hosts, c.value) for c in pushed.credentials] == [(("api.example.com",), "s3cret")]
         assert "s3cret" not in repr(stage.world.get(Ref("Secret", "heist/key")))
+
+
+async def test_the_count_of_matched_tools_is_corrected_soon_and_then_rarely() -> None:
+    settings = replace(SETTINGS, rewrite_every=1.0, hold_back=0.1)
+
+    def count() -> Any:
+        return (stage.status("AgentScopeBinding", "heist/planner") or {}).get("matchedTools")
+
+    scopes = ["a:use", "b:use", "c:use"]
+    async with staged(binding("planner", scopes), tool("a"), settings=settings) as stage:
+        await until(lambda: count() == 1)
+        stage.world.upsert("Tool", tool("b"))
+        await until(lambda: count() == 2, 0.8)
+        stage.world.upsert("Tool", tool("c"))
+        await asyncio.sleep(0.5)
+        assert count() == 2
+        await until(lambda: count() == 3, 3)
+
+
+async def test_an_object_nobody_foresaw_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    from toolcrib_operator import assessing
+
+    real = assessing.assess_tool
+
+    def assess(entry: Any, **facts: Any) -> Any:
+        if entry.ref.name == "poison":
+            raise KeyError("unforeseen")
+        return real(entry, **facts)
+
+    monkeypatch.setattr(assessing, "assess_tool", assess)
+    async with staged(tool("poison"), tool("calculator")) as stage:
+        await stage.ready("heist/calculator")
+        await until(lambda: stage.conditions("Tool", "heist/poison").get("Accepted") == ("False", "Invalid"))
+        assert list(stage.replicas[0].snapshot.tools) == ["heist/calculator"]
+
+
+async def test_an_item_the_index_refuses_says_so_and_holds_up_no_other() -> None:
+    class Refusing(MemoryReplica):
+        async def index(self, request: IndexRequest) -> IndexAnswer:
+            kept = request.model_copy(update={"upsert": tuple(i for i in request.upsert if "odd" not in i)})
+            answer = await super().index(kept)
+            return answer.model_copy(update={"failed": {i: "too odd" for i in request.upsert if "odd" in i}})
+
+    async with staged(tool("odd"), tool("calculator"), replicas=[Refusing()]) as stage:
+        await stage.ready("heist/calculator")
+        await until(lambda: stage.conditions("Tool", "heist/odd").get("Indexed") == ("False", "NotIndexed"))
+        status = stage.status("Tool", "heist/odd")
+        assert "too odd" in next(c["message"] for c in status["conditions"] if c["type"] == "Indexed")
