@@ -1,0 +1,79 @@
+"""A call through the registry against bare Python reverse proxies to the same upstream, in one process."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import measure
+from measure import Talker, Variant, http
+
+ARGUMENTS = {"expression": "6*7"}
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measure and print; the figures."""
+    return {
+        "8 connections": _with(8, 3 if quick else 7, 0.5 if quick else 1.0),
+        "1 connection": _with(1, 3 if quick else 5, 0.5 if quick else 1.0),
+    }
+
+
+def _with(connections: int, turns: int, seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        with (
+            Talker("load.py", log=Path(folder) / "load.log") as load,
+            Talker(
+                "server.py", "1000", str(load.hello["upstream"]), log=Path(folder) / "server.log"
+            ) as server,
+        ):
+            ports, token = server.hello["ports"], server.hello["token"]
+            proxied = http("POST", "/call", token, ARGUMENTS)
+            named = {"tool": "team/tool-00050", "arguments": ARGUMENTS}
+            bases = [
+                Variant("proxy: Starlette + httpx", ports["starlette"], proxied),
+                Variant("proxy: aiohttp", ports["aiohttp"], proxied),
+            ]
+            calls = [
+                Variant("POST /v1/call", ports["registry"], http("POST", "/v1/call", token, named)),
+                Variant("POST /tools/NAME", ports["registry"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
+                Variant("the same, decision log on", ports["logging"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
+            ]  # fmt: skip
+            both = [*bases, *calls]
+            measure.rounds(
+                load, server.hello["pid"], both, count=turns, seconds=seconds, connections=connections
+            )
+    rows, figures = [], {}
+    for variant in both:
+        first, low, high = measure.ratios(variant.rates, bases[0].rates)
+        second, _, _ = measure.ratios(variant.rates, bases[1].rates)
+        f = figures[variant.name] = {
+            "per_second": statistics.median(variant.rates),
+            "ratio_starlette_httpx": first,
+            "ratio_low": low,
+            "ratio_high": high,
+            "ratio_aiohttp": second,
+            "cpu_us": statistics.median(variant.costs) * 1e6,
+            "p50_ms": statistics.median(variant.p50s) * 1e3,
+            "p99_ms": statistics.median(variant.p99s) * 1e3,
+        }
+        rows.append(
+            [
+                variant.name,
+                f"{f['per_second']:,.0f}",
+                f"{first:.2f}",
+                f"{low:.2f}–{high:.2f}",
+                f"{second:.2f}",
+                f"{f['cpu_us']:,.0f}",
+                f"{f['p50_ms']:.2f}",
+                f"{f['p99_ms']:.2f}",
+            ]
+        )
+    measure.table(
+        f"Calls, {connections} connections, one upstream ({turns} rounds in turns)",
+        ["", "per second", "to httpx", "low–high", "to aiohttp", "CPU µs", "p50 ms", "p99 ms"],
+        rows,
+    )
+    return figures

@@ -1,0 +1,57 @@
+"""Every figure of docs/guides/performance.md: `python bench/run.py [PART…] [--quick]`.
+
+Parts: discovery, call, propagation, catalog, memory; all of them without one. Tables go to the screen, the same as
+JSON to bench/out/. The last three need the real API server and the real Weaviate (`make build-tools`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+PARTS = ("discovery", "call", "propagation", "catalog", "memory")
+
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]
+
+
+def main() -> int:
+    """Run the named parts; 1 where one failed."""
+    import measure
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer rounds and tools: a check, not a measurement"
+    )
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    out = HERE / "out"
+    out.mkdir(exist_ok=True)
+    machine = measure.machine()
+    print(", ".join(f"{k.replace('_', ' ')} {v}" for k, v in machine.items()))
+    failed = 0
+    for part in options.parts or PARTS:
+        start = time.perf_counter()
+        try:
+            figures = importlib.import_module(part).run(options.quick)
+        except Exception as error:
+            failed = 1
+            print(f"\n{part}: {type(error).__name__}: {error}", file=sys.stderr)
+            continue
+        seconds = time.perf_counter() - start
+        document = {"machine": machine, "quick": options.quick, "seconds": seconds, "figures": figures}
+        (out / f"{part}.json").write_text(json.dumps(document, indent=1) + "\n")
+        print(f"  ({part}: {seconds:.0f} s)")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
