@@ -1,0 +1,212 @@
+"""From a manifest to what replicas hold, and back from what was registered to a manifest."""
+
+from typing import Any
+
+import pytest
+
+from toolcrib import publishing
+from toolcrib.errors import InvalidManifest
+from toolcrib.resources import (
+    API_VERSION,
+    AgentScopeBinding,
+    ClusterAgentScopeBinding,
+    LabelSelector,
+    SubjectKind,
+    Tool,
+    parse,
+)
+from toolcrib.wire.publish import PublishedBackend, PublishedBinding, PublishedTool
+
+HTTP = {"service": {"name": "tools", "port": 8080}, "path": "/read", "timeout": "1500ms"}
+
+
+def manifest(kind: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "sample", **metadata}, "spec": spec}
+
+
+def tool(metadata: dict[str, Any] | None = None, **spec: Any) -> PublishedTool:
+    body = manifest("Tool", {"scopes": ["a:use"], "backend": {"http": HTTP}, **spec}, **(metadata or {}))
+    resource = parse(body, strict=True)
+    assert isinstance(resource, Tool)
+    return publishing.tool(resource)
+
+
+def binding(kind: str = "AgentScopeBinding", namespaces: Any = None, **spec: Any) -> PublishedBinding:
+    resource = parse(manifest(kind, {"subjects": [{"kind": "Agent", "name": "a", "namespace": "n"}], **spec}))
+    assert isinstance(resource, AgentScopeBinding | ClusterAgentScopeBinding)
+    return publishing.binding(resource, namespaces=namespaces)
+
+
+def test_a_tool_is_published_with_its_names_route_and_digests() -> None:
+    found = tool({"namespace": "team-a", "uid": "u1", "generation": 3}, name="read_file", server="files")
+
+    assert (found.tool_id, found.name, found.server) == ("team-a/sample", "read_file", "files")
+    assert (found.uid, found.generation, found.source) == ("u1", 3, "manifest")
+    assert found.backend == PublishedBackend(
+        service_namespace="team-a", service_name="tools", service_port=8080, path="/read", timeout=1.5
+    )
+    assert found.backend.service == "team-a/tools"
+    assert found.digest.startswith("sha256:")
+
+
+def test_what_is_left_out_is_filled_in() -> None:
+    found = tool()
+
+    assert (found.tool_id, found.name, found.uid) == ("default/sample", "sample", "manifest:default/sample")
+    assert found.input_schema == {"type": "object"}
+    assert found.annotations == {}
+
+
+def test_hints_that_are_absent_stay_absent() -> None:
+    assert tool(annotations={"readOnlyHint": False}).annotations == {"readOnlyHint": False}
+
+
+def test_a_credential_is_published_by_reference_in_the_tools_own_namespace() -> None:
+    auth = {"type": "Header", "header": "X-Key", "secretKeyRef": {"name": "s", "key": "k"}}
+
+    found = tool({"namespace": "team-a"}, backend={"http": HTTP, "auth": auth})
+
+    assert found.backend is not None
+    assert found.backend.auth is not None
+    assert str(found.backend.auth.secret) == "team-a/s/k"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scopes": ["b:use"]},
+        {"scopeMatch": "All"},
+        {"backend": {"none": {}}},
+        {"backend": {"http": {**HTTP, "timeout": "2s"}}},
+        {"backend": {"http": {**HTTP, "method": "GET"}}},
+        {"backend": {"http": {"url": "https://a.example"}}},
+    ],
+)
+def test_what_a_call_depends_on_changes_the_route_digest_alone(change: dict[str, Any]) -> None:
+    assert tool(**change).digest == tool().digest
+    assert tool(**change).route_digest != tool().route_digest
+
+
+def test_what_a_model_reads_changes_the_digest_alone() -> None:
+    assert tool(description="other").digest != tool().digest
+    assert tool(description="other").route_digest == tool().route_digest
+
+
+def test_a_binding_reaches_its_own_namespace_whatever_is_asked_for() -> None:
+    found = binding(scopes=["a"], namespaces=("elsewhere",))
+
+    assert (found.namespace, found.namespaces) == ("default", ("default",))
+
+
+@pytest.mark.parametrize("territory", [None, (), ("a", "b")])
+def test_a_cluster_binding_reaches_what_its_selector_found(territory: tuple[str, ...] | None) -> None:
+    found = binding("ClusterAgentScopeBinding", territory, scopes=["a"], namespaceSelector={})
+
+    assert (found.namespace, found.namespaces) == (None, territory)
+
+
+def test_absent_and_given_restrictions_are_told_apart() -> None:
+    bare, narrow = binding(scopes=["a"]), binding(scopes=["a"], tools={"allow": ["x"]}, servers=["s"])
+
+    assert (bare.allow, bare.deny, bare.servers) == (None, (), None)
+    assert (narrow.allow, narrow.deny, narrow.servers) == (("x",), (), ("s",))
+
+
+def test_dates_become_seconds() -> None:
+    found = binding(scopes=["a"], notBefore="1970-01-01T00:01:00Z", expiresAt="1970-01-01T02:00:00+01:00")
+
+    assert (found.not_before, found.expires_at) == (60.0, 3_600.0)
+
+
+def test_a_subject_without_namespace_is_one_of_the_bindings_own() -> None:
+    subjects = [
+        {"kind": "ServiceAccount", "name": "bot"},
+        {"kind": "ServiceAccount", "name": "bot", "namespace": "other"},
+        {"kind": "User", "issuer": "https://i", "name": "u"},
+    ]
+
+    found = binding(subjects=subjects, scopes=["a"]).subjects
+
+    assert [s.namespace for s in found] == ["default", "other", None]
+    assert found[2].kind is SubjectKind.USER
+
+
+def test_a_registered_tool_comes_back_from_its_manifest_unchanged() -> None:
+    registered = publishing.with_digests(
+        tool_id="runtime/echo-abc123", uid="x", namespace="runtime", name="echo", scopes=("a:use",),
+        description="d", source="runtime", backend=PublishedBackend(url="http://127.0.0.1:9/echo"),
+    )  # fmt: skip
+
+    resource = parse(publishing.manifest(registered), strict=True)
+
+    assert isinstance(resource, Tool)
+    again = publishing.tool(resource)
+    assert (again.digest, again.route_digest, again.source) == (
+        registered.digest, registered.route_digest, "runtime",
+    )  # fmt: skip
+
+
+# ---- reading manifests ------------------------------------------------------------------------------------------
+
+
+def test_a_newer_release_may_have_written_fields_that_this_one_does_not_know() -> None:
+    body = manifest("Tool", {"scopes": ["a"], "backend": {"http": {**HTTP, "new": 1}}, "newer": True})
+    body |= {"status": {"newest": {}, "conditions": []}, "extra": 1}
+
+    assert parse(body).metadata.name == "sample"
+    with pytest.raises(InvalidManifest) as refused:
+        parse(body, strict=True)
+    assert {f.field for f in refused.value.findings} == {"spec.backend.http.new", "spec.newer", "extra"}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (None, ""),
+        ([], ""),
+        ({}, "kind"),
+        ({"kind": "Pod"}, "kind"),
+        ({"kind": ["Tool"]}, "kind"),
+        ({"kind": "Tool"}, "apiVersion"),
+        ({"kind": "Tool", "apiVersion": "toolcrib.dev/v1"}, "apiVersion"),
+        ({"kind": "Tool", "apiVersion": API_VERSION}, "spec"),
+        (manifest("Tool", {"scopes": []}), "spec.scopes"),
+        (manifest("Tool", {"scopes": ["a"]}), "spec.backend"),
+        (
+            manifest("AgentScopeBinding", {"subjects": [{"kind": "Agent"}], "scopes": ["a"]}),
+            "spec.subjects[0]",
+        ),
+    ],
+)
+def test_a_refusal_names_the_field_as_it_is_written(body: Any, field: str, strict: bool) -> None:
+    with pytest.raises(InvalidManifest) as refused:
+        parse(body, strict=strict)
+
+    assert field in [f.field for f in refused.value.findings]
+
+
+def test_fields_in_pythons_spelling_are_unknown() -> None:
+    with pytest.raises(InvalidManifest, match="scope_match"):
+        parse(manifest("Tool", {"scopes": ["a"], "backend": {"none": {}}, "scope_match": "All"}), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("selector", "labels", "selected"),
+    [
+        ({}, {}, True),
+        ({"matchLabels": {"a": "b"}}, {"a": "b", "c": "d"}, True),
+        ({"matchLabels": {"a": "b"}}, {"a": "c"}, False),
+        ({"matchLabels": {"a": ""}}, {}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}, {"a": "b"}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}, {}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, {}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b"]}]}, {"a": "b"}, False),
+        ({"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {"a": ""}, True),
+        ({"matchExpressions": [{"key": "a", "operator": "DoesNotExist"}]}, {"a": ""}, False),
+    ],
+)
+def test_a_selector_selects_as_kubernetes_does(
+    selector: dict[str, Any], labels: dict[str, str], selected: bool
+) -> None:
+    assert LabelSelector.model_validate(selector).matches(labels) is selected
