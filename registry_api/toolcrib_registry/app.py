@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -31,12 +31,12 @@ answer alike (404), calls of either too (403). Errors are problem documents (RFC
 
 def create_agents_app(deps: Deps) -> FastAPI:
     """The agents' application without the edge: what the OpenAPI document is made of."""
-    app = _bare(deps)
-    routers = [operations.router, simple.router, catalog.router, search.router, watch.router]
-    for router in (*routers, *([deps.oauth] if deps.oauth is not None else [])):
-        app.include_router(router)
-    documentation.document(app, title="Toolcrib registry", description=AGENTS_TEXT)
-    return app
+    return _agents(_bare(deps), deps.oauth)
+
+
+def openapi_documents(oauth: APIRouter | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The OpenAPI documents of the agents' and of the admin listener, without a registry behind them."""
+    return _agents(FastAPI(), oauth).openapi(), _admin(FastAPI()).openapi()
 
 
 def create_app(deps: Deps) -> ASGIApp:
@@ -46,18 +46,29 @@ def create_app(deps: Deps) -> ASGIApp:
 
 def create_admin_app(deps: Deps) -> FastAPI:
     """The admin listener: the operator's channel, and `/metrics`."""
-    app = _bare(deps)
+    return _admin(_bare(deps))
+
+
+def create_one_port_app(deps: Deps) -> ASGIApp:
+    """Both on one port, for the local mode."""
+    return OnePort(create_app(deps), create_admin_app(deps), deps.settings)
+
+
+def _agents(app: FastAPI, oauth: APIRouter | None) -> FastAPI:
+    routers = [operations.router, simple.router, catalog.router, search.router, watch.router]
+    for router in (*routers, *([oauth] if oauth is not None else [])):
+        app.include_router(router)
+    documentation.document(app, title="Toolcrib registry", description=AGENTS_TEXT)
+    return app
+
+
+def _admin(app: FastAPI) -> FastAPI:
     app.include_router(operations.health_router)
     app.include_router(admin.router)
     documentation.document(
         app, title="Toolcrib registry, admin", description="For the operator.", extra_models=admin.BODIES
     )
     return app
-
-
-def create_one_port_app(deps: Deps) -> ASGIApp:
-    """Both on one port, for the local mode."""
-    return OnePort(create_app(deps), create_admin_app(deps), deps.settings)
 
 
 def _bare(deps: Deps) -> FastAPI:

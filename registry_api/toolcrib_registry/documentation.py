@@ -16,7 +16,7 @@ from toolcrib_registry.errors import CODES, PROBLEM_JSON
 
 Responses = dict[int | str, dict[str, Any]]
 
-EVERY = ("invalid_request", "token_in_query", "origin_refused", "wrong_host")
+EVERY = ("not_ready", "invalid_request", "token_in_query", "origin_refused", "wrong_host")
 """What any route may answer."""
 BODY = ("invalid_json", "too_large")
 CALL_STATUSES = {

@@ -27,6 +27,9 @@ REQUEST_ID = "toolcrib.request_id"
 log = logging.getLogger("toolcrib.registry.access")
 
 _SANE_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
+_NOT_READY = ProblemError(
+    "not_ready", "No leader has published to this replica yet.", headers={"Retry-After": "1"}
+)
 _UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
 _ANONYMOUS_LISTS = "/v1/tools"
 _PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
@@ -95,10 +98,10 @@ class Edge:
             asker = NOBODY if path in _UNGATED or not tokens else await self._deps.agents.identify(tokens)
             if asker.problem is not None:
                 self._deps.metrics.refused_token()
-            if path == "/" and method in ("GET", "HEAD"):
+            problem = self._gate(path, method, asker)
+            if problem is None and path == "/" and method in ("GET", "HEAD"):
                 await self._discover(asker, none_match, request_id, method == "HEAD", send)
                 return
-            problem = self._gate(path, method, asker)
             scope[ASKER] = asker
         scope[REQUEST_ID] = request_id.decode()
         finish = _Finish(scope, send, request_id)
@@ -111,9 +114,13 @@ class Edge:
             finish.log()
 
     def _gate(self, path: str, method: str, asker: Asker) -> ProblemError | None:
-        """401 before a body is read, where nothing is answered without an identity."""
+        """401 before a body is read, where nothing is answered without an identity; 503 before the first snapshot.
+
+        Clients keep the list they have on any answer but 200: an empty one from a replica that has just started would
+        take every agent's tools away until a leader has published.
+        """
         if asker.identity is not None:
-            return None
+            return None if self._deps.state.ready else _NOT_READY
         if path.startswith("/v1/"):
             listing = path == _ANONYMOUS_LISTS or path.startswith(_ANONYMOUS_LISTS + "/")
             anonymous = self._deps.settings.discovery.anonymous == "list" and asker.problem is None

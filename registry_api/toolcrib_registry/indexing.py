@@ -94,8 +94,11 @@ class Indexing:
         vectors = None
         if self._embedder.dimension:
             vectors = await self._embedder.embed_documents([dense_text(e) for e in entries])
+            self._metrics.index_embedded.inc(len(entries))
         try:
             await self._store.upsert(entries, vectors)
         except StoreRejected as error:
+            self._metrics.index_written.inc(len(entries) - len(error.reasons))
             return error.reasons
+        self._metrics.index_written.inc(len(entries))
         return {}

@@ -110,6 +110,14 @@ class Metrics:
         self.index_lag = Gauge(
             "toolcrib_index_lag_tools", "Tools of the snapshot that the index lacks.", registry=registry
         )
+        self.index_embedded = Counter(
+            "toolcrib_index_embedded_tools",
+            "Tools whose text went through the embedder, to be indexed.",
+            registry=registry,
+        )
+        self.index_written = Counter(
+            "toolcrib_index_written_tools", "Tools written to the search index.", registry=registry
+        )
         info = Gauge(
             "toolcrib_build_info", "Always 1; the version is a label.", ["version"], registry=registry
         )

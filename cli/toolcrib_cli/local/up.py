@@ -197,6 +197,7 @@ async def _compose(
         oauth=oauth.router(issuer, granted),
     )
     stack.push_async_callback(registry.aclose)
+    await registry.start()
     publisher = Publisher(store.next_epoch(), FixedReplicas(InProcessReplica(registry.deps)))
     indexing = Indexing(publisher, settings=IndexSettings(spared_namespace=None))
     loop = Loop(world, publisher, indexing, MemoryWriter(world), settings=LoopSettings(finalizers=False))

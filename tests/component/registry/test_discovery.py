@@ -177,3 +177,17 @@ def test_statistics_count_the_view_and_for_registrars_the_whole_catalog() -> Non
     }
     assert (whole["total_tools"], whole["unique_scopes"]) == (2, 3)
     assert nobody["total_tools"] == 0
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/tools", "/stats", "/tools/calculator"])
+def test_a_replica_without_a_snapshot_says_so_instead_of_taking_every_tool_away(path: str) -> None:
+    with running_registry(publish=False) as r:
+        answer = r.http.get(r.url + path, headers=r.auth("team", "bot"))
+        nobody = r.http.get(r.url)
+        r.publish([tool("calculator")], [binding("bot")])
+        after = r.http.get(r.url + path, headers=r.auth("team", "bot"))
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+    assert answer.headers["retry-after"] == "1"
+    assert (nobody.status_code, nobody.json()["tools"]) == (200, [])
+    assert after.status_code == 200
