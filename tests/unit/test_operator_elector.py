@@ -138,7 +138,11 @@ async def test_leadership_is_lost_in_a_busy_process_too() -> None:
     assert await acquired(leader)
     lost = asyncio.Event()
     running = asyncio.get_running_loop()
-    leader.guard(lambda: running.call_soon_threadsafe(lost.set))
+
+    def told() -> None:
+        running.call_soon_threadsafe(lost.set)
+
+    leader.guard(told)
     clocks.move(10)
     async with asyncio.timeout(2):
         await lost.wait()

@@ -340,8 +340,7 @@ async def test_the_count_of_matched_tools_is_corrected_soon_and_then_rarely() ->
 
 async def test_an_object_nobody_foresaw_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     from toolcrib_operator import assessing
-
-    real = assessing.assess_tool
+    from toolcrib_operator.reconcile.tools import assess_tool as real
 
     def assess(entry: Any, **facts: Any) -> Any:
         if entry.ref.name == "poison":

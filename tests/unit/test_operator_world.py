@@ -93,7 +93,7 @@ def test_an_unreadable_object_keeps_its_findings_and_a_bad_status_harms_nothing(
 def test_changes_from_many_threads_are_all_taken() -> None:
     world = World()
     threads = [
-        threading.Thread(target=lambda i=i: [world.upsert("Tool", tool(f"t{i}-{j}")) for j in range(50)])  # type: ignore[misc]
+        threading.Thread(target=lambda i=i: [world.upsert("Tool", tool(f"t{i}-{j}")) for j in range(50)])
         for i in range(4)
     ]
     for thread in threads:
