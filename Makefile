@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # what `make up` and `make test` may be given: make up ARGS="--port 8080", make test ARGS="-k view"
 ARGS ?=
 SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
-SOURCES := core operator registry_api agent_runner cli tests bench examples requirements
+SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
 .PHONY: help env up test check fmt generate lock build-tools wheel ci clean
@@ -37,8 +37,9 @@ fmt: env ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix --quiet $(SOURCES) || true
 	$(BIN)/ruff format $(SOURCES)
 
-generate: env ## Write what is made from the models: crds/
+generate: env ## Write what is made from the code: crds/ and docs/reference/
 	@$(BIN)/toolcrib crds --write crds
+	@$(BIN)/python docs/generate.py
 
 lock: env ## Resolve the dependencies anew and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml -o requirements/runtime.txt

@@ -40,10 +40,10 @@ class Claims(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    client: tuple[str, ...] = ("azp", "client_id")
-    user: str = "sub"
-    groups: str = "groups"
-    scopes: tuple[str, ...] = ("scope", "scp", "roles")
+    client: tuple[str, ...] = Field(default=("azp", "client_id"), description="The OAuth client.")
+    user: str = Field(default="sub", description="The subject.")
+    groups: str = Field(default="groups", description="The groups.")
+    scopes: tuple[str, ...] = Field(default=("scope", "scp", "roles"), description="The scopes.")
 
 
 class Issuer(BaseModel):

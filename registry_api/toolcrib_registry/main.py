@@ -99,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--allow-dev-issuer", action="store_true", help="accept issuers whose tokens alone decide"
     )
-    parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"])
+    levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
+    parser.add_argument("--log-level", default="INFO", choices=levels, help="DEBUG, INFO, WARNING or ERROR")
     parser.add_argument("--version", action="version", version=f"toolcrib-registry {__version__}")
     return parser
 

@@ -56,8 +56,8 @@ class Store(_Part):
     kind: Literal["embedded", "weaviate"] = Field(default="embedded", description="Which implementation.")
     path: str = Field(default="toolcrib-data", description="embedded: the folder.")
     host: str = Field(default="localhost", description="weaviate: its host.")
-    http_port: int = Field(default=8080, ge=1, le=65535)
-    grpc_port: int = Field(default=50051, ge=1, le=65535)
+    http_port: int = Field(default=8080, ge=1, le=65535, description="weaviate: its HTTP port.")
+    grpc_port: int = Field(default=50051, ge=1, le=65535, description="weaviate: its gRPC port.")
     tls: bool = Field(default=False, description="weaviate: over TLS.")
     api_key_file: str | None = Field(default=None, description="weaviate: file with the API key.")
 
@@ -65,7 +65,9 @@ class Store(_Part):
 class EmbedderSettings(_Part):
     """What turns text into vectors."""
 
-    kind: Literal["packaged", "openai", "none"] = Field(default="packaged")
+    kind: Literal["packaged", "openai", "none"] = Field(
+        default="packaged", description="Which one; none: search by words alone."
+    )
     base_url: str | None = Field(default=None, description="openai: base URL of the endpoint.")
     model: str | None = Field(default=None, description="openai: the model.")
     dimension: int | None = Field(default=None, ge=1, le=8192, description="openai: length of its vectors.")
@@ -109,10 +111,10 @@ class RegistrySettings(_Part):
 
     replica: str = Field(default="registry", description="This replica's name; the pod's name in a cluster.")
     host: str = Field(default="127.0.0.1", description="Address of the agents' listener.")
-    port: int = Field(default=8080, ge=0, le=65535)
+    port: int = Field(default=8080, ge=0, le=65535, description="Its port; 0 takes a free one.")
     tls: Tls = Tls()
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin listener.")
-    admin_port: int = Field(default=8081, ge=0, le=65535)
+    admin_port: int = Field(default=8081, ge=0, le=65535, description="Its port; 0 takes a free one.")
     admin_tls: Tls = Tls()
     public_host: str = Field(default="127.0.0.1", description="What discovery shows as every tool's host.")
     public_port: int = Field(default=8080, ge=1, le=65535, description="What discovery shows as port.")
@@ -126,7 +128,11 @@ class RegistrySettings(_Part):
     admin_issuer: str | None = Field(
         default=None, description="The `iss` of admin tokens, one of issuers; absent: the cluster's."
     )
-    admin_audience: str = Field(default="toolcrib-admin", min_length=1)
+    admin_audience: str = Field(
+        default="toolcrib-admin",
+        min_length=1,
+        description="The `aud` of admin tokens; no issuer of agents may have it.",
+    )
     admin_subjects: tuple[str, ...] = Field(
         default=(), description="Who may publish; `sub`, compared exactly."
     )
