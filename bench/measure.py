@@ -115,13 +115,13 @@ def rounds(
             variant.load.append(answer["busy"])
 
 
-def settle(pid: int, timeout: float = 60) -> None:
+def settle(pid: int, timeout: float = 60, quiet: float = 0.02) -> None:
     """Wait until a process does nothing: what it does after its start is no part of a measurement."""
     deadline, before = time.monotonic() + timeout, cpu_seconds(pid)
     while time.monotonic() < deadline:
         time.sleep(0.5)
         now = cpu_seconds(pid)
-        if now - before <= 0.02:
+        if now - before <= quiet:
             return
         before = now
     raise TimeoutError(f"process {pid} is still busy after {timeout:g} s")

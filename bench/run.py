@@ -11,6 +11,7 @@ import importlib
 import json
 import sys
 import time
+import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -42,9 +43,9 @@ def main() -> int:
         start = time.perf_counter()
         try:
             figures = importlib.import_module(part).run(options.quick)
-        except Exception as error:
+        except Exception:
             failed = 1
-            print(f"\n{part}: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"\n{part} failed:\n{traceback.format_exc()}", file=sys.stderr)
             continue
         seconds = time.perf_counter() - start
         document = {"machine": machine, "quick": options.quick, "seconds": seconds, "figures": figures}
