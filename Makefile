@@ -9,7 +9,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test check fmt generate lock build-tools wheel ci clean
+.PHONY: help env up test check fmt generate lock build-tools cluster-demo bench wheel ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,12 @@ lock: env ## Resolve the dependencies anew and write requirements/*.txt
 
 build-tools: env ## Find or build (once, with Go, about 15 minutes) the real servers that tests run against
 	@$(BIN)/python tests/support/realparts/build.py
+
+cluster-demo: env build-tools ## The tour of the cluster, against a real API server and a real Weaviate on loopback
+	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)
+
+bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
+	@exec $(BIN)/python bench/run.py $(ARGS)
 
 wheel: env ## Build the wheel into dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build -t wheel

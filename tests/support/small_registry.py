@@ -170,7 +170,7 @@ def _handler(registry: SmallRegistry) -> type[BaseHTTPRequestHandler]:
                 while True:
                     with registry._changed:
                         registry._changed.wait_for(
-                            lambda seen=seen: registry._version != seen or not registry._open
+                            lambda seen=seen: registry._version != seen or not registry._open  # type: ignore[misc]
                         )
                         seen = registry._version
                         ends = not registry._open or token not in registry._tokens

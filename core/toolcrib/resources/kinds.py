@@ -106,5 +106,6 @@ def _finding(error: Any) -> Finding:
     if kind == "string_pattern_mismatch":
         return Finding(path, f"does not match {context.get('pattern')}")
     if kind == "too_short" and context.get("actual_length") == 0:
-        return Finding(path, 'empty is refused: it could be read as "everything"', "leave the field out")
+        what = "an empty mapping" if context.get("field_type") == "Dictionary" else "an empty list"
+        return Finding(path, f'{what} is refused: it could be read as "everything"', "leave the field out")
     return Finding(path, str(error["msg"]))
