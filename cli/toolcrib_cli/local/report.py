@@ -21,8 +21,9 @@ _MAX_LINES = 20
 class Report:
     """Prints to the console; keeps no state but when it started."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, *, hybrid: bool = True) -> None:
         self._data = data
+        self._mode = "hybrid" if hybrid else "lexical"
         self._started = time.monotonic()
 
     def starting(self, manifests: tuple[Path, ...]) -> None:
@@ -54,7 +55,11 @@ class Report:
                     f"healthy, {accepted or len(snapshot.tools)} tools and {len(snapshot.bindings)} bindings assessed",
                     "in process",
                 ),
-                ("search index", "embedded; filling in the background", str(self._data / "index")),
+                (
+                    "search index",
+                    "embedded; filling in the background",
+                    str(self._data / "search-index.sqlite"),
+                ),
                 ("example tools", "healthy", tools_url),
                 ("issuer", "mints tokens: toolcrib token NAME", f"{url}/oauth/token"),
                 ("metrics", "Prometheus text", f"{url}/metrics"),
@@ -123,7 +128,9 @@ class Report:
                     done, total = ready()
                     progress.update(task, completed=done, total=total)
         if not stop.is_set():
-            output.line(f"search index: {done} of {total} tools indexed and read back; search is hybrid now")
+            output.line(
+                f"search index: {done} of {total} tools indexed and read back; search is {self._mode} now"
+            )
 
     def stopped(self) -> None:
         """The last line."""

@@ -1,11 +1,13 @@
 """The local mode's data folder: private, one process at a time, everything in it durable.
 
 issuer/              signing key and client secrets (0600)
-index.sqlite         definitions and vectors
-registrations.sqlite runtime registrations
+search-index.sqlite  definitions and vectors
+registrations/       runtime registrations, a Tool manifest each
 decisions.jsonl      the decision log
+example-tools/       sample files and database of the example tools
 epoch                grows at every start
 local.json           where the running local mode listens, and the accounts it knows
+lock                 held by the process that uses the folder
 """
 
 from __future__ import annotations
@@ -103,11 +105,11 @@ def write_durably(file: Path, text: str) -> None:
     """Replace a file whole, mode 0600: after a crash the old or the new content stands, never a part."""
     temporary = file.with_name(f".{file.name}.new")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(handle, text.encode())
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    # a plain os.write may take a part of it on a disk that is nearly full, and say so by a number only
+    with os.fdopen(handle, "wb") as out:
+        out.write(text.encode())
+        out.flush()
+        os.fsync(out.fileno())
     os.replace(temporary, file)
     folder = os.open(file.parent, os.O_RDONLY)
     try:

@@ -91,7 +91,7 @@ async def _up(options: Options, store: Store) -> None:
     running = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         running.add_signal_handler(number, stop.set)
-    report = Report(options.data)
+    report = Report(options.data, hybrid=options.embedder != "none")
     report.starting(options.manifests)
     world = World()
     folders = Folders((*options.manifests, store.path("registrations")), world)

@@ -1,0 +1,33 @@
+"""An agent that starts with a URL and a token and learns everything else. It needs no model.
+
+usage: python examples/agents/dynamic_agent.py REGISTRY-URL TOKEN-FILE
+"""
+
+from __future__ import annotations
+
+import sys
+
+from toolcrib_runner import DynamicToolAgent, InvalidArguments, NotPermitted, TokenFile, ToolNotFound
+
+
+def main(url: str, token_file: str) -> int:
+    """Discover, call, misuse, and say what was used."""
+    with DynamicToolAgent("planner", TokenFile(token_file), url) as agent:
+        print(agent.generate_tool_prompt_context())
+        print(agent.use_tool("calculator", expression="310 / 4.5"))
+        try:
+            agent.use_tool("calculator", expresion="1")
+        except InvalidArguments as error:
+            print(f"refused before any request: {error.code}")
+        try:
+            agent.use_tool("database_query", query="select 1")
+        except (ToolNotFound, NotPermitted) as error:
+            print(f"not mine: {error.code}")
+        change = agent.rediscover()
+        print(f"gained {sorted(change.gained)}, lost {sorted(change.lost)}")
+        print(agent.get_usage_stats())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))
