@@ -6,7 +6,8 @@ OperatorError
 ├── IndexUnavailable      the replica answers, its search index does not
 ├── ClusterUnavailable    the API server did not answer, or refused for a reason that may pass
 │   └── NotListable       a kind cannot be listed: its CRD is missing, or RBAC forbids it
-├── Conflict              the object has changed since it was read (HTTP 409)
+├── Invalid               the API server refuses the object itself (HTTP 400, 422)
+├── Conflict              the object has changed since it was read (HTTP 409), or there is one of that name
 ├── Gone                  the object does not exist any more (HTTP 404)
 └── LeadershipLost        this process may not act any more
 """
@@ -42,8 +43,12 @@ class NotListable(ClusterUnavailable):
     """A kind cannot be listed. It never means that there are no such objects."""
 
 
+class Invalid(OperatorError):
+    """The API server refuses the object itself: asking again does not help."""
+
+
 class Conflict(OperatorError):
-    """The object is not at the expected resourceVersion any more."""
+    """The object is not at the expected resourceVersion any more, or one to be created is there already."""
 
 
 class Gone(OperatorError):

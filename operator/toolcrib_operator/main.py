@@ -9,7 +9,7 @@ import signal
 import ssl
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import aiohttp
 
@@ -28,6 +28,7 @@ from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.registering import Registering
 from toolcrib_operator.settings import OperatorSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.watching import Watching
@@ -85,9 +86,10 @@ async def _lead(
     cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces)
     watching = Watching(world, cluster, secrets=secrets, settings=settings.watch)
     async with aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar()) as session:
+        make = _maker(settings, session)
         publisher = Publisher(
             elector.epoch,
-            _replicas(settings, kube, session),
+            _replicas(settings, kube, make),
             settings=settings.publisher,
             may_act=elector.valid,
             proven=watching.proven,
@@ -95,12 +97,19 @@ async def _lead(
         )
         indexing = Indexing(publisher, settings=settings.index)
         loop = Loop(world, publisher, indexing, cluster, settings=settings.loop)
-        state.leading = Leading(world, watching, publisher, indexing, loop)
+        registering = None
+        if settings.registration is not None:
+            registering = Registering(
+                world, publisher, cluster, make, loop.published, settings=settings.registration
+            )
+        state.leading = Leading(world, watching, publisher, indexing, loop, registering)
         tasks = [
             asyncio.create_task(loop.run(stop), name="loop"),
             asyncio.create_task(elector.keep(stop), name="lease"),
             asyncio.create_task(_watch(kube, world, watching, stop), name="watch"),
         ]
+        if registering is not None:
+            tasks.append(asyncio.create_task(registering.run(stop), name="registrations"))
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         failed = not stop.is_set()
         stop.set()
@@ -140,13 +149,18 @@ async def _watch(kube: Kube, world: World, watching: Watching, stop: asyncio.Eve
         raise results[-1]
 
 
-def _replicas(settings: OperatorSettings, kube: Kube, session: aiohttp.ClientSession) -> Replicas:
+def _maker(settings: OperatorSettings, session: aiohttp.ClientSession) -> Callable[[str], HttpReplica]:
+    """The admin channel of a replica, by its URL."""
     ca = settings.registry_ca
     tls = None if ca is None else ssl.create_default_context(cafile=str(ca))
 
     def make(url: str) -> HttpReplica:
         return HttpReplica(url, session, token_file=settings.token_file, tls=tls)
 
+    return make
+
+
+def _replicas(settings: OperatorSettings, kube: Kube, make: Callable[[str], HttpReplica]) -> Replicas:
     if settings.registry_service is None:
         return UrlReplicas(settings.registry_urls, make)
     port, scheme = settings.registry_port, settings.registry_scheme

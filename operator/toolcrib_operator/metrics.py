@@ -63,6 +63,9 @@ def _leading(parts: Leading) -> Iterator[Any]:
     )
     yield _counter("toolcrib_operator_write_failures", "Writes that failed otherwise.", counts.failures)
     yield _counter("toolcrib_operator_watch_repairs", "Lists that repaired a watch.", parts.watching.repairs)
+    if parts.registering is not None:
+        created = parts.registering.created
+        yield _counter("toolcrib_operator_registrations", "Tools created for registrations.", created)
     yield _counter("toolcrib_operator_events_dropped", "Events not written.", parts.loop.events.dropped)
 
 

@@ -15,6 +15,7 @@ from toolcrib_operator.settings import (
     LoopSettings,
     OperatorSettings,
     PublisherSettings,
+    RegistrationSettings,
     WatchSettings,
 )
 
@@ -54,7 +55,17 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     option("heartbeat", 10.0, "seconds between heartbeats", float)
     option("inventory", 30.0, "seconds between inventories of the search index", float)
     option("prove-after", 20.0, "seconds of a silent watch until it is proven by a list", float)
-    option("runtime-namespace", "toolcrib-runtime", "namespace that the orphan sweep leaves alone")
+    option(
+        "runtime-namespace",
+        "toolcrib-runtime",
+        "namespace of runtime registrations; the orphan sweep spares it",
+    )
+    variable = "TOOLCRIB_OPERATOR_RUNTIME_REGISTRATION"
+    parser.add_argument(
+        "--runtime-registration", action=argparse.BooleanOptionalAction,
+        default=environ.get(variable, "").lower() in ("1", "true", "yes", "on"),
+        help=f"create the Tools that agents register at run time [{variable}; off]",
+    )  # fmt: skip
     return parser
 
 
@@ -95,6 +106,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
             a.lease_namespace, a.lease_name, a.lease_duration, a.lease_renew, a.lease_retry
         ),
         watch=WatchSettings(prove_after=a.prove_after, unproven_after=a.prove_after + 10.0),
+        registration=RegistrationSettings(a.runtime_namespace) if a.runtime_registration else None,
     )
 
 

@@ -12,6 +12,8 @@ from toolcrib.wire.publish import (
     IndexAnswer,
     IndexInventory,
     IndexRequest,
+    Outbox,
+    OutboxAcks,
     Publish,
     ReplicaState,
 )
@@ -48,6 +50,31 @@ class Replica(Protocol):
 
     async def inventory(self) -> IndexInventory:
         """What the search index holds. Raises `IndexUnavailable`."""
+        ...
+
+
+class OutboxChannel(Protocol):
+    """The runtime registrations of one replica, by its admin channel. Both methods raise like those of `Replica`."""
+
+    async def outbox(self, epoch: int, wait: float) -> Outbox:
+        """What waits to be created; at the latest after `wait` seconds, then perhaps nothing."""
+        ...
+
+    async def acknowledge(self, acks: OutboxAcks) -> ReplicaState:
+        """Say what became of it."""
+        ...
+
+
+class Creator(Protocol):
+    """Creates objects. It never changes one that is there."""
+
+    async def create(self, kind: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create it; the object as it is now.
+
+        Raises:
+            Conflict: there is one of that name. Gone: there is no such namespace or kind.
+            Invalid: it is refused for what it is. ClusterUnavailable: perhaps it was created, perhaps not.
+        """
         ...
 
 

@@ -100,6 +100,23 @@ class WatchSettings:
 
 
 @dataclass(frozen=True)
+class RegistrationSettings:
+    """How runtime registrations become Tools. Times are in seconds."""
+
+    namespace: str = "toolcrib-runtime"
+    """Where, and nowhere else."""
+
+    wait: float = 10.0
+    """How long a request for a replica's outbox stays open."""
+
+    in_force: float = 3.0
+    """How long all replicas get to confirm a new Tool before its caller is answered anyway."""
+
+    backoff: tuple[float, float] = (0.2, 5.0)
+    """First and longest wait after a failed request, in seconds; jittered."""
+
+
+@dataclass(frozen=True)
 class OperatorSettings:
     """Everything the operator process needs to know."""
 
@@ -118,3 +135,5 @@ class OperatorSettings:
     index: IndexSettings = field(default_factory=IndexSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
+    registration: RegistrationSettings | None = None
+    """None: runtime registrations are not served."""

@@ -9,6 +9,7 @@ from toolcrib_operator.elector import Elector
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.registering import Registering
 from toolcrib_operator.watching import Watching
 from toolcrib_operator.world import WATCHED, World
 
@@ -22,6 +23,7 @@ class Leading:
     publisher: Publisher
     indexing: Indexing
     loop: Loop
+    registering: Registering | None = None
 
 
 class State:
@@ -51,6 +53,8 @@ class State:
             found.append("no replica of the registry is known")
         if parts.indexing.problem:
             found.append(f"the search index: {parts.indexing.problem}")
+        if parts.registering is not None:
+            found += [f"registrations at {name}: {why}" for name, why in parts.registering.problems.items()]
         if parts.loop.writes.problem:
             found.append(parts.loop.writes.problem)
         if parts.loop.started and not parts.watching.proven():

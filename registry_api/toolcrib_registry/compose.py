@@ -28,6 +28,7 @@ from toolcrib_registry.indexing import Indexing
 from toolcrib_registry.keys import KeyStore
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.outbox import OutboxQueue
 from toolcrib_registry.ports import Calls, CatalogStore, Clock, Embedder, Keys, Registrar
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexIdentity
@@ -132,6 +133,10 @@ async def build(
     credentials = CredentialStore()
     entries = EntryCache()
     admin = settings.admin_issuer_settings
+    outbox = None
+    if settings.registration and registrar is None:
+        limits = settings.limits
+        outbox = OutboxQueue(state, within=limits.registration_seconds, capacity=limits.registrations)
     deps = Deps(
         settings=settings,
         clock=clock,
@@ -148,7 +153,8 @@ async def build(
             clock,
             dropped=metrics.log_dropped.inc,
         ),
-        registrar=registrar if settings.registration else None,
+        registrar=(registrar or outbox) if settings.registration else None,
+        outbox=outbox,
         check_address=registration.address_check(policy),
         oauth=oauth,
     )

@@ -10,6 +10,7 @@ from toolcrib_registry.auth import Authenticator
 from toolcrib_registry.decision_log import DecisionLog
 from toolcrib_registry.indexing import Indexing
 from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.outbox import OutboxQueue
 from toolcrib_registry.ports import Calls, Clock, CredentialSink, Registrar
 from toolcrib_registry.registration import AddressCheck
 from toolcrib_registry.searching import Searching
@@ -22,7 +23,7 @@ class Deps:
     """The parts of one registry.
 
     `admin` verifies tokens of the admin listener; None: nobody is let in there. `registrar` None: registration is
-    off. `oauth` is the local issuer's router.
+    off. `outbox` is the registrar of a cluster: the operator empties it. `oauth` is the local issuer's router.
     """
 
     settings: RegistrySettings
@@ -37,5 +38,6 @@ class Deps:
     metrics: Metrics
     decisions: DecisionLog
     registrar: Registrar | None = None
+    outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None
     oauth: APIRouter | None = None

@@ -204,6 +204,7 @@ class Registrar(Protocol):
 
         Raises:
             AlreadyRegistered: its name is taken.
-            RegistrationFailed: it could not be stored; nothing has changed.
+            RegistrationRefused: it is no valid Tool; nothing has changed.
+            RegistrationFailed: it could not be stored and put in force in time.
         """
         ...

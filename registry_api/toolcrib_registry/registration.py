@@ -2,6 +2,7 @@
 
 RegistrationError
 ├── AlreadyRegistered      its name is taken
+├── RegistrationRefused    it is no valid Tool; nothing has changed
 └── RegistrationFailed     it could not be stored; nothing has changed
 """
 
@@ -11,7 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from toolcrib import names, publishing, schemas
-from toolcrib.errors import SchemaUnsafe
+from toolcrib.errors import InvalidManifest, SchemaUnsafe
+from toolcrib.resources import parse
 from toolcrib.wire.api import Registration
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.errors import ProblemError
@@ -30,8 +32,12 @@ class AlreadyRegistered(RegistrationError):
     """A tool of that name and server is registered already."""
 
 
+class RegistrationRefused(RegistrationError):
+    """It is no valid Tool, and asking again does not help; nothing has changed."""
+
+
 class RegistrationFailed(RegistrationError):
-    """It could not be made durable; nothing has changed."""
+    """It could not be made durable and in force in time; the message says if it may still come."""
 
 
 def address_check(policy: EgressPolicy) -> AddressCheck:
@@ -50,7 +56,8 @@ def tool_of(body: Registration, namespace: str) -> PublishedTool:
     """The tool that `body` asks for, in `namespace`.
 
     Raises:
-        ProblemError: a scope is reserved, the schema is unsafe, host and port do not go together.
+        ProblemError: a scope is reserved, the schema is unsafe, host and port do not go together, or what comes
+            out is no valid Tool.
     """
     if reserved := [s for s in body.scopes if names.is_reserved_scope(s)]:
         raise ProblemError(
@@ -65,7 +72,7 @@ def tool_of(body: Registration, namespace: str) -> PublishedTool:
     schema = _schema(body)
     try:
         schemas.check(schema)
-        return publishing.with_digests(
+        made = publishing.with_digests(
             tool_id=tool_id,
             uid=f"runtime:{tool_id}",
             generation=1,
@@ -81,10 +88,15 @@ def tool_of(body: Registration, namespace: str) -> PublishedTool:
             backend=_backend(body),
             source="runtime",
         )
+        # what makes it last is a manifest: the verdict on that one falls here, while its caller can mend it
+        parse(publishing.manifest(made), strict=True)
     except SchemaUnsafe as error:
         raise ProblemError("schema_unsafe", f"input_schema: {error}") from error
+    except InvalidManifest as error:
+        raise ProblemError("invalid_request", str(error)[:500]) from error
     except ValueError as error:
         raise ProblemError("invalid_request", "The definition cannot be written as JSON.") from error
+    return made
 
 
 def _backend(body: Registration) -> PublishedBackend | None:

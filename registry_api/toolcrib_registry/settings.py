@@ -103,6 +103,10 @@ class Limits(_Part):
     watch_streams: int = Field(default=1000, ge=1, description="Watch streams at one time.")
     watch_send_seconds: float = Field(default=20.0, gt=0, description="A slower reader is dropped.")
     metric_agents: int = Field(default=1000, ge=1, description="Agents with series of their own.")
+    registration_seconds: float = Field(
+        default=10.0, gt=0, le=60, description="How long a registration waits for the operator."
+    )
+    registrations: int = Field(default=100, ge=1, description="Registrations that wait at one time.")
     metric_tools: int = Field(default=5000, ge=1, description="Tools with series of their own.")
 
 

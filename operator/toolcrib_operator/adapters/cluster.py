@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from toolcrib.resources import API_VERSION, GROUP, KINDS, VERSION
 from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
-from toolcrib_operator.errors import ClusterUnavailable, Gone, NotListable
+from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
 from toolcrib_operator.ports import Event, Listing, Written
 from toolcrib_operator.reconcile.credentials import LABEL
 from toolcrib_operator.world import NAMESPACE, SECRET, Ref, key_of
@@ -58,6 +58,19 @@ class Cluster:
         """Merge-patch the finalizers, and nothing else."""
         body = {"metadata": {"resourceVersion": resource_version, "finalizers": list(finalizers)}}
         return await self._patch(_object(ref), body)
+
+    async def create(self, kind: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """Create one object of our kinds; unknown fields are refused. Never changes one that is there."""
+        ours = KINDS[kind]
+        within = f"/namespaces/{quote(manifest['metadata']['namespace'])}" if ours.namespaced else ""
+        path, query = f"/apis/{GROUP}/{VERSION}{within}/{ours.plural}", {"fieldValidation": "Strict"}
+        try:
+            made: dict[str, Any] = await self._kube.request("POST", path, query=query, body=dict(manifest))
+        except Refused as error:
+            if error.status in (400, 422):
+                raise Invalid(error.message) from error
+            raise ClusterUnavailable(f"the API server refused POST {path}: {error}") from error
+        return made
 
     async def write_event(self, event: Event) -> None:
         """Create a core Event; those of cluster objects stand in `default`, where `kubectl describe` looks."""

@@ -43,6 +43,7 @@ class Refused(OperatorError):
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
+        self.message = message
         super().__init__(f"{status}: {message}")
 
 

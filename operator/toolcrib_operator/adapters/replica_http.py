@@ -18,6 +18,8 @@ from toolcrib.wire.publish import (
     IndexAnswer,
     IndexInventory,
     IndexRequest,
+    Outbox,
+    OutboxAcks,
     Publish,
     ReplicaState,
 )
@@ -67,6 +69,15 @@ class HttpReplica:
     async def inventory(self) -> IndexInventory:
         """What the search index holds."""
         return await self._send("GET", "index", None, IndexInventory, self._index_timeout)
+
+    async def outbox(self, epoch: int, wait: float) -> Outbox:
+        """Runtime registrations that wait to be created; waits for one."""
+        route = f"outbox?epoch={epoch}&wait={wait}"
+        return await self._send("GET", route, None, Outbox, wait + self._timeout)
+
+    async def acknowledge(self, acks: OutboxAcks) -> ReplicaState:
+        """Say what became of them."""
+        return await self._post("outbox", acks.model_dump_json().encode(), ReplicaState)
 
     async def _post(
         self, route: str, body: bytes, answer: type[_Answer], seconds: float | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
@@ -19,16 +19,19 @@ from toolcrib.wire.publish import (
     IndexAnswer,
     IndexInventory,
     IndexRequest,
+    Outbox,
+    OutboxAcks,
     Publish,
     ReplicaState,
 )
 from toolcrib_registry.documentation import BEARER, problems
 from toolcrib_registry.errors import ProblemError, unauthenticated
 from toolcrib_registry.metrics import CONTENT_TYPE
+from toolcrib_registry.outbox import OutboxQueue
 from toolcrib_registry.requests import DepsOf, deps_of, too_large
 from toolcrib_registry.search.errors import SearchError
 
-BODIES: tuple[type[BaseModel], ...] = (Publish, Heartbeat, Credentials, IndexRequest)
+BODIES: tuple[type[BaseModel], ...] = (Publish, Heartbeat, Credentials, IndexRequest, OutboxAcks)
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
@@ -154,6 +157,39 @@ async def inventory(deps: DepsOf, _: Admitted) -> IndexInventory:
 
 
 @router.get(
+    "/v1/admin/outbox",
+    openapi_extra=BEARER,
+    responses=problems(*_TOKEN, "registration_off", "epoch_fenced", "invalid_request"),
+)
+async def outbox(
+    deps: DepsOf,
+    _: Admitted,
+    epoch: Annotated[int, Query(ge=0, lt=1 << 63, description="The asking leader's.")],
+    wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for a first entry.")] = 0.0,
+) -> Outbox:
+    """Runtime registrations that wait to be created; each until it is acknowledged."""
+    try:
+        return await _outbox(deps).entries(epoch, wait)
+    except EpochFenced as error:
+        raise _fenced(error) from error
+
+
+@router.post(
+    "/v1/admin/outbox",
+    openapi_extra=_takes(OutboxAcks),
+    responses=problems(*_TOKEN, "registration_off", "epoch_fenced"),
+)
+async def acknowledge(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Say what became of entries; one whose caller has gone is ignored."""
+    body = await _read(request, OutboxAcks)
+    try:
+        _outbox(deps).acknowledge(body)
+    except EpochFenced as error:
+        raise _fenced(error) from error
+    return deps.state.report()
+
+
+@router.get(
     "/metrics",
     response_class=Response,
     tags=["operations"],
@@ -167,6 +203,12 @@ async def metrics(deps: DepsOf) -> Response:
 def _mismatch(deps: DepsOf, error: RevisionMismatch) -> ProblemError:
     held = deps.state.report().model_dump(mode="json")
     return ProblemError("revision_mismatch", f"{error}; send a full snapshot.", extra={"state": held})
+
+
+def _outbox(deps: DepsOf) -> OutboxQueue:
+    if deps.outbox is None:
+        raise ProblemError("registration_off", "This replica takes no registrations for the operator.")
+    return deps.outbox
 
 
 def _fenced(error: EpochFenced) -> ProblemError:

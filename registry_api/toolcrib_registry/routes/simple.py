@@ -19,7 +19,12 @@ from toolcrib.wire.api import Discovery, DiscoveryEntry, Registered, Registratio
 from toolcrib_registry import calling, discovery
 from toolcrib_registry.documentation import BEARER, BODY, OPTIONAL_BEARER, problems
 from toolcrib_registry.errors import ProblemError, unauthenticated
-from toolcrib_registry.registration import AlreadyRegistered, RegistrationFailed, tool_of
+from toolcrib_registry.registration import (
+    AlreadyRegistered,
+    RegistrationFailed,
+    RegistrationRefused,
+    tool_of,
+)
 from toolcrib_registry.requests import AskerOf, DepsOf, RequestId, StrictRoute
 
 router = APIRouter(route_class=StrictRoute, tags=["discovery"])
@@ -137,8 +142,11 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
         await deps.registrar.register(tool)
     except AlreadyRegistered as error:
         raise taken from error
+    except RegistrationRefused as error:
+        raise ProblemError("invalid_request", str(error)[:500] or "It is no valid Tool.") from error
     except RegistrationFailed as error:
-        raise ProblemError("not_durable", str(error)[:300] or "It could not be stored.") from error
+        detail = str(error)[:300] or "It could not be stored."
+        raise ProblemError("not_durable", detail, headers={"Retry-After": "5"}) from error
     return Registered(
         message=f"Tool '{tool.name}' registered successfully", total_tools=state.snapshot.active_tools
     )
