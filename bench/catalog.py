@@ -90,8 +90,9 @@ def _restart(cluster: Cluster, tools: int) -> dict[str, float]:
         names = ("toolcrib_operator_index_waiting", "toolcrib_operator_status_waiting")
         return all(parts.operator_metric(cluster, name) == 0 for name in names)
 
-    wait_until(quiet, timeout=30, interval=0.5)
-    time.sleep(5)  # counts of bindings and events come a little later
+    wait_until(quiet, timeout=60, interval=0.5)
+    # `matchedTools` is rewritten once a minute at most: a write that is still owed is no write of the restart
+    wait_until(lambda: parts.matched(cluster, "librarian") == tools, timeout=90, interval=0.5)
     cluster.operators[0].stop(10)
     before, counted = parts.versions(cluster), parts.api_writes(cluster)
     embedded = parts.registry_metric(cluster, "toolcrib_index_embedded_tools_total")

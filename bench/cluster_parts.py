@@ -111,10 +111,16 @@ def versions(cluster: Cluster) -> dict[str, str]:
     for plural in EVERYTHING:
         answer = cluster.api.client.get(f"/apis/toolcrib.dev/v1alpha1/{plural}", headers=accept)
         answer.raise_for_status()
-        for item in answer.json()["items"]:
+        for item in answer.json()["items"] or ():
             meta = item["metadata"]
             found[f"{plural}/{meta.get('namespace', '')}/{meta['name']}"] = meta["resourceVersion"]
     return found
+
+
+def matched(cluster: Cluster, binding: str) -> int:
+    """What the status of a binding of the catalog says of the tools that it reaches."""
+    path = f"/apis/toolcrib.dev/v1alpha1/namespaces/catalog/agentscopebindings/{binding}"
+    return int(cluster.api.client.get(path).json().get("status", {}).get("matchedTools", -1))
 
 
 def api_writes(cluster: Cluster) -> dict[str, float]:

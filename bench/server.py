@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -198,6 +199,8 @@ async def main(count: int, upstream: int) -> None:
             await asyncio.to_thread(sys.stdin.read)
             stop.set()
 
+        gc.collect()
+        gc.freeze()  # as toolcrib_registry.main does
         ending = asyncio.create_task(until_end())
         await serving.serve(
             [serving.Listener(app, "127.0.0.1", 0) for app in apps.values()],

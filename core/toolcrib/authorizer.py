@@ -168,6 +168,10 @@ class Policy:
 
     by_subject: Mapping[SubjectKey, tuple[_Compiled, ...]] = field(default_factory=dict)
     anonymous_list: bool = False
+    _last: list[tuple[Identity, tuple[_Compiled, ...]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+    """The latest answer of `of`: a view asks it for one identity thousands of times."""
 
     @classmethod
     def compile(cls, bindings: Iterable[PublishedBinding], *, anonymous_list: bool = False) -> Policy:
@@ -182,13 +186,16 @@ class Policy:
 
     def of(self, identity: Identity) -> tuple[_Compiled, ...]:
         """The bindings of this identity, cluster before namespaced, then by namespace and name."""
+        for last, answer in self._last:
+            if last is identity:
+                return answer
         found: dict[str, _Compiled] = {}
         for key in subject_keys(identity):
             for compiled in self.by_subject.get(key, ()):
                 found[compiled.source.uid] = compiled
-        if len(found) < 2:
-            return tuple(found.values())
-        return tuple(sorted(found.values(), key=_Compiled.order))
+        answer = tuple(sorted(found.values(), key=_Compiled.order))
+        self._last[:] = [(identity, answer)]
+        return answer
 
     def bindings_of(self, identity: Identity) -> tuple[PublishedBinding, ...]:
         """The same as published objects."""

@@ -6,7 +6,6 @@ In order: Host (421) and Origin (403), tokens in query strings (400), who is ask
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import secrets
@@ -208,7 +207,7 @@ class _Finish:
             "ms": round((time.perf_counter() - self._start) * 1000, 1),
             "request_id": self._id.decode(),
         }
-        log.info("%s", json.dumps(line))
+        log.info(line)
 
 
 async def send_problem(problem: ProblemError, send: Send) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 
 class JsonLines(logging.Formatter):
-    """Time, level, logger and message; a record whose message is a JSON object is merged in."""
+    """Time, level, logger and message; a message that is a dict is merged in."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -18,14 +18,10 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
         }
-        message = record.getMessage()
-        if message.startswith("{"):
-            try:
-                line.update(json.loads(message))
-            except ValueError:
-                line["message"] = message
+        if isinstance(record.msg, dict):
+            line.update(record.msg)
         else:
-            line["message"] = message
+            line["message"] = record.getMessage()
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
