@@ -13,6 +13,8 @@ from operator_harness import HttpReplica, OperatorProcess, binding, cluster_bind
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
+from toolcrib import names, publishing
+from toolcrib.wire.publish import OutboxEntry
 
 ROOT = Path(__file__).parents[2]
 RBAC = ROOT / "examples/cluster/rbac.yaml"
@@ -122,6 +124,7 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         operator = OperatorProcess(
             kubeconfig, [], tmp_path, "--registry-service", "toolcrib-system/toolcrib-registry",
             "--registry-port", str(replica.port), "--credential-namespaces", "heist", "--token-file", str(token),
+            "--runtime-registration",
         )  # fmt: skip
         apply(slice_of(replica, ready=False))
         with running(operator):
@@ -130,6 +133,15 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             for kind, name in (("tool", "calculator"), ("agentscopebinding", "planner"),
                                ("clusteragentscopebinding", "auditor")):  # fmt: skip
                 wait_until(lambda kind=kind, name=name: ready(kind, name), 15)  # type: ignore[misc]
+            asked = publishing.with_digests(
+                tool_id=f"toolcrib-runtime/{names.object_name(None, 'fx')}",
+                uid="runtime:fx",
+                namespace="toolcrib-runtime",
+                name="fx",
+                scopes=("fx:use",),
+            )
+            replica.wanted.append(OutboxEntry(id="1", tool=asked, seconds=10))
+            wait_until(lambda: [(a.id, a.outcome) for a in replica.acks] == [("1", "created")], 10)
             token.write_text("second")
             server.kubectl(
                 "delete", "-n", "heist", "agentscopebindings.toolcrib.dev", "planner", "--timeout=10s"

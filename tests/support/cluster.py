@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,6 +59,8 @@ class Cluster:
         say: told what is being started.
         store: weaviate, or embedded for benchmarks without one.
         embedder: packaged or none.
+        operator_flags: more of the operator's options.
+        registry: settings of the replicas that differ from `registry_config`.
     """
 
     def __init__(
@@ -70,10 +72,12 @@ class Cluster:
         store: str = "weaviate",
         embedder: str = "packaged",
         operator_flags: Sequence[str] = (),
+        registry: Mapping[str, Any] | None = None,
     ) -> None:
         self._say = say
         self._store, self._embedder = store, embedder
         self._operator_flags = tuple(operator_flags)
+        self._registry = dict(registry or {})
         self._stack = contextlib.ExitStack()
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="toolcrib-cluster-")))
         self.api = ApiServer()
@@ -182,6 +186,7 @@ class Cluster:
             "embedder": {"kind": self._embedder},
             "backends": {"heist/example-tools": place, "catalog/example-tools": place},
             "decision_log": str(self.folder / f"{name}-decisions.jsonl"),
+            **self._registry,
         }
 
     @property

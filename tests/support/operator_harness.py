@@ -21,6 +21,10 @@ from toolcrib.wire.publish import (
     IndexAnswer,
     IndexInventory,
     IndexRequest,
+    Outbox,
+    OutboxAck,
+    OutboxAcks,
+    OutboxEntry,
     Publish,
     ReplicaState,
 )
@@ -39,6 +43,9 @@ class MemoryReplica:
         self.publishes: list[Publish] = []
         self.heartbeats: list[Heartbeat] = []
         self.index_requests: list[IndexRequest] = []
+        self.wanted: list[OutboxEntry] = []
+        self.acks: list[OutboxAck] = []
+        self.stopping = False
         self.restart()
 
     def restart(self) -> None:
@@ -98,6 +105,20 @@ class MemoryReplica:
         if self.index_down:
             raise IndexUnavailable("the store is away")
         return IndexInventory(identity="memory", tools=dict(self.entries))
+
+    async def outbox(self, epoch: int, wait: float) -> Outbox:
+        self._up()
+        deadline = time.monotonic() + wait
+        while not self.wanted and not self.stopping and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        return Outbox(entries=tuple(self.wanted))
+
+    async def acknowledge(self, acks: OutboxAcks) -> ReplicaState:
+        self._up()
+        self.acks += acks.acks
+        done = {ack.id for ack in acks.acks}
+        self.wanted = [entry for entry in self.wanted if entry.id not in done]
+        return self.state
 
 
 async def until(holds: Callable[[], Any], seconds: float = 10.0, what: str = "") -> Any:
@@ -182,10 +203,12 @@ class HttpReplica(MemoryReplica):
 
     def start(self) -> None:
         """Open the port."""
+        self.stopping = False
         asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
 
     def stop(self) -> None:
         """Close the port and every connection."""
+        self.stopping = True
         if self._runner is not None:
             asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
             self._runner = None
@@ -197,20 +220,22 @@ class HttpReplica(MemoryReplica):
             ("heartbeat", Heartbeat, self.heartbeat),
             ("credentials", Credentials, self.credentials),
             ("index", IndexRequest, self.index),
+            ("outbox", OutboxAcks, self.acknowledge),
         ]
         for route, model, method in bodies:
             app.router.add_post(f"/v1/admin/{route}", self._handler(method, model))
         app.router.add_get("/v1/admin/index", self._handler(self.inventory, None))
+        app.router.add_get("/v1/admin/outbox", self._handler(self.outbox, None, epoch=int, wait=float))
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
         await web.TCPSite(self._runner, self.host, self.port).start()
 
-    def _handler(self, method: Any, model: Any) -> Any:
+    def _handler(self, method: Any, model: Any, **query: Any) -> Any:
         async def handle(request: web.Request) -> web.Response:
             self.tokens.add(request.headers.get("Authorization", ""))
             try:
                 arguments = [] if model is None else [model.model_validate_json(await request.read())]
-                answer = await method(*arguments)
+                answer = await method(*arguments, **{k: kind(request.query[k]) for k, kind in query.items()})
             except RevisionMismatch as error:
                 return _problem(409, "revision_mismatch", error)
             except EpochFenced as error:
