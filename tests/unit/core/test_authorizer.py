@@ -1,0 +1,128 @@
+"""Decisions by example: each reason, the order of the rules, and the corners that random worlds seldom reach."""
+
+from typing import Any
+
+import pytest
+
+from published import OAUTH, binding, bot, client, tool
+from toolcrib.authorizer import Action, Decision, Policy, Reason, decide
+from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.resources.tools import ScopeMatch, ToolState
+from toolcrib.wire.publish import PublishedBinding, PublishedSubject, PublishedTool
+
+CLI = (PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=OAUTH, client_id="cli"),)
+BOTH = tool(scopes=("read", "write"))
+ALL = tool(scopes=("read", "write"), scope_match=ScopeMatch.ALL)
+
+
+def decided(who: Identity | None, what: PublishedTool | None, *bindings: PublishedBinding) -> Decision:
+    return decide(who, what, Action.CALL, Policy.compile(bindings), 100.0)
+
+
+def with_token(*scopes: str, **fields: Any) -> Identity:
+    return client(scopes=frozenset(scopes), **fields)
+
+
+def for_cli(name: str, *scopes: str, **fields: Any) -> PublishedBinding:
+    return binding(name, subjects=CLI, scopes=scopes, **fields)
+
+
+@pytest.mark.parametrize(
+    ("who", "what", "bindings", "reason"),
+    [
+        (None, tool(), [binding()], Reason.NO_IDENTITY),
+        (bot(expires_at=100.0), tool(), [binding()], Reason.IDENTITY_EXPIRED),
+        (bot(not_before=131.0), tool(), [binding()], Reason.IDENTITY_EXPIRED),
+        (bot(), None, [binding()], Reason.UNKNOWN_TOOL),
+        (bot(), tool(state=ToolState.DISABLED), [binding()], Reason.TOOL_DISABLED),
+        (bot(), tool(), [], Reason.NO_BINDING),
+        (bot(name="other"), tool(), [binding()], Reason.NO_BINDING),
+        (bot(), tool("team-b/x"), [binding()], Reason.NO_BINDING),
+        (bot(), tool(), [binding(servers=("web",))], Reason.NO_BINDING),
+        (bot(), tool(), [binding(scopes=("other",))], Reason.SCOPE_NOT_GRANTED),
+        (bot(), tool(), [binding(allow=("x",))], Reason.NOT_ALLOWED_BY_NAME),
+        (bot(), tool(), [binding(allow=())], Reason.NOT_ALLOWED_BY_NAME),
+        (bot(), tool(), [binding(servers=())], Reason.NO_BINDING),
+        (bot(), tool(), [binding(scopes=())], Reason.NO_BINDING),
+        (bot(), tool(), [binding(namespace=None, namespaces=())], Reason.NO_BINDING),
+        (bot(), tool(), [binding(not_before=101.0)], Reason.NOT_VALID_NOW),
+        (bot(), tool(), [binding(expires_at=100.0)], Reason.NOT_VALID_NOW),
+        (bot(), tool(), [binding(), binding("d", scopes=(), deny=("calc*",))], Reason.DENIED),
+        (bot(), tool(), [binding(), binding("d", None, deny=("calculator",))], Reason.DENIED),
+        (bot(), tool(), [binding()], Reason.GRANTED),
+        (bot(), tool(), [binding(not_before=100.0, expires_at=100.5)], Reason.GRANTED),
+        (bot(), tool(scopes=()), [binding()], Reason.SCOPE_NOT_GRANTED),
+    ],
+)
+def test_the_first_rule_that_says_no_names_itself(
+    who: Identity | None, what: PublishedTool | None, bindings: list[PublishedBinding], reason: Reason
+) -> None:
+    found = decided(who, what, *bindings)
+
+    assert found.reason is reason
+    assert found.allowed is (reason is Reason.GRANTED)
+
+
+@pytest.mark.parametrize("dates", [{"expires_at": 1.0}, {"not_before": 999.0}])
+def test_a_deny_holds_while_its_object_exists_whatever_its_dates(dates: dict[str, float]) -> None:
+    assert decided(bot(), tool(), binding(), binding("d", deny=("*",), **dates)).reason is Reason.DENIED
+
+
+def test_a_deny_is_not_narrowed_by_servers() -> None:
+    assert (
+        decided(bot(), tool(), binding(), binding("d", deny=("*",), servers=("web",))).reason is Reason.DENIED
+    )
+
+
+def test_a_deny_wins_over_a_token_that_needs_no_binding() -> None:
+    dev = bot(policy=ScopesPolicy.TOKEN, scopes=frozenset({"use"}))
+
+    assert decided(dev, tool())
+    assert decided(dev, tool(), binding("d", scopes=(), deny=("*",))).reason is Reason.DENIED
+
+
+def test_a_deny_for_somebody_else_is_not_mine() -> None:
+    assert decided(bot(), tool(), binding(), for_cli("d", deny=("*",)))
+
+
+def test_where_token_and_bindings_meet_both_must_name_the_same_scope() -> None:
+    reads = for_cli("reads", "read")
+
+    assert decided(with_token("read"), BOTH, reads)
+    assert decided(with_token("write"), BOTH, reads).reason is Reason.TOKEN_LACKS_SCOPE
+    assert decided(with_token(), BOTH, reads).reason is Reason.TOKEN_LACKS_SCOPE
+    assert decided(client(scopes=None), BOTH, reads).reason is Reason.TOKEN_LACKS_SCOPE
+    assert decided(with_token("write"), BOTH, reads, for_cli("writes", "write"))
+
+
+def test_where_all_scopes_are_needed_the_bindings_grant_them_together() -> None:
+    reads, writes = for_cli("reads", "read"), for_cli("writes", "write")
+
+    assert decided(with_token("read", "write"), ALL, reads, writes).binding == reads
+    assert decided(with_token("read", "write"), ALL, reads).reason is Reason.SCOPE_NOT_GRANTED
+    assert decided(with_token("read"), ALL, reads, writes).reason is Reason.TOKEN_LACKS_SCOPE
+    over = for_cli("writes", "write", expires_at=1.0)
+    assert decided(with_token("read", "write"), ALL, reads, over).reason is Reason.SCOPE_NOT_GRANTED
+
+
+def test_the_deciding_binding_is_the_first_cluster_wide_one_then_by_namespace_and_name() -> None:
+    own = [binding("a"), binding("b")]
+    wide = [binding("z", None), binding("y", None)]
+
+    assert decided(bot(), tool(), *own, *wide).binding == wide[1]
+    assert decided(bot(), tool(), *reversed(own)).binding == own[0]
+
+
+def test_a_name_alone_never_makes_a_subject() -> None:
+    """The same words from another issuer, or as another kind of subject, are somebody else."""
+    same_name = [
+        PublishedSubject(kind=SubjectKind.USER, issuer="https://other.example", name="cli"),
+        PublishedSubject(kind=SubjectKind.GROUP, issuer=OAUTH, name="cli"),
+        PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace="team-a", name="cli"),
+        PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=OAUTH, client_id=None, name="cli"),
+    ]
+
+    for subject in same_name:
+        assert not decided(with_token("use"), tool(), binding(subjects=(subject,)))
+    assert decided(with_token("use"), tool(), binding(subjects=CLI))
