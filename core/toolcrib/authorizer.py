@@ -345,6 +345,8 @@ def granted_scopes(identity: Identity | None, policy: Policy, now: float) -> tup
 
 def next_change(identity: Identity, policy: Policy, now: float) -> float:
     """Until when a decision for this identity holds by itself: the earliest expiry or start after `now`."""
+    if not is_valid(identity, now):
+        return next_validity(identity, now)
     moments = [identity.expires_at]
     for b in policy.of(identity):
         moments.extend(t for t in (b.source.not_before, b.source.expires_at) if t is not None and t > now)
