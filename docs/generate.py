@@ -33,6 +33,8 @@ from toolcrib_operator.elector import Elector
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.registering import Registering
+from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.watching import Watching
 from toolcrib_operator.world import World
@@ -293,7 +295,10 @@ def operator_rows() -> list[Row]:
     reader: Any = None
     loop = Loop(world, publisher, indexing, MemoryWriter(world))
     state = _Leads(Elector(reader, "documentation"))
-    state.leading = Leading(world, Watching(world, reader), publisher, indexing, loop)
+    registering = Registering(
+        world, publisher, reader, reader, loop.published, settings=RegistrationSettings("toolcrib-runtime")
+    )
+    state.leading = Leading(world, Watching(world, reader), publisher, indexing, loop, registering)
     return list(_metric_rows([operator_metrics.StateCollector(state)]))
 
 
@@ -362,10 +367,11 @@ def _operator_rows() -> Iterator[tuple[str, str, str, str]]:
 
 
 def _group_rows() -> Iterator[tuple[str, str, str, str]]:
-    defaults = operator_settings.OperatorSettings()
-    settable = operator_options.parse(["--registry-url", "http://registry", "--prove-after", "1"], {})
+    defaults = operator_settings.OperatorSettings(registration=RegistrationSettings("toolcrib-runtime"))
+    changed = ["--prove-after", "1", "--runtime-namespace", "another", "--runtime-registration"]
+    settable = operator_options.parse(["--registry-url", "http://registry", *changed], {})
     options = {a.dest for a in operator_options.parser({})._actions}
-    for group in ("loop", "publisher", "index", "watch"):
+    for group in ("loop", "publisher", "index", "watch", "registration"):
         value = getattr(defaults, group)
         for name, what in _attribute_docs(type(value)):
             given = getattr(value, name)
@@ -447,7 +453,7 @@ REMEDIES: dict[str, str] = {
     "policy_stale": "Wait (`Retry-After`); no operator has been heard for `policy_max_age`.",
     "index_unavailable": "For operators: the search index is away; they keep trying.",
     "too_many_streams": "Try again later; `limits.watch_streams` is the bound.",
-    "not_durable": "Nothing has changed; try again. The disk may be full.",
+    "not_durable": "`detail` says whether it may still come. Is the disk full, is an operator there?",
     "not_ready": "Wait: no full snapshot has come from an operator yet.",
     "credential_pending": "Try again soon: this replica has not got the credential. See the Tool's Ready condition.",
     "upstream_unreachable": "Is the tool's own service up?",

@@ -1,0 +1,366 @@
+"""The documentation says what is so: generated pages are current, links lead somewhere, commands and manifests are real."""
+
+import ast
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+from pydantic import BaseModel
+
+from local_mode import HEIST, LocalMode
+from toolcrib import authorizer, schemas
+from toolcrib.resources import conditions, parse
+from toolcrib.resources.meta import API_VERSION
+from toolcrib_operator import options as operator_options
+from toolcrib_registry import main as registry_main
+from toolcrib_registry import settings as registry_settings
+from toolcrib_registry.calls.errors import CallError
+from toolcrib_registry.errors import CODES
+from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_runner import main as runner_main
+from toolcrib_runner.metrics import RunnerMetrics
+from toolcrib_runner.settings import ENVIRONMENT, RunnerSettings, flag
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = _generator()
+
+
+def tracked(pattern: str) -> list[Path]:
+    """Files of git's, or that will be, without the generated ones of other people."""
+    argv = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", pattern]
+    listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / line for line in listed.splitlines() if (ROOT / line).is_file()]
+
+
+MARKDOWN = tracked("*.md")
+
+
+def page(name: str) -> str:
+    return (DOCS / "reference" / name).read_text(encoding="utf-8")
+
+
+def blocks(file: Path, *languages: str) -> Iterator[str]:
+    """The fenced blocks of a file in one of these languages ("" for none)."""
+    for language, body in FENCE.findall(file.read_text(encoding="utf-8")):
+        if language in languages:
+            yield body
+
+
+def relative(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+# --------------------------------------------------------------------------------------------------- generated pages
+
+
+@pytest.mark.parametrize("name", sorted(generate.pages()))
+def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+    assert page(name) == generate.pages()[name], "run `make generate`"
+
+
+def test_no_other_page_stands_among_the_generated_ones() -> None:
+    assert {f.name for f in (DOCS / "reference").iterdir()} == set(generate.pages())
+
+
+def _fields(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _fields(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field.description
+
+
+def test_every_setting_of_the_registry_is_documented() -> None:
+    text = page("settings.md")
+
+    assert [name for name, _ in _fields(RegistrySettings) if f"| `{name}` |" not in text] == []
+    assert [name for name, about in _fields(RegistrySettings) if not about] == []
+
+
+def test_every_option_of_the_operator_and_the_runner_is_documented() -> None:
+    text = page("settings.md")
+    operator = [a.option_strings[0] for a in operator_options.parser({})._actions if a.dest != "help"]
+    runner = [flag(name) for name in RunnerSettings.model_fields]
+
+    assert [o for o in operator + runner if f"| `{o}` |" not in text] == []
+    assert [v for v in ENVIRONMENT.values() if f"`{v}`" not in text] == []
+
+
+def test_every_metric_is_documented() -> None:
+    registry, runner = CollectorRegistry(), CollectorRegistry()
+    Metrics(registry)
+    RunnerMetrics(runner)
+    served = (generate_latest(registry) + generate_latest(runner)).decode()
+    names = {line.split()[2] for line in served.splitlines() if line.startswith("# TYPE")}
+    names = {n for n in names if not n.endswith("_created")}
+    source = (ROOT / "operator/toolcrib_operator/metrics.py").read_text()
+    names |= set(re.findall(r'"(toolcrib_\w+)"', source))
+    known = set(re.findall(r"`(toolcrib_\w+)`", page("metrics.md")))
+
+    unknown = {n for n in names if not known & {n, f"{n}_total", n.removesuffix("_total")}}
+    assert unknown == set()
+    assert len(names) > 30
+
+
+def test_every_reason_and_every_problem_code_is_documented() -> None:
+    codes = {*CODES, *(kind.code for kind in CallError.__subclasses__())}
+
+    assert [r for r in conditions.Reason if f"| `{r.value}` |" not in page("conditions.md")] == []
+    assert [r for r in authorizer.Reason if f"| `{r.value}` |" not in page("decisions.md")] == []
+    assert [c for c in codes if f"| `{c}` |" not in page("errors.md")] == []
+
+
+def test_every_command_is_documented() -> None:
+    assert [c for c in generate.commands() if f"\n## toolcrib {c}\n" not in page("cli.md")] == []
+    assert "up" in generate.commands()
+    assert "agent run" in generate.commands()
+
+
+# --------------------------------------------------------------------------------------------------- links
+
+
+def _anchors(file: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.*)$", FENCE.sub("", file.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in heads}
+
+
+@pytest.mark.parametrize("file", MARKDOWN, ids=relative)
+def test_every_relative_link_leads_somewhere(file: Path) -> None:
+    broken = []
+    for link in LINK.findall(FENCE.sub("", file.read_text(encoding="utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        aim = (file.parent / path).resolve() if path else file
+        if not aim.exists() or (anchor and aim.suffix == ".md" and anchor not in _anchors(aim)):
+            broken.append(link)
+
+    assert broken == []
+
+
+# --------------------------------------------------------------------------------------------------- commands
+
+
+def _options() -> dict[str, set[str]]:
+    """Command → the options it takes."""
+    found = {
+        name: {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+        for name, command in generate.commands().items()
+    }
+    for name, parser in {
+        "serve": registry_main._parser(),
+        "operator": operator_options.parser({}),
+        "agent run": runner_main._parser(),
+    }.items():
+        found[name] = {o for a in parser._actions for o in a.option_strings}
+    return found
+
+
+OPTIONS = _options()
+PROGRAMS = {"toolcrib-registry": "serve", "toolcrib-operator": "operator", "toolcrib-runner": "agent run"}
+
+
+def _calls(block: str) -> Iterator[list[str]]:
+    """Every call of ours in a block of shell: at the start of a line, after `;`, or within `$(…)`."""
+    text = re.sub(r"\\\n\s*", " ", block)
+    for line in text.splitlines():
+        # the inner call is read by itself and its place taken by a word
+        for inner in re.findall(r"\$\((toolcrib[^)]*)\)", line):
+            yield shlex.split(inner)
+        outer = re.sub(r"\$\([^)]*\)", "X", line)
+        for part in outer.split(";") if outer.count('"') % 2 == 0 and outer.count("'") % 2 == 0 else []:
+            if re.match(r"\s*(kubectl )?toolcrib(-\w+)? ", part):
+                yield shlex.split(part, comments=True)
+
+
+def _wrong(words: list[str]) -> str | None:
+    if words[0] == "kubectl":
+        words = words[1:]
+    program, *rest = words
+    if program in PROGRAMS:
+        name = PROGRAMS[program]
+    else:
+        if not rest or rest[0] in ("…", "--help", "--version", "--install-completion"):
+            return None
+        name = " ".join(rest[:2]) if rest[0] == "agent" else rest[0]
+        rest = rest[len(name.split()) :]
+    if name not in OPTIONS:
+        return f"no command: {name}"
+    given = {w.partition("=")[0] for w in rest if re.match(r"--?[a-z]", w)}
+    unknown = given - OPTIONS[name] - {"--help", "-h"}
+    return f"{name} has no {', '.join(sorted(unknown))}" if unknown else None
+
+
+@pytest.mark.parametrize("file", MARKDOWN, ids=relative)
+def test_every_command_shown_exists_with_its_options(file: Path) -> None:
+    calls = [call for block in blocks(file, "", "sh", "shell", "bash") for call in _calls(block)]
+
+    assert [f"{' '.join(c)}: {wrong}" for c in calls if (wrong := _wrong(c))] == []
+
+
+def test_the_reading_of_commands_notices_a_wrong_one() -> None:
+    """The test of the test: what it must find, and what it must let pass."""
+    bad = 'toolcrib upp\ncurl -H "$(toolcrib token x --scope y)" \\\n  http://x\nkubectl toolcrib tools --nobody'
+    good = "toolcrib agent run --name x -o json  # why\ntoolcrib-registry --config x\ntoolcrib …\n"
+
+    assert [_wrong(c) for c in _calls(bad)] == [
+        "no command: upp",
+        "token has no --scope",
+        "tools has no --nobody",
+    ]
+    assert [_wrong(c) for c in _calls(good)] == [None, None, None]
+
+
+@pytest.mark.parametrize("file", MARKDOWN, ids=relative)
+def test_every_make_target_named_exists(file: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    text = file.read_text(encoding="utf-8")
+    named = set(re.findall(r"`make ([a-z-]+)[^`]*`", text))
+    named |= {t for b in blocks(file, "", "sh") for t in re.findall(r"^make ([a-z-]+)", b, re.MULTILINE)}
+
+    assert named - targets == set()
+
+
+# --------------------------------------------------------------------------------------------------- manifests, code
+
+
+@pytest.mark.parametrize("file", MARKDOWN, ids=relative)
+def test_every_manifest_of_ours_that_is_shown_is_valid(file: Path) -> None:
+    for block in blocks(file, "yaml"):
+        for document in yaml.load_all(
+            block, Loader=yaml.BaseLoader if "expiresAt" in block else yaml.SafeLoader
+        ):
+            if isinstance(document, dict) and document.get("apiVersion") == API_VERSION:
+                made = parse(document, strict=True)
+                schema = getattr(made.spec, "input_schema", None)
+                if schema is not None:
+                    schemas.check(schema)
+
+
+@pytest.mark.parametrize("file", MARKDOWN, ids=relative)
+def test_python_that_is_shown_can_be_parsed(file: Path) -> None:
+    for block in blocks(file, "python"):
+        ast.parse(block)
+
+
+def test_the_example_configuration_of_a_replica_is_one() -> None:
+    file = ROOT / "examples" / "cluster" / "registry.yaml"
+
+    settings = registry_settings.from_env({"TOOLCRIB_REPLICA": "registry-1"}, str(file))
+    settings.refuse_dev_issuers()
+
+    assert settings.replica == "registry-1"
+    assert settings.store.kind == "weaviate"
+    assert settings.admin_issuer_settings is not None
+
+
+def test_the_configuration_in_the_registrys_readme_is_one() -> None:
+    (block,) = blocks(ROOT / "registry_api" / "README.md", "yaml")
+
+    RegistrySettings.model_validate(yaml.safe_load(block)).refuse_dev_issuers()
+
+
+def test_the_example_agent_discovers_calls_and_is_refused(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "agents" / "dynamic_agent.py"
+    token = tmp_path / "token"
+    with LocalMode(tmp_path, HEIST) as local:
+        token.write_text(local.token("planner"))
+        argv = [sys.executable, str(example), local.url, str(token)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "- calculator(" in done.stdout
+    assert "68.88" in done.stdout
+    assert "refused before any request: invalid_arguments" in done.stdout
+    assert "not mine: " in done.stdout
+    assert "'usage_by_tool': {'calculator': 1}" in done.stdout
+
+
+# --------------------------------------------------------------------------------------------------- pages with claims
+
+
+def test_every_test_named_as_proof_exists() -> None:
+    written = "\n".join(f.read_text(encoding="utf-8") for f in tracked("tests/*.py"))
+    there = set(re.findall(r"def (test_\w+)", written))
+    named = {
+        (relative(file), name)
+        for file in MARKDOWN
+        for name in re.findall(r"`(test_\w+)`", file.read_text(encoding="utf-8"))
+    }
+
+    assert {(where, name) for where, name in named if name not in there} == set()
+    assert len(named) > 30
+
+
+def test_every_section_with_figures_has_the_command_that_makes_them() -> None:
+    file = DOCS / "guides" / "performance.md"
+    if not file.exists():
+        pytest.skip("there are no published figures")
+    sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    figure = re.compile(r"^\|.*\d.*\|$|\d[\d.,]* ?(ms|µs|us|s|x|×|%|MB|MiB)\b", re.MULTILINE)
+    command = re.compile(r"make bench|python (-m )?bench")
+
+    assert [s.splitlines()[0] for s in sections if figure.search(s) and not command.search(s)] == []
+
+
+def test_the_readme_names_the_folders_that_there_are() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| \[`([a-z_]+)/`\]", text, re.MULTILINE))
+    internal = {"requirements"}
+    there = {f.relative_to(ROOT).parts[0] for f in tracked("*") if len(f.relative_to(ROOT).parts) > 1}
+
+    assert named == {d for d in there if not d.startswith(".")} - internal
+    for folder, package in re.findall(
+        r"^\| \[`([a-z_]+)/`\]\([^)]*\) \| `(toolcrib\w*)` \|", text, re.MULTILINE
+    ):
+        assert (ROOT / folder / package).is_dir(), folder
+
+
+def test_the_readme_begins_with_the_two_commands() -> None:
+    first = next(blocks(ROOT / "README.md", ""))
+
+    assert [line.split("#")[0].strip() for line in first.splitlines()] == ["make up", "make test"]
+
+
+@pytest.mark.parametrize("file", sorted((DOCS / "decisions").glob("*.md")), ids=relative)
+def test_a_decision_is_one_page_with_its_four_parts(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+
+    parts = ["Context", "Decision", "Consequences"] + ["Alternatives"] * ("| instead of |" not in text)
+    assert text.startswith(f"# {int(file.name[:4])}. ")
+    assert [h for h in parts if f"\n## {h}\n" not in text] == []
+    assert len(text.splitlines()) <= 80
+
+
+def test_the_tables_of_pages_are_whole() -> None:
+    """A row with more or fewer cells than its head is cut or empty where it is shown."""
+    for file in MARKDOWN:
+        for group in re.findall(
+            r"(?:^\|.*\|\n)+", FENCE.sub("", file.read_text(encoding="utf-8")), re.MULTILINE
+        ):
+            widths = {len(re.findall(r"(?<!\\)\|", row)) for row in group.splitlines()}
+            assert len(widths) == 1, f"{relative(file)}: {group.splitlines()[0]}"
