@@ -241,7 +241,9 @@ def _argparse_rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]
         if action.dest == "help":
             continue
         names = ", ".join(_code(n) for n in action.option_strings)
-        yield names, (action.help or "").replace("%%", "%").replace("; None]", "]").replace("; ]", "]")
+        # some releases of Python add the default to the help of boolean actions, others do not
+        about = (action.help or "").replace(" (default: %(default)s)", "").replace("%%", "%")
+        yield names, about.replace("; None]", "]").replace("; ]", "]")
 
 
 def _first_paragraph(text: str | None) -> str:
@@ -360,7 +362,7 @@ def _model_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
 
 def _operator_rows() -> Iterator[tuple[str, str, str, str]]:
     for action in operator_options.parser({})._actions:
-        what, _, rest = (action.help or "").rpartition(" [")
+        what, _, rest = (action.help or "").replace(" (default: %(default)s)", "").rpartition(" [")
         if action.dest != "help":
             variable = rest.rstrip("]").split(";")[0]
             yield _code(action.option_strings[0]), _code(variable), _default(action.default), what
