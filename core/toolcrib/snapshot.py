@@ -46,6 +46,10 @@ class Snapshot:
         """Equal on two replicas exactly when they hold the same tools and bindings."""
         return hash_text(self.total)
 
+    def fingerprint(self, tool_id: str) -> int:
+        """Changes whenever anything of the tool changes; KeyError if it is not here."""
+        return self.prints["t:" + tool_id]
+
     def apply(self, publish: Publish) -> Snapshot:
         """The snapshot after `publish`; this one stays as it is.
 

@@ -157,7 +157,7 @@ class Board:
 
     def _matched(self, entry: Entry, verdict: BindingVerdict, now: float) -> tuple[int | None, float | None]:
         """The count if it may be written now, and when it may be otherwise."""
-        if verdict.published is None:
+        if verdict.published is None or verdict.refusal is not None:
             return None, None
         written = entry.status.get("matchedTools")
         fresh = entry.status.get("observedGeneration") != entry.generation or written is None

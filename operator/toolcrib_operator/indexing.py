@@ -46,6 +46,8 @@ class Indexing:
         self._backoff = Backoff(*self._settings.backoff)
         self._failed: dict[str, tuple[str, str, float]] = {}
         self._retries: dict[str, Backoff] = {}
+        self._written: dict[str, int] = {}
+        """Tool id → fingerprint of what was written: scopes and state are searched by too, and are in no digest."""
         self._wake = asyncio.Event()
         publisher.subscribe(self._wake.set)
 
@@ -104,19 +106,22 @@ class Indexing:
         if replica.name != self._source:
             self._source, self._inventory_due = replica.name, 0.0
         now = time.monotonic()
-        if now >= self._inventory_due:
-            await self._take_inventory(replica)
         if publisher.confirmed(replica.name) != publisher.revision:
             return 1.0  # it could not know the newest definitions; progress wakes this up
+        if now >= self._inventory_due:
+            await self._take_inventory(replica)
         if await self._work(replica):
             return 0.0
         times = [self._inventory_due, *(due for _, _, due in self._failed.values())]
         return max(0.05, min(times) - time.monotonic())
 
     async def _take_inventory(self, replica: Replica) -> None:
+        snapshot = self._publisher.snapshot
         inventory = await replica.inventory()
         self._inventory_due = time.monotonic() + self._settings.inventory
         before, self.held = self.held, dict(inventory.tools)
+        # the replica compared it whole with what it has: where the digests agree, this is what was written
+        self._written = {i: snapshot.fingerprint(i) for i in snapshot.tools}
         if before is None:
             self._tell(None)
             return
@@ -127,11 +132,16 @@ class Indexing:
 
     async def _work(self, replica: Replica) -> bool:
         assert self.held is not None
-        tools = self._publisher.snapshot.tools
+        snapshot = self._publisher.snapshot
+        tools = snapshot.tools
         now = time.monotonic()
         missing = []
         for tool_id, tool in tools.items():
-            if self.held.get(tool_id) == tool.digest:
+            current = snapshot.fingerprint(tool_id)
+            if (
+                self.held.get(tool_id) == tool.digest
+                and self._written.setdefault(tool_id, current) == current
+            ):
                 continue
             failed = self._failed.get(tool_id)
             if failed is not None and failed[0] == tool.digest and now < failed[2]:
@@ -146,8 +156,12 @@ class Indexing:
         request = IndexRequest(epoch=self._publisher.epoch, upsert=tuple(missing), remove=tuple(orphans))
         wanted = {i: tools[i].digest for i in missing}
         answer = await replica.index(request)
+        for tool_id in missing:
+            if tool_id in answer.indexed:
+                self._written[tool_id] = snapshot.fingerprint(tool_id)
         for tool_id in orphans:
             self.held.pop(tool_id, None)
+            self._written.pop(tool_id, None)
         self._believe(answer, wanted)
         return True
 

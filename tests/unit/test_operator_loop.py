@@ -277,6 +277,32 @@ async def test_a_selector_on_a_label_nobody_trusts_is_refused() -> None:
         assert not stage.replicas[0].snapshot.bindings
 
 
+async def test_what_a_refused_binding_denies_stays_denied_everywhere() -> None:
+    selecting = cluster_binding(
+        "auditor",
+        ["calculator:use"],
+        namespaceSelector={"matchLabels": {"team": "a"}},
+        tools={"deny": ["delete_*"]},
+    )
+    async with staged(tool("calculator"), selecting) as stage:
+        wanted = ("False", "UntrustedLabel")
+        await until(lambda: stage.conditions("ClusterAgentScopeBinding", "auditor").get("Accepted") == wanted)
+        [published] = stage.replicas[0].snapshot.bindings.values()
+        assert (published.scopes, published.deny, published.namespaces) == ((), ("delete_*",), None)
+
+
+async def test_a_change_of_scopes_alone_is_written_to_the_index_at_once() -> None:
+    async with staged(tool("calculator")) as stage:
+        await stage.ready("heist/calculator")
+        replica = stage.replicas[0]
+        asked = len(replica.index_requests)
+        digest = replica.snapshot.tools["heist/calculator"].digest
+        stage.world.upsert("Tool", tool("calculator", scopes=["reckoning:use"]))
+        await until(lambda: len(replica.index_requests) > asked)
+        assert replica.index_requests[-1].upsert == ("heist/calculator",)
+        assert replica.snapshot.tools["heist/calculator"].digest == digest
+
+
 async def test_dates_change_the_conditions_by_the_clock_alone() -> None:
     from datetime import UTC, datetime, timedelta
 

@@ -37,7 +37,9 @@ def assess_binding(
     if untrusted := sorted(selector.keys - known):
         allowed = ", ".join(sorted(known)) or "none"
         message = f"spec.namespaceSelector: the operator does not trust the label {untrusted[0]!r} (trusted: {allowed})"
-        return BindingVerdict(None, Problem(Reason.UNTRUSTED_LABEL, message))
+        # it grants nothing, but what it denies stays denied: in doubt everywhere (a deny holds while its object exists)
+        denied = publishing.binding(binding, namespaces=None).model_copy(update={"scopes": (), "allow": None})
+        return BindingVerdict(denied if denied.deny else None, Problem(Reason.UNTRUSTED_LABEL, message))
     return BindingVerdict(publishing.binding(binding, namespaces=territory(selector, namespaces)))
 
 

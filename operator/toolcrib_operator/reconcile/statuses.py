@@ -82,7 +82,7 @@ def binding_status(
     entry: Entry, verdict: BindingVerdict, progress: Progress, matched: int | None, now: float
 ) -> Desired:
     """Status of a binding: Ready, Accepted, Propagated, Expired, MatchesNothing; `matched` None keeps the count."""
-    if verdict.published is None:
+    if verdict.refusal is not None or verdict.published is None:
         refusal = verdict.refusal or Problem(Reason.INVALID)
         not_used = Problem(Reason.NOT_ACCEPTED)
         rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),

@@ -27,7 +27,7 @@ class ToolVerdict:
 
 @dataclass(frozen=True, slots=True)
 class BindingVerdict:
-    """`published` is None exactly when there is a `refusal`. Times are seconds since the epoch."""
+    """A refused binding grants nothing; `published` then is None, or holds its denials alone. Times: seconds."""
 
     published: PublishedBinding | None
     refusal: Problem | None = None
