@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, OutboxEntry, PublishedTool
@@ -66,14 +66,20 @@ class OutboxQueue:
             del self._waiting[waiting.id]
             self._move()
 
-    async def entries(self, epoch: int, wait: float) -> Outbox:
+    async def entries(
+        self, epoch: int, wait: float, *, gone: Callable[[], Awaitable[bool]] | None = None
+    ) -> Outbox:
         """What waits to be created, the eldest first; at the latest after `wait` seconds, then perhaps nothing.
+
+        `gone` says whether the asker has hung up meanwhile: nothing is handed out then.
 
         Raises:
             EpochFenced: the asker no longer leads.
         """
         self._state.fence(epoch)
         await self._until(lambda: bool(self._open()), time.monotonic() + wait)
+        if gone is not None and await gone():
+            return Outbox()
         self._state.fence(epoch)  # another may have taken over meanwhile
         now, found = time.monotonic(), self._open()[:BATCH]
         for waiting in found:

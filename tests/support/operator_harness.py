@@ -46,6 +46,7 @@ class MemoryReplica:
         self.wanted: list[OutboxEntry] = []
         self.acks: list[OutboxAck] = []
         self.stopping = False
+        self.asking = 0
         self.restart()
 
     def restart(self) -> None:
@@ -109,8 +110,10 @@ class MemoryReplica:
     async def outbox(self, epoch: int, wait: float) -> Outbox:
         self._up()
         deadline = time.monotonic() + wait
+        self.asking += 1
         while not self.wanted and not self.stopping and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+        self.asking -= 1
         return Outbox(entries=tuple(self.wanted))
 
     async def acknowledge(self, acks: OutboxAcks) -> ReplicaState:

@@ -163,13 +163,14 @@ async def inventory(deps: DepsOf, _: Admitted) -> IndexInventory:
 )
 async def outbox(
     deps: DepsOf,
+    request: Request,
     _: Admitted,
     epoch: Annotated[int, Query(ge=0, lt=1 << 63, description="The asking leader's.")],
     wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for a first entry.")] = 0.0,
 ) -> Outbox:
     """Runtime registrations that wait to be created; each until it is acknowledged."""
     try:
-        return await _outbox(deps).entries(epoch, wait)
+        return await _outbox(deps).entries(epoch, wait, gone=request.is_disconnected)
     except EpochFenced as error:
         raise _fenced(error) from error
 

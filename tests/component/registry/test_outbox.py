@@ -183,6 +183,16 @@ def test_an_operator_that_no_longer_leads_gets_and_says_nothing(pool: ThreadPool
     assert (polled.status_code, polled.json().get("code")) == (409, "epoch_fenced")
 
 
+def test_an_operator_that_has_hung_up_is_handed_nothing(pool: ThreadPoolExecutor) -> None:
+    limits = Limits(registration_seconds=0.5)
+    with running_registry(bindings=[WRITER], registration=True, limits=limits) as r:
+        with pytest.raises(httpx.ReadTimeout):
+            r.admin("GET", "/v1/admin/outbox?epoch=1&wait=10", timeout=0.2)
+        answer = asked(r, pool).result(timeout=5)
+
+    assert answer.json()["detail"] == "No operator has taken it; nothing has changed."
+
+
 def test_the_outbox_is_for_the_operator_alone_and_off_by_default() -> None:
     with running_registry(bindings=[WRITER], registration=True) as r:
         path = r.admin_url + "/v1/admin/outbox?epoch=1"
