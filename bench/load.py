@@ -98,13 +98,14 @@ async def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 class Upstream(asyncio.Protocol):
-    """Answers every complete request with the same small JSON document."""
+    """Answers every complete `POST /call` with the same small JSON document."""
 
     _BODY = b'{"expression":"6*7","result":42}'
     _ANSWER = (
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_BODY)
         + _BODY
     )
+    _NOTHING = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
     def connection_made(self, transport: Any) -> None:
         self._transport, self._data = transport, b""
@@ -117,8 +118,9 @@ class Upstream(asyncio.Protocol):
         found = _LENGTH.search(self._data[: end + 2])
         if len(self._data) < end + 4 + (int(found[1]) if found else 0):
             return
+        found_route = self._data.startswith(b"POST /call ")
         self._data = b""
-        self._transport.write(self._ANSWER)
+        self._transport.write(self._ANSWER if found_route else self._NOTHING)
 
 
 async def main() -> None:

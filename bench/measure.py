@@ -43,6 +43,8 @@ class Talker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         self._log.close()
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
