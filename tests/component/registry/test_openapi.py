@@ -96,6 +96,8 @@ def test_no_request_gets_an_answer_that_is_not_documented(
         ("POST", "/v1/admin/index"),
         ("GET", "/v1/admin/index"),
         ("GET", "/v1/admin/state"),
+        ("GET", "/v1/admin/outbox"),
+        ("POST", "/v1/admin/outbox"),
     ],
 )
 def test_the_admin_channel_is_documented_as_it_is(method: str, path: str) -> None:
