@@ -135,9 +135,9 @@ def test_every_reason_and_every_problem_code_is_documented() -> None:
 
 
 def test_every_command_is_documented() -> None:
-    assert [c for c in generate.commands() if f"\n## toolcrib {c}\n" not in page("cli.md")] == []
-    assert "up" in generate.commands()
-    assert "agent run" in generate.commands()
+    assert [c for c in generate.command_line.commands() if f"\n## toolcrib {c}\n" not in page("cli.md")] == []
+    assert "up" in generate.command_line.commands()
+    assert "agent run" in generate.command_line.commands()
 
 
 # --------------------------------------------------------------------------------------------------- links
@@ -169,7 +169,7 @@ def _options() -> dict[str, set[str]]:
     """Command → the options it takes."""
     found = {
         name: {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
-        for name, command in generate.commands().items()
+        for name, command in generate.command_line.commands().items()
     }
     for name, parser in {
         "serve": registry_main._parser(),

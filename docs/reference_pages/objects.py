@@ -1,0 +1,84 @@
+"""Pages about custom resources, their conditions, and decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reference_pages.markdown import code, table
+
+from toolcrib import authorizer, crd
+from toolcrib.resources import conditions
+from toolcrib.resources.kinds import KINDS
+
+CONDITIONS = (
+    ("Ready", "all three", "Everything that was asked for is in force. It sums the others up."),
+    ("Accepted", "all three", "The object is valid and used."),
+    ("Indexed", "Tool", "The definition was read back from the search index."),
+    ("Propagated", "bindings", "Every replica of the registry has confirmed this generation."),
+    ("Expired", "bindings", "`expiresAt` has passed."),
+    ("MatchesNothing", "bindings", "No tool is within the binding's reach."),
+)
+
+
+def conditions_page() -> str:
+    """Condition types and their reasons."""
+    text = "# Conditions and their reasons\n\nEvery condition carries `observedGeneration`: compare it with `metadata.generation`.\n"
+    text += "`kubectl wait --for=condition=Ready tools.toolcrib.dev/NAME` waits for one.\n\n"
+    text += table(("condition", "of", "True means"), [(code(c), k, m) for c, k, m in CONDITIONS])
+    text += "\n## Reasons\n\n"
+    rows = [(code(r.value), m) for r, m in conditions.MEANINGS.items()]
+    return text + table(("reason", "meaning"), rows)
+
+
+def decisions_page() -> str:
+    """Reasons of the authorizer."""
+    text = "# Reasons of decisions\n\n`toolcrib_decisions_total{reason}` and the decision log say them; callers never learn them.\n"
+    text += "[Authorization](../concepts/authorization.md) gives the order in which they are found.\n\n"
+    rows = [(code(r.value), m) for r, m in authorizer.MEANINGS.items()]
+    return text + table(("reason", "meaning"), rows)
+
+
+def resources_page() -> str:
+    """Every field of every kind, and the rules that hold between them."""
+    text = "# Custom resources\n\n`kubectl explain` shows the same. Group `toolcrib.dev`, version `v1alpha1`, category `toolcrib`.\n"
+    for kind in KINDS.values():
+        schema = crd.schema(kind)
+        text += f"\n## {kind.kind}\n\n`{kind.plural}.toolcrib.dev`, short name `{kind.short}`, "
+        text += "namespaced.\n\n" if kind.namespaced else "cluster-scoped.\n\n"
+        for part in ("spec", "status"):
+            text += table(("field", "type", "what"), _fields(schema["properties"][part], part)) + "\n"
+        text += "Rules:\n\n" + "".join(f"* `{path}`: {m}\n" for path, m in _rules(schema, ""))
+    return text
+
+
+def _fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
+    required = set(schema.get("required", ()))
+    for name, field in schema.get("properties", {}).items():
+        at = f"{path}.{name}"
+        item = field.get("items", {})
+        kind = str(field.get("type", "any"))
+        notes = [str(field.get("description", ""))]
+        if kind == "array":
+            kind = f"list of {item.get('type', 'object')}"
+            notes.append(f"{field.get('minItems', 0)} to {field['maxItems']} entries.")
+        if name in required:
+            notes.append("**Required.**")
+        if "enum" in field:
+            notes.append("One of " + ", ".join(code(v) for v in field["enum"]) + ".")
+        if "default" in field and isinstance(field["default"], str | int | bool):
+            notes.append(f"Default `{field['default']}`.")
+        yield code(at), kind, " ".join(n for n in notes if n)
+        if name != "conditions":
+            yield from _fields(field, at)
+            yield from _fields(item, f"{at}[]")
+
+
+def _rules(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    for rule in schema.get("x-kubernetes-validations", ()):
+        yield path or "(object)", rule["message"]
+    for name, field in schema.get("properties", {}).items():
+        if name != "status":
+            at = f"{path}.{name}" if path else name
+            yield from _rules(field, at)
+            yield from _rules(field.get("items", {}), f"{at}[]")

@@ -1,0 +1,105 @@
+"""Pages about HTTP: routes, and errors with what to do."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reference_pages.markdown import code, table
+
+from toolcrib_registry.app import openapi_documents
+from toolcrib_registry.calls.errors import CallError
+from toolcrib_registry.errors import CODES
+from toolcrib_registry.issuer import LocalIssuer
+from toolcrib_registry.routes import oauth
+
+
+def http_page() -> str:
+    """Every route of both listeners."""
+    with tempfile.TemporaryDirectory() as folder:
+        router = oauth.router(LocalIssuer.open(Path(folder) / "issuer"), lambda namespace, name: set())
+        agents, admin = openapi_documents(router)
+    text = "# HTTP surface\n\nThe registry serves its OpenAPI document at `/openapi.json`, with every body and example; this is its index.\n"
+    text += "Errors are problem documents (RFC 9457) with a stable `code`: [errors](errors.md).\n\n"
+    text += "## Agents' listener\n\n`POST /oauth/token` exists in the local mode only.\n\n" + _routes(agents)
+    text += "\n## Admin listener\n\nFor the operator and Prometheus; never in an Ingress. `/v1/admin` takes tokens of the admin audience from\n"
+    text += "`admin_subjects` only. In the local mode it is on the same port.\n\n"
+    return text + _routes(admin)
+
+
+def _routes(document: Mapping[str, Any]) -> str:
+    rows = []
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            codes = ", ".join(sorted(operation.get("responses", {})))
+            rows.append((code(f"{method.upper()} {path}"), operation.get("summary", ""), codes))
+    return table(("route", "what", "answers"), rows)
+
+
+REMEDIES: dict[str, str] = {
+    "invalid_json": "Send one JSON object in UTF-8, no key twice, not nested too deeply.",
+    "invalid_request": "`errors` names the fields.",
+    "invalid_arguments": "`errors` lists what does not fit; the schema is in `/v1/describe`.",
+    "invalid_cursor": "Begin again without a cursor.",
+    "token_in_query": "Send the token in the header `Authorization: Bearer …`.",
+    "already_registered": "Choose another name.",
+    "schema_unsafe": "`detail` says where: only `#/…` references, bounded depth and size.",
+    "reserved_scope": "Choose a scope that does not begin with `registry:`.",
+    "egress_refused": "400 at a registration, 502 at a call. The operator of the registry opens hosts with `egress.allow`.",
+    "unauthenticated": "Send a bearer token.",
+    "invalid_token": "`detail` says why: expired, another audience, another issuer. Get a new one.",
+    "not_permitted": "Denied and unknown tools answer alike. Discover again; the decision log has the reason.",
+    "not_admin": "Only `admin_subjects` with the admin audience get in.",
+    "origin_refused": "Web pages of other origins are let in by `allowed_origins`.",
+    "registration_off": "Apply a Tool instead, or set `registration`.",
+    "not_found": "See [HTTP surface](http.md).",
+    "tool_not_found": "Discover again; hidden and absent answer alike.",
+    "method_not_allowed": "See [HTTP surface](http.md).",
+    "ambiguous_name": "Use one of `tool_ids`.",
+    "cursor_stale": "Begin again without a cursor.",
+    "revision_mismatch": "For operators: a full snapshot follows.",
+    "epoch_fenced": "For operators: another one leads.",
+    "too_large": "`limits.body_bytes` is the bound.",
+    "unsupported_media_type": "Send `Content-Type: application/json`.",
+    "wrong_host": "Add the name to `allowed_hosts` if it is yours.",
+    "internal": "The registry's log says what, under the request's id.",
+    "no_backend": "Nothing executes this tool yet; its author sets `spec.backend`.",
+    "policy_stale": "Wait (`Retry-After`); no operator has been heard for `policy_max_age`.",
+    "index_unavailable": "For operators: the search index is away; they keep trying.",
+    "too_many_streams": "Try again later; `limits.watch_streams` is the bound.",
+    "not_durable": "`detail` says whether it may still come. Is the disk full, is an operator there?",
+    "not_ready": "Wait: no full snapshot has come from an operator yet.",
+    "credential_pending": "Try again soon: this replica has not got the credential. See the Tool's Ready condition.",
+    "upstream_unreachable": "Is the tool's own service up?",
+    "upstream_timeout": "The bound is `spec.backend.http.timeout`.",
+    "upstream_redirect": "Let the Tool name the final address.",
+    "upstream_too_large": "Let the tool answer with less.",
+    "upstream_protocol": "The tool answered what no tool answers: HTML, cut off, invalid JSON.",
+    "tool_error": "`upstream_status` and the tool's own words are in the document; mend the arguments.",
+    "upstream_error": "The tool's own service failed; its log says why.",
+}
+
+
+def errors_page() -> str:
+    """Every problem code with its statuses and what to do."""
+    statuses: dict[str, set[int]] = {code: {status} for code, (status, _) in CODES.items()}
+    meanings = {code: title + "." for code, (_, title) in CODES.items()}
+    for kind in CallError.__subclasses__():
+        statuses.setdefault(kind.code, set()).add(kind.status)
+        meanings.setdefault(kind.code, (kind.__doc__ or "").strip().partition(";")[0].rstrip(".") + ".")
+    unknown = statuses.keys() ^ REMEDIES.keys()
+    if unknown:
+        raise SystemExit(
+            f"docs/reference_pages/surface.py: REMEDIES and the code differ: {', '.join(sorted(unknown))}"
+        )
+    text = "# Errors\n\nEvery error is `application/problem+json` with `type`, `title`, `status`, `code` and `detail`. Act on `code`: it is\n"
+    text += "stable. `detail` is for people. A `503` may carry `Retry-After`. Every answer carries `X-Request-Id`.\n\n"
+    rows = []
+    for found in sorted(statuses, key=lambda c: (min(statuses[c]), c)):
+        shown = ", ".join(map(str, sorted(statuses[found])))
+        rows.append((code(found), shown, meanings[found], REMEDIES[found]))
+    text += table(("code", "status", "meaning", "what to do"), rows)
+    text += "\nThe token endpoint of the local mode answers RFC 6749's own form instead: `error` and `error_description`.\n"
+    return text
