@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from toolcrib_operator.metrics import CONTENT_TYPE, exposition
+from toolcrib_operator.metrics import CONTENT_TYPE, Propagated, exposition
 from toolcrib_operator.state import State
 
 
 @asynccontextmanager
-async def serving(state: State, host: str, port: int) -> AsyncIterator[int]:
+async def serving(state: State, propagated: Propagated, host: str, port: int) -> AsyncIterator[int]:
     """Serve while the block runs; yields the port (useful where 0 was asked for)."""
 
     async def healthz(_: web.Request) -> web.Response:
@@ -23,7 +23,7 @@ async def serving(state: State, host: str, port: int) -> AsyncIterator[int]:
         return web.json_response(report, status=503 if report["problems"] else 200)
 
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=exposition(state), headers={"Content-Type": CONTENT_TYPE})
+        return web.Response(body=exposition(state, propagated), headers={"Content-Type": CONTENT_TYPE})
 
     app = web.Application()
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])

@@ -14,6 +14,7 @@ from toolcrib_operator.board import Board
 from toolcrib_operator.events import Events
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.ports import ClusterWriter
+from toolcrib_operator.propagation import Propagation
 from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.waiting import wait
@@ -38,6 +39,7 @@ class Loop:
         settings: LoopSettings | None = None,
         clock: Callable[[], float] = time.time,
         on_published: Callable[[Revision, Collection[Ref]], None] | None = None,
+        on_propagated: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """
         Args:
@@ -48,6 +50,7 @@ class Loop:
             settings: hold-backs, trusted labels, credential namespaces.
             clock: seconds since the epoch; dates of bindings are judged by it.
             on_published: told about every revision and the objects that changed in it.
+            on_propagated: told the seconds from the first change in a revision until every replica had it.
         """
         self.settings = settings or LoopSettings()
         self.assessor = Assessor(world, self.settings)
@@ -60,6 +63,7 @@ class Loop:
             may_act=lambda: publisher.may_act(),
         )  # fmt: skip
         self._on_published = on_published
+        self._propagation = Propagation(on_propagated)
         self._wake = asyncio.Event()
         self._turned = asyncio.Event()
         self._covered = 0
@@ -77,6 +81,7 @@ class Loop:
         running = asyncio.get_running_loop()
 
         def woken() -> None:
+            self._propagation.noticed()
             with contextlib.suppress(RuntimeError):  # a watch may end after this loop
                 running.call_soon_threadsafe(self._wake.set)
 
@@ -119,8 +124,11 @@ class Loop:
             )
             log.info("revision %s: %d tools, %d bindings, %d removed", revision, len(batch.tools),
                      len(batch.bindings), len(batch.removed.tools) + len(batch.removed.bindings))  # fmt: skip
+            self._propagation.turned(revision if batch else None)
             if self._on_published is not None:
                 self._on_published(revision, batch.changed)
+        else:
+            self._propagation.turned(None)
         now = self._clock()
         self._board.assessed(refs, batch.changed, revision, now)
         for ref in refs:
@@ -136,6 +144,7 @@ class Loop:
 
     def _progressed(self) -> None:
         """A replica came, went, failed or confirmed; only a confirmation or a set of others can finish anything."""
+        self._propagation.progressed(self._publisher.confirmed_by_all)
         confirmed = tuple(link.confirmed for link in self._publisher.links)
         if confirmed == self._confirmed and confirmed:
             return

@@ -26,6 +26,7 @@ from toolcrib_operator.handlers.recording import Memo, watch
 from toolcrib_operator.health import serving
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.registering import Registering
@@ -61,16 +62,16 @@ async def serve(settings: OperatorSettings) -> int:
     # a request that hangs must leave time for another before the renew deadline
     leases = KubeLease(kube, election.namespace, election.name, timeout=max(1.0, election.renew / 3))
     elector = Elector(leases, settings.identity, settings=election)
-    state = State(elector)
+    state, propagated = State(elector), Propagated()
     try:
-        async with serving(state, settings.host, settings.port) as port:
+        async with serving(state, propagated, settings.host, settings.port) as port:
             log.info(
                 "%s serves /healthz, /readyz and /metrics on %s:%d", settings.identity, settings.host, port
             )
             if not await elector.acquire(stop):
                 return 0
             elector.guard(_lost)
-            failed = await _lead(settings, kube, elector, state, stop)
+            failed = await _lead(settings, kube, elector, state, propagated, stop)
             await elector.release()
             return 1 if failed else 0
     finally:
@@ -78,7 +79,12 @@ async def serve(settings: OperatorSettings) -> int:
 
 
 async def _lead(
-    settings: OperatorSettings, kube: Kube, elector: Elector, state: State, stop: asyncio.Event
+    settings: OperatorSettings,
+    kube: Kube,
+    elector: Elector,
+    state: State,
+    propagated: Propagated,
+    stop: asyncio.Event,
 ) -> bool:
     """Work as leader until `stop`; whether it ended for another reason."""
     secrets = bool(settings.loop.credential_namespaces)
@@ -96,7 +102,9 @@ async def _lead(
             on_fenced=_fenced,
         )
         indexing = Indexing(publisher, settings=settings.index)
-        loop = Loop(world, publisher, indexing, cluster, settings=settings.loop)
+        loop = Loop(
+            world, publisher, indexing, cluster, settings=settings.loop, on_propagated=propagated.observe
+        )
         registering = None
         if settings.registration is not None:
             registering = Registering(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -15,11 +15,31 @@ from toolcrib_operator.world import WATCHED
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
+PROPAGATION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Propagated:
+    """The histogram of how long changes take to be in force on every replica."""
+
+    def __init__(self) -> None:
+        self.histogram = Histogram(
+            "toolcrib_propagation_seconds",
+            "From a change being seen until every replica of the registry has it in force.",
+            buckets=PROPAGATION_BUCKETS,
+            registry=None,
+        )
+
+    def observe(self, seconds: float) -> None:
+        """Count one revision."""
+        self.histogram.observe(seconds)
+
+
 class StateCollector(Collector):
     """Metrics of one State."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, propagated: Propagated | None = None) -> None:
         self._state = state
+        self._propagated = propagated or Propagated()
 
     def collect(self) -> Iterator[Any]:
         """Everything; a standby has the first two alone."""
@@ -29,6 +49,7 @@ class StateCollector(Collector):
         yield _gauge("toolcrib_operator_problems", "What /readyz complains about.", problems)
         if leads and self._state.leading is not None:
             yield from _leading(self._state.leading)
+            yield from self._propagated.histogram.collect()
 
 
 def _leading(parts: Leading) -> Iterator[Any]:
@@ -77,8 +98,8 @@ def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(name, text, value=value)
 
 
-def exposition(state: State) -> bytes:
+def exposition(state: State, propagated: Propagated) -> bytes:
     """Prometheus text of a state."""
     registry = CollectorRegistry()
-    registry.register(StateCollector(state))
+    registry.register(StateCollector(state, propagated))
     return generate_latest(registry)

@@ -187,6 +187,19 @@ def test_an_unsafe_schema_is_stored_but_never_published(cluster: Cluster, planne
     cluster.kubectl("delete", "tool", "unsafe", "-n", "heist")
 
 
+def test_the_operator_measures_how_long_a_change_takes_to_every_replica(cluster: Cluster) -> None:
+    url = cluster.operators[0].url + "/metrics"  # type: ignore[attr-defined]
+
+    def measured() -> float:
+        return counter(httpx.get(url, trust_env=False).text, "toolcrib_propagation_seconds_count")
+
+    before = measured()
+    cluster.kubectl("label", "tool", "calculator", "-n", "heist", "test=one", "--overwrite")
+    change = '{"spec": {"title": "Pocket calculator"}}'
+    cluster.kubectl("patch", "tool", "calculator", "-n", "heist", "--type=merge", "-p", change)
+    wait_until(lambda: measured() == before + 1, timeout=5)
+
+
 def test_get_describe_and_explain_read_well(cluster: Cluster) -> None:
     table = cluster.kubectl("get", "tools", "-n", "heist")
     assert table.splitlines()[0].split() == ["NAME", "READY", "TOOL", "SERVER", "SCOPES", "STATE", "AGE"]
