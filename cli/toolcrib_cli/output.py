@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from toolcrib.text import escape
+from toolcrib.text import escape, hides
 
 
 class Format(StrEnum):
@@ -40,11 +40,13 @@ def line(text: object, *, style: str = "", stderr: bool = False) -> None:
 
 
 def data(value: Any, output: Format) -> None:
-    """Print `value` as JSON or YAML."""
+    """Print `value` as JSON or YAML; characters that hide others are written as escapes of that format."""
+    plain = json.dumps(value, indent=2, ensure_ascii=False)
+    readable = _utf8() and not any(hides(c) for c in plain if c != "\n")
     if output is Format.JSON:
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=not _utf8()) + "\n")
+        sys.stdout.write((plain if readable else json.dumps(value, indent=2)) + "\n")
     else:
-        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=_utf8(), width=110))
+        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=readable, width=110))
 
 
 def heading(text: str) -> None:

@@ -13,15 +13,18 @@ _IGNORABLE = frozenset({
 })  # fmt: skip
 
 
+def hides(character: str) -> bool:
+    """Whether a character could move, hide or reorder others, or cannot be seen itself."""
+    return unicodedata.category(character) in _INVISIBLE or ord(character) in _IGNORABLE
+
+
 def escape(text: str, *, keep_newlines: bool = False) -> str:
     """Show `text` with every character that could move, hide or reorder others written as `\\uXXXX`."""
     if text.isascii() and text.isprintable():
         return text
 
     def shown(c: str) -> str:
-        if c == "\n" and keep_newlines:
-            return c
-        if unicodedata.category(c) not in _INVISIBLE and ord(c) not in _IGNORABLE:
+        if (c == "\n" and keep_newlines) or not hides(c):
             return c
         point = ord(c)
         if point < 0x100:

@@ -155,13 +155,20 @@ def token(
         typer.Option("--scopes", help='Scopes that decide alone ("a b"); without it bindings decide.'),
     ] = None,
     ttl: Annotated[str, typer.Option("--ttl", help="How long it is valid: 90s, 30m, 1h.")] = "1h",
+    client_secret: Annotated[
+        bool,
+        typer.Option("--client-secret", help="Print its secret for POST /oauth/token instead of a token."),
+    ] = False,
     data: options.Data = None,
 ) -> None:
     """Print a bearer token of the local mode's issuer, and nothing else."""
-    from toolcrib_cli.local.accounts import mint
+    from toolcrib_cli.local import accounts
 
+    if client_secret:
+        sys.stdout.write(accounts.client_secret(options.data_folder(data), name) + "\n")
+        return
     try:
         seconds = durations.seconds(ttl)
     except ValueError as error:
         raise CliError(f"--ttl: {error}", code=Exit.USAGE) from error
-    sys.stdout.write(mint(options.data_folder(data), name, scopes=scopes, ttl=seconds) + "\n")
+    sys.stdout.write(accounts.mint(options.data_folder(data), name, scopes=scopes, ttl=seconds) + "\n")

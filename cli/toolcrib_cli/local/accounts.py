@@ -41,6 +41,21 @@ def find(folder: Path, name: str) -> tuple[str, str]:
     )
 
 
+def client_secret(folder: Path, name: str) -> str:
+    """The secret with which the account gets tokens at `/oauth/token`; made at first use.
+
+    Raises:
+        CliError: the account is not known, or the folder's secrets cannot be used.
+    """
+    from toolcrib_registry.issuer import LocalIssuer
+
+    namespace, bare = find(folder, name)
+    try:
+        return LocalIssuer.open(folder / "issuer", time.time).client_secret(namespace, bare)
+    except (OSError, ValueError) as error:
+        raise CliError(str(error), code=Exit.USAGE) from error
+
+
 def mint(folder: Path, name: str, *, scopes: str | None = None, ttl: float = 3600.0) -> str:
     """A token of the local issuer.
 

@@ -107,5 +107,9 @@ def _finding(error: Any) -> Finding:
         return Finding(path, f"does not match {context.get('pattern')}")
     if kind == "too_short" and context.get("actual_length") == 0:
         what = "an empty mapping" if context.get("field_type") == "Dictionary" else "an empty list"
-        return Finding(path, f'{what} is refused: it could be read as "everything"', "leave the field out")
+        return Finding(
+            path,
+            f'{what} is refused: it could be read as "everything"',
+            "name at least one entry, or leave the field out where it is optional",
+        )
     return Finding(path, str(error["msg"]))

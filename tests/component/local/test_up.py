@@ -147,6 +147,16 @@ def test_scopes_of_a_token_decide_alone_and_an_empty_text_sees_nothing(local: Lo
     assert local.names(local.token("planner", "--scopes", "")) == []
 
 
+def test_an_agent_gets_its_own_token_with_its_client_secret(local: LocalMode) -> None:
+    secret = local.toolcrib("token", "planner", "--client-secret").stdout.strip()
+    form = {"grant_type": "client_credentials", "client_id": "heist/planner", "client_secret": secret}
+    answer = httpx.post(local.url + "/oauth/token", data=form, trust_env=False)
+    assert answer.status_code == 200, answer.text
+    assert local.names(answer.json()["access_token"]) == PLANNER
+    wrong = httpx.post(local.url + "/oauth/token", data=form | {"client_secret": "guess"}, trust_env=False)
+    assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
+
+
 def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
     tools = local.toolcrib("tools", "--as", "planner", "-o", "json")
     assert sorted(t["name"] for t in json.loads(tools.stdout)) == PLANNER

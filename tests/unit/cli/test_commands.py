@@ -1,0 +1,119 @@
+"""The command line: exit codes, formats, help, and other people's text made safe."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from toolcrib import crd
+from toolcrib_cli import main as cli
+from toolcrib_cli import output
+from toolcrib_cli.commands import agents_view
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+HEIST = Path(__file__).parents[3] / "examples" / "heist"
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    return int(ended.value.code or 0)
+
+
+def test_valid_manifests_end_with_zero_and_a_count(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("validate", str(HEIST)) == 0
+    assert "12 object(s) in 10 file(s): all valid" in capsys.readouterr().out
+
+
+def test_a_bad_manifest_ends_with_one_and_names_file_line_field_and_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: a}\nspec:\n  scopes: []\n  backend: {none: {}}\n"
+    )
+    assert run("validate", str(file)) == 1
+    shown = capsys.readouterr().out
+    assert f"{file}:5: spec.scopes:" in shown
+    assert "name at least one" in shown
+    assert run("validate", str(file), "-o", "json") == 1
+    problem = json.loads(capsys.readouterr().out)["problems"][0]
+    assert (problem["line"], problem["field"], problem["refusedAtApply"]) == (5, "spec.scopes", True)
+    assert run("validate", str(file), "-o", "yaml") == 1
+    assert yaml.safe_load(capsys.readouterr().out)["problems"][0]["field"] == "spec.scopes"
+
+
+def test_validating_nothing_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("validate", str(tmp_path)) == Exit.USAGE
+    assert "no manifest files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["up", "--port", "70000"], ["validate"], ["tools", "--wrong"]]
+)
+def test_a_wrong_command_line_ends_with_two(arguments: list[str]) -> None:
+    assert run(*arguments) == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    "command", ["up", "token", "tools", "search", "call", "validate", "crds", "version", "example-tools"]
+)
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command, "--help") == 0
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_crds_prints_what_the_cluster_gets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("crds") == 0
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == list(crd.definitions().values())
+
+
+def test_without_an_identity_a_client_command_says_how_to_give_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TOOLCRIB_TOKEN", raising=False)
+    assert run("tools") == Exit.USAGE
+    assert "--as NAME" in capsys.readouterr().err
+
+
+def test_control_bidi_and_zero_width_characters_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "a\x1b[31mred\u202egnp.exe\u200b\r\nnext"
+    output.table(("name",), [(hostile,)])
+    output.line(hostile)
+    shown = capsys.readouterr().out
+    assert not any(c in shown for c in "\x1b\u202e\u200b\r")
+    assert shown.count("\\x1b[31mred\\u202egnp.exe\\u200b\\x0d\\x0anext") == 2
+
+
+@pytest.mark.parametrize("form", [Format.JSON, Format.YAML])
+def test_machine_formats_round_trip_hostile_text(form: Format, capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"description": "a\x1b[0m\u202e", "n": [1, 2.5, None, True]}
+    output.data(value, form)
+    text = capsys.readouterr().out
+    assert not any(c in text for c in "\x1b\u202e")
+    assert (json.loads(text) if form is Format.JSON else yaml.safe_load(text)) == value
+
+
+@pytest.mark.parametrize(
+    ("pairs", "text", "expected"),
+    [
+        (["a=1", "b=true", "c=x y", 'd={"k": [1]}'], None, {"a": 1, "b": True, "c": "x y", "d": {"k": [1]}}),
+        (["expression=6*7", "empty="], None, {"expression": "6*7", "empty": ""}),
+        (["b=2"], '{"a": "1"}', {"a": "1", "b": 2}),
+    ],
+)
+def test_arguments_are_json_where_they_can_be_and_text_otherwise(
+    pairs: list[str], text: str | None, expected: object
+) -> None:
+    assert agents_view._arguments(pairs, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("pairs", "text"), [(["novalue"], None), (["=x"], None), (["a=1", "a=2"], None), ([], "[1]"), ([], "{")]
+)
+def test_arguments_that_are_none_are_refused(pairs: list[str], text: str | None) -> None:
+    with pytest.raises(CliError) as refused:
+        agents_view._arguments(pairs, text)
+    assert refused.value.code is Exit.USAGE
