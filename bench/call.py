@@ -56,6 +56,8 @@ def _with(connections: int, turns: int, seconds: float) -> dict[str, Any]:
             "ratio_high": high,
             "ratio_aiohttp": second,
             "cpu_us": statistics.median(variant.costs) * 1e6,
+            "cpu_to_httpx": measure.ratios(variant.costs, bases[0].costs)[0],
+            "cpu_to_aiohttp": measure.ratios(variant.costs, bases[1].costs)[0],
             "p50_ms": statistics.median(variant.p50s) * 1e3,
             "p99_ms": statistics.median(variant.p99s) * 1e3,
         }
@@ -67,13 +69,26 @@ def _with(connections: int, turns: int, seconds: float) -> dict[str, Any]:
                 f"{low:.2f}–{high:.2f}",
                 f"{second:.2f}",
                 f"{f['cpu_us']:,.0f}",
+                f"{f['cpu_to_httpx']:.2f}",
+                f"{f['cpu_to_aiohttp']:.2f}",
                 f"{f['p50_ms']:.2f}",
                 f"{f['p99_ms']:.2f}",
             ]
         )
     measure.table(
         f"Calls, {connections} connections, one upstream ({turns} rounds in turns)",
-        ["", "per second", "to httpx", "low–high", "to aiohttp", "CPU µs", "p50 ms", "p99 ms"],
+        [
+            "",
+            "per second",
+            "to httpx",
+            "low–high",
+            "to aiohttp",
+            "CPU µs",
+            "CPU to httpx",
+            "CPU to aiohttp",
+            "p50 ms",
+            "p99 ms",
+        ],
         rows,
     )
     return figures
