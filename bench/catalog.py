@@ -17,7 +17,7 @@ from realparts.processes import wait_until
 def run(quick: bool) -> dict[str, Any]:
     """Measure and print; the figures."""
     parts.require()
-    limit = 400 if quick else None
+    limit = 200 if quick else None
     with Cluster(operators=0) as cluster:
         parts.prepare(cluster)
         bare = asyncio.run(_bare(cluster, limit))
@@ -106,7 +106,7 @@ def _restart(cluster: Cluster, tools: int) -> dict[str, float]:
     published = time.perf_counter() - start
     wait_until(lambda: parts.operator_metric(cluster, "toolcrib_catalog_tools") == tools, 30, 0.1)
     # long enough for an inventory, for the hold of a takeover (30 s) and a rewrite of counts (60 s) to show
-    time.sleep(15 if tools < 2_000 else 75)
+    time.sleep(4 if tools < 2_000 else 75)
     wait_until(quiet, timeout=30, interval=0.5)
     after, recounted = parts.versions(cluster), parts.api_writes(cluster)
     return {

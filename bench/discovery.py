@@ -15,7 +15,7 @@ def run(quick: bool) -> dict[str, Any]:
     """Measure and print; the figures."""
     result: dict[str, Any] = {}
     for count in (1_000, 10_000):
-        result[str(count)] = _at(count, 3 if quick else 9, 0.5 if quick else 1.0)
+        result[str(count)] = _at(count, 2 if quick else 9, 0.3 if quick else 1.0)
     return result
 
 

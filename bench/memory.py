@@ -22,7 +22,7 @@ from realparts.processes import Child, clean_environment, free_port, wait_until
 def run(quick: bool) -> dict[str, Any]:
     """Measure and print; the figures in bytes."""
     parts.require()
-    limit = 400 if quick else None
+    limit = 200 if quick else None
     figures: dict[str, Any] = {}
     with Cluster() as cluster:
         parts.prepare(cluster)
