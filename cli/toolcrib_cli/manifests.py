@@ -22,6 +22,10 @@ from toolcrib.resources.kinds import Resource
 SUFFIXES = (".yaml", ".yml", ".json")
 COMPANIONS = ("Namespace", "ServiceAccount", "Service", "Secret")
 MAX_FILE = 16 * 1024 * 1024
+MAX_DEPTH = 100
+"""Nesting of a document; libyaml's composer recurses in C and takes the process with it far below 100,000."""
+MAX_NODES = 1_000_000
+"""Values of a file, each alias counted as all that it stands for."""
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -109,7 +113,17 @@ def _construct_map(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     return _mapping(loader, node)
 
 
+def _construct_int(loader: Any, node: yaml.Node) -> int:
+    try:
+        return int(loader.construct_yaml_int(node))
+    except ValueError:
+        raise yaml.constructor.ConstructorError(
+            None, None, "a whole number that long is refused", node.start_mark
+        ) from None
+
+
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_map)
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
 _Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(loader.construct_scalar(node)))
 
 
@@ -144,6 +158,7 @@ def read(file: Path, *, default_namespace: str = "default") -> FileContent:
         content.problems.append(Problem(file, 0, Finding("", f"cannot be read: {reason}")))
         return content
     try:
+        _check_bounds(text)
         for node in list(_documents(text)):
             _add(content, node, default_namespace)
     except yaml.MarkedYAMLError as error:
@@ -157,6 +172,38 @@ def read(file: Path, *, default_namespace: str = "default") -> FileContent:
             Problem(file, 0, Finding("", f"not valid YAML: {str(error).splitlines()[0]}"))
         )
     return content
+
+
+def _check_bounds(text: str) -> None:
+    """Refuse what would take the stack, or multiply by aliases, before anything recurses or expands.
+
+    Raises:
+        yaml.YAMLError: it is nested too deeply, holds too much, or is no YAML.
+    """
+    sizes: dict[str, int] = {}
+    open_: list[tuple[str | None, int]] = []
+    total = 0
+    event: Any
+    for event in yaml.parse(text, Loader=_Base):
+        if isinstance(event, yaml.AliasEvent):
+            total += sizes.get(event.anchor or "", 1)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            open_.append((event.anchor, total))
+            total += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            if anchor is not None:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.ScalarEvent):
+            total += 1
+            if event.anchor is not None:
+                sizes[event.anchor] = 1
+        for much, what in (
+            (len(open_) > MAX_DEPTH, f"nested deeper than {MAX_DEPTH} levels"),
+            (total > MAX_NODES, f"more than {MAX_NODES} values, aliases expanded"),
+        ):
+            if much:
+                raise yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
 
 
 def _documents(text: str) -> Iterator[yaml.Node]:
@@ -195,10 +242,12 @@ def _add(content: FileContent, node: yaml.Node, default_namespace: str) -> None:
             _add(content, item, default_namespace)
         return
     kind = body.get("kind")
-    if kind in KINDS or str(body.get("apiVersion", "")).startswith("toolcrib.dev/"):
+    if (isinstance(kind, str) and kind in KINDS) or str(body.get("apiVersion", "")).startswith(
+        "toolcrib.dev/"
+    ):
         _add_ours(content, node, body, line, default_namespace)
     elif kind in COMPANIONS and body.get("apiVersion") == "v1":
-        _add_companion(content, body, line, default_namespace)
+        _add_companion(content, node, body, line, default_namespace)
     elif not isinstance(kind, str) or not isinstance(body.get("apiVersion"), str):
         content.problems.append(
             Problem(content.file, line, Finding("kind", "apiVersion and kind are required"))
@@ -247,7 +296,9 @@ def unusable(tool: Tool) -> Iterator[tuple[str, Finding]]:
         yield "", Finding("spec", f"Accepted=False/Invalid: {error}")
 
 
-def _add_companion(content: FileContent, body: dict[str, Any], line: int, default_namespace: str) -> None:
+def _add_companion(
+    content: FileContent, node: yaml.Node, body: dict[str, Any], line: int, default_namespace: str
+) -> None:
     metadata = body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
@@ -255,10 +306,28 @@ def _add_companion(content: FileContent, body: dict[str, Any], line: int, defaul
             Problem(content.file, line, Finding("metadata.name", "required, but missing"))
         )
         return
+    if (wrong := _misshapen(body, metadata)) is not None:
+        content.problems.append(Problem(content.file, _line_of(node, wrong.field), wrong))
+        return
     namespace = None
     if body["kind"] != "Namespace":
         namespace = metadata.get("namespace") or default_namespace
     content.objects.append(Loaded(content.file, line, body["kind"], namespace, name, body))
+
+
+def _misshapen(body: dict[str, Any], metadata: dict[str, Any]) -> Finding | None:
+    """What the API server would not decode of what is read of a companion."""
+    if not isinstance(metadata.get("namespace") or "", str):
+        return Finding("metadata.namespace", "must be a string")
+    maps = {f"metadata.{name}": metadata.get(name) for name in ("labels", "annotations")}
+    if body["kind"] == "Secret":
+        maps |= {name: body.get(name) for name in ("data", "stringData")}
+    for place, found in maps.items():
+        if found is not None and not (
+            isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+        ):
+            return Finding(place, "must be a mapping of strings", "put quotes around true, false and numbers")
+    return None
 
 
 def _child(node: yaml.Node, key: str) -> Any:

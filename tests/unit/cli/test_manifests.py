@@ -145,3 +145,44 @@ def test_accounts_are_those_that_manifests_declare_or_bindings_name() -> None:
     folders.load()
     assert folders.accounts == ["heist/hacker", "heist/planner", "heist/safecracker"]
     assert folders.services == ["heist/example-tools"]
+
+
+def _laughs(document: str, kind: str = "{items}") -> str:
+    rows = ["x0: &x0 " + kind.format(items="[1, 1, 1, 1, 1, 1, 1, 1, 1]")]
+    rows += [f"x{i}: &x{i} " + kind.format(items=f"[{', '.join([f'*x{i - 1}'] * 9)}]") for i in range(1, 9)]
+    return document + "".join(f"{row}\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_laughs("kind: List\napiVersion: v1\n"), "aliases expanded"),
+        (
+            _laughs("", "{{kind: List, apiVersion: v1, items: {items}}}") + "kind: List\nitems: [*x8]\n",
+            "aliases",
+        ),
+        ("a: " + "{a: " * 100_000, "nested deeper than 100 levels"),
+        ("- " * 100_000 + "a\n", "nested deeper than 100 levels"),
+        ("kind: {a: b}\n", "apiVersion and kind are required"),
+        ("apiVersion: toolcrib.dev/v1alpha1\nkind: [Tool]\n", "unknown kind"),
+        (TOOL.format(name="a", description="9" * 10_000), "a whole number that long is refused"),
+        (
+            "kind: Service\napiVersion: v1\nmetadata: {name: a, namespace: [b]}\n",
+            "metadata.namespace: must be a",
+        ),
+        (
+            "kind: Namespace\napiVersion: v1\nmetadata: {name: a, labels: 7}\n",
+            "metadata.labels: must be a mapping",
+        ),
+        (
+            "kind: Secret\napiVersion: v1\nmetadata: {name: a}\nstringData: {a: 1}\n",
+            "stringData: must be a mapping",
+        ),
+    ],
+)
+def test_a_hostile_file_is_a_problem_and_neither_an_exception_nor_a_bomb(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    content = manifests.read(write(tmp_path, "a.yaml", text))
+    assert content.refused
+    assert message in str(content.problems[0])
