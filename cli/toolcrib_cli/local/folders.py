@@ -7,8 +7,9 @@ stays in force.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +24,8 @@ from toolcrib_operator.world import SECRET, WATCHED, World
 
 _RECORDED = (*WATCHED, SECRET)
 Key = tuple[str, str | None, str]
+_TICK = 1.0
+"""Seconds between looks at what no watch tells of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Folders:
         self._good: dict[Path, FileContent] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._created: dict[Key, str] = {}
+        self._links: tuple[Path, ...] = ()
         self.objects: dict[Key, Loaded] = {}
         self.skipped: list[str] = []
 
@@ -61,18 +65,39 @@ class Folders:
         return Change(number, change.changed, change.removed, change.problems)
 
     async def watch(self, stop: asyncio.Event) -> AsyncIterator[Change]:
-        """Every later change, within a fraction of a second of the edit."""
-        roots = [p if p.is_dir() else p.parent for p in self._paths]
-        if not roots:
-            await stop.wait()
-            return
-        async for _ in watchfiles.awatch(*roots, stop_event=stop, debounce=100, step=20, recursive=True):
-            change = await asyncio.to_thread(self._look)
-            if change.changed or change.removed or change.problems:
-                yield change
+        """Every later change, within a fraction of a second of the edit; a second more where a folder is made anew."""
+        while not stop.is_set():
+            roots = self._roots()
+            look = True  # what was edited while nobody watched yet is found by looking
+            async with contextlib.aclosing(_events(roots, stop)) as events:
+                async for happened in events:
+                    # a watch follows the folder that it was given, not another one of the same name
+                    renewed = self._roots() != roots
+                    if happened or look or renewed or self._links_changed():
+                        change = await asyncio.to_thread(self._look)
+                        if change.changed or change.removed or change.problems:
+                            yield change
+                    look = False
+                    if renewed:
+                        break
+
+    def _roots(self) -> dict[Path, tuple[int, int]]:
+        """The folders to watch that exist, and which ones they are."""
+        found: dict[Path, tuple[int, int]] = {}
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                root = path if path.is_dir() else path.parent
+                stat = root.stat()
+                found[root] = (stat.st_dev, stat.st_ino)
+        return found
+
+    def _links_changed(self) -> bool:
+        """Whether a file that a link leads to is another one than before: nobody watches its folder."""
+        return any(_stamp(file) != self._stamps.get(file) for file in self._links)
 
     def _look(self, *, record: bool = True) -> Change:
         files = manifests.files_in(self._paths)
+        self._links = tuple(file for file in files if file.is_symlink())
         problems: list[Problem] = []
         fresh: dict[Path, FileContent] = {}
         for file in files:
@@ -150,6 +175,24 @@ class Folders:
     def services(self) -> list[str]:
         """`namespace/name` of every Service that a manifest declares."""
         return sorted(f"{ns}/{name}" for kind, ns, name in self.objects if kind == "Service")
+
+
+async def _events(roots: Collection[Path], stop: asyncio.Event) -> AsyncGenerator[bool]:
+    """True for something that happened below `roots`, False about once a second in which nothing did."""
+    if not roots:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), _TICK)
+        yield False
+        return
+    batches = watchfiles.awatch(
+        *roots, stop_event=stop, debounce=100, step=20, rust_timeout=int(_TICK * 1000), yield_on_timeout=True
+    )
+    try:
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                yield bool(batch)
+    except FileNotFoundError:  # a folder went away just now
+        yield False
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

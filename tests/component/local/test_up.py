@@ -78,6 +78,30 @@ def test_a_removed_file_revokes_what_it_granted(local: LocalMode, manifests: Pat
     local.until_names(planner, [])
 
 
+def test_a_folder_that_is_removed_and_made_anew_is_followed_again(local: LocalMode, manifests: Path) -> None:
+    planner = local.token("planner")
+    shutil.rmtree(manifests)
+    local.until_names(planner, [])
+    shutil.copytree(HEIST, manifests)
+    local.until_names(planner, PLANNER)
+    (manifests / "40-binding-planner.yaml").unlink()
+    local.until_names(planner, [])
+
+
+def test_an_edit_of_what_a_link_leads_to_takes_effect(
+    local: LocalMode, manifests: Path, tmp_path: Path
+) -> None:
+    planner = local.token("planner")
+    file = manifests / "40-binding-planner.yaml"
+    target = tmp_path / "elsewhere" / "planner.yaml"
+    target.parent.mkdir()
+    file.rename(target)
+    file.symlink_to(target)
+    local.until_names(planner, PLANNER)
+    target.write_text(target.read_text().replace('"calculator:use", ', ""))
+    local.until_names(planner, ["file_reader", "simulation_data"])
+
+
 def test_a_registration_survives_kill_9_and_restart(local: LocalMode) -> None:
     writer = local.token("tester", "--scopes", "registry:write rates:use")
     body = {"name": "exchange_rate", "endpoint": "/rate", "scopes": ["rates:use"], "description": "Rates"}
