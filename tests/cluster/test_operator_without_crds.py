@@ -1,5 +1,6 @@
 """An operator that comes before its CRDs, or without its rights: it says so, publishes nothing and waits."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from operator_harness import HttpReplica, OperatorProcess
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
+from toolcrib_operator.adapters.cluster import Cluster
+from toolcrib_operator.adapters.kube import Kube
+from toolcrib_operator.handlers.recording import Memo, watch
+from toolcrib_operator.watching import Watching
+from toolcrib_operator.world import World
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,3 +89,24 @@ def test_crds_that_go_and_come_back_end_neither_the_process_nor_its_watches(
         wait_until(lambda: server.kubectl("apply", "-f", heist).returncode == 0, 15)
         wait_until(lambda: len(replica.snapshot.tools) == 4, 20)
         operator.wait_ready(operator.leads, 20)
+
+
+def test_a_watch_that_fails_for_good_is_told_and_not_waited_for(server: ApiServer) -> None:
+    """Otherwise the operator would go on without any watch, and see every change some 20 s late."""
+    for path in ("crds", "examples/cluster/rbac.yaml"):
+        assert server.kubectl("apply", "-f", str(ROOT / path)).returncode == 0
+    token = server.token_request("toolcrib-system", "toolcrib-registry")  # has no rights at all
+    kube, world, told = Kube(server.kubeconfig_for(token)), World(), []
+
+    def run() -> None:
+        try:
+            watch(kube, Memo(world, Watching(world, Cluster(kube))), threading.Event(), retries=(0.1,))
+        except Exception as error:
+            told.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(15)
+    kube.close()
+    assert not thread.is_alive()
+    assert "forbidden" in str(told)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any, Self
 
 import kopf
@@ -16,6 +17,9 @@ from toolcrib.resources import GROUP, KINDS, VERSION
 from toolcrib_operator.adapters.kube import Access, Kube
 from toolcrib_operator.watching import Watching
 from toolcrib_operator.world import NAMESPACE, World, key_of
+
+RETRIES = (0.2, 0.5, 1, 2, 3, 5, 5, 5)
+"""Seconds between the attempts of a request of kopf's; after the last one kopf ends."""
 
 
 class Memo:
@@ -67,11 +71,15 @@ def connection(access: Access) -> kopf.ConnectionInfo:
     )
 
 
-def watch(kube: Kube, memo: Memo, stop: threading.Event) -> None:
+def watch(kube: Kube, memo: Memo, stop: threading.Event, *, retries: Sequence[float] = RETRIES) -> None:
     """Run kopf in this thread until `stop` is set. At most once a process.
 
     A thread with an event loop of its own: kopf takes over the signals of the main thread, and ends every task of
     its loop that it does not know.
+
+    Raises:
+        Exception: kopf's own. One watch that fails for good (rights that were taken away, an error in the stream)
+            ends them all.
     """
     registry = kopf.OperatorRegistry()
     register(registry)
@@ -85,9 +93,20 @@ def watch(kube: Kube, memo: Memo, stop: threading.Event) -> None:
     settings.peering.standalone = True
     settings.process.ultimate_exiting_timeout = None
     settings.queueing.idle_timeout = 0.5
-    settings.networking.error_backoffs = [0.2, 0.5, 1, 2, 3, 5, 5, 5]
-    asyncio.run(
-        kopf.operator(
-            registry=registry, settings=settings, memo=memo, standalone=True, clusterwide=True, stop_flag=stop
-        )
-    )
+    settings.networking.error_backoffs = list(retries)
+
+    async def run() -> None:
+        try:
+            await kopf.operator(
+                registry=registry,
+                settings=settings,
+                memo=memo,
+                standalone=True,
+                clusterwide=True,
+                stop_flag=stop,
+            )
+        finally:
+            # kopf waits for it in a thread, which asyncio.run would wait for: a failure would look like silence
+            stop.set()
+
+    asyncio.run(run())
