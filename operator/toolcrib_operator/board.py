@@ -50,7 +50,8 @@ class Board:
         self._settings = settings
         self._started: float | None = None
         self._changed: dict[Ref, Revision] = {}
-        self._gone: dict[str, Revision] = {}
+        self._gone: dict[Ref, tuple[str, Revision, float]] = {}
+        """Bindings that are being deleted: uid, the first revision without it, and when that was made."""
         self._pending_since: dict[Ref, float] = {}
         self._recounted: dict[Ref, float] = {}
         self._stale: dict[Ref, float] = {}
@@ -65,7 +66,8 @@ class Board:
                 self._forget(ref)
                 continue
             if entry.deleting is not None and ref.kind in BINDINGS:
-                self._gone.setdefault(entry.uid, revision)
+                if self._gone.get(ref, ("",))[0] != entry.uid:
+                    self._gone[ref] = (entry.uid, revision, now)
                 self.waiting.add(ref)
             elif ref in changed or ref not in self._changed:
                 self._changed[ref] = revision
@@ -135,9 +137,12 @@ class Board:
         if FINALIZER not in entry.finalizers or entry.ref.kind not in BINDINGS:
             self.waiting.discard(entry.ref)
             return Plan()
-        deadline = durations.instant(entry.deleting or "") + self._settings.removal_deadline
-        removed = self._gone.get(entry.uid)
-        confirmed = removed is not None and self._publisher.confirmed_by_all(removed)
+        uid, revision, since = self._gone.get(entry.ref, ("", None, now))
+        # the API server's clock may be another, and no operator may have been there for a while
+        most, least = self._settings.removal_deadline, self._settings.removal_least
+        asked = durations.instant(entry.deleting or "") + most
+        deadline = min(max(asked, since + least), since + most)
+        confirmed = uid == entry.uid and revision is not None and self._publisher.confirmed_by_all(revision)
         if not confirmed and now < deadline:
             self.waiting.add(entry.ref)
             return Plan(again=deadline)
@@ -179,5 +184,6 @@ class Board:
 
     def _forget(self, ref: Ref) -> None:
         self.waiting.discard(ref)
+        self._gone.pop(ref, None)
         for table in (self._changed, self._pending_since, self._recounted, self._stale):
             table.pop(ref, None)

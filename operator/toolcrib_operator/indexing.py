@@ -112,6 +112,7 @@ class Indexing:
             await self._take_inventory(replica)
         if await self._work(replica):
             return 0.0
+        self._forget_settled()
         times = [self._inventory_due, *(due for _, _, due in self._failed.values())]
         return max(0.05, min(times) - time.monotonic())
 
@@ -171,15 +172,25 @@ class Indexing:
         for tool_id, digest in answer.indexed.items():
             self.held[tool_id] = digest
         for tool_id, digest in wanted.items():
-            if self.held.get(tool_id) == digest:
+            if answer.indexed.get(tool_id) == digest:
                 self._failed.pop(tool_id, None)
                 self._retries.pop(tool_id, None)
                 continue
+            if tool_id not in answer.indexed:
+                # the same definition may be there with the scopes or the state of before: that is not this one
+                self.held.pop(tool_id, None)
             # not read back: refused, or superseded meanwhile; in both cases not at once again
             retry = self._retries.setdefault(tool_id, Backoff(*self._settings.backoff))
             why = answer.failed.get(tool_id, "it was written but not read back")
             self._failed[tool_id] = (digest, why, now + retry.next())
         self._tell(wanted)
+
+    def _forget_settled(self) -> None:
+        """No retry is due for a tool that has gone, or that an inventory has found after all."""
+        held, tools = self.held or {}, self._publisher.snapshot.tools
+        for tool_id in [i for i in self._failed if i not in tools or held.get(i) == tools[i].digest]:
+            del self._failed[tool_id]
+            self._retries.pop(tool_id, None)
 
     def _failure(self, error: Exception) -> float:
         pause = self._backoff.next()

@@ -24,6 +24,9 @@ class LoopSettings:
     removal_deadline: float = 60.0
     """A deleted binding goes this long after its deletionTimestamp even if a replica has not confirmed."""
 
+    removal_least: float = 5.0
+    """The replicas get at least this long to confirm, even if the deadline passed while no operator was there."""
+
     concurrency: int = 8
     """Writes to the API server at a time."""
 

@@ -14,7 +14,7 @@ from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.publisher import Publisher
-from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
+from toolcrib_operator.settings import FINALIZER, IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Ref, World
 
 pytestmark = pytest.mark.anyio
@@ -392,3 +392,65 @@ async def test_an_item_the_index_refuses_says_so_and_holds_up_no_other() -> None
         await until(lambda: stage.conditions("Tool", "heist/odd").get("Indexed") == ("False", "NotIndexed"))
         status = stage.status("Tool", "heist/odd")
         assert "too odd" in next(c["message"] for c in status["conditions"] if c["type"] == "Indexed")
+
+
+async def test_a_refused_tool_that_is_deleted_leaves_no_retries_behind() -> None:
+    class Refusing(MemoryReplica):
+        async def index(self, request: IndexRequest) -> IndexAnswer:
+            self.index_requests.append(request)
+            return IndexAnswer(failed=dict.fromkeys(request.upsert, "too odd"))
+
+    async with staged(tool("odd"), replicas=[Refusing()]) as stage:
+        await until(lambda: stage.conditions("Tool", "heist/odd").get("Indexed") == ("False", "NotIndexed"))
+        stage.world.remove("Tool", "heist/odd")
+        await until(lambda: not stage.indexing._failed and not stage.indexing._retries)
+
+
+async def test_changed_scopes_that_the_index_refuses_are_tried_again_with_backoff() -> None:
+    class ReadOnly(MemoryReplica):
+        refuses = False
+
+        async def index(self, request: IndexRequest) -> IndexAnswer:
+            if not self.refuses:
+                return await super().index(request)
+            self.index_requests.append(request)
+            return IndexAnswer(failed=dict.fromkeys(request.upsert, "read-only"))
+
+    replica = ReadOnly()
+    async with staged(tool("calculator"), replicas=[replica]) as stage:
+        await stage.ready("heist/calculator")
+        replica.refuses, asked = True, len(replica.index_requests)
+        replica.entries["heist/calculator"] = "another fingerprint"
+        stage.world.upsert("Tool", tool("calculator", scopes=["reckoning:use"]))
+        await until(
+            lambda: stage.conditions("Tool", "heist/calculator").get("Indexed") == ("False", "NotIndexed")
+        )
+        await asyncio.sleep(0.3)
+        assert len(replica.index_requests) - asked < 20
+        replica.refuses = False
+        await stage.ready("heist/calculator")
+
+
+async def test_a_binding_deleted_long_ago_still_waits_for_the_replicas_a_little() -> None:
+    """No operator was there until the deadline had passed, or the clocks differ."""
+    settings = replace(SETTINGS, finalizers=True, removal_least=0.5)
+    replica = MemoryReplica()
+    gone = binding("planner", ["calculator:use"])
+    gone["metadata"] |= {
+        "uid": "u1", "resourceVersion": "7", "finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"
+    }  # fmt: skip
+    replica.down = True
+    async with staged(tool("calculator"), gone, replicas=[replica], settings=settings) as stage:
+        ref = Ref("AgentScopeBinding", "heist/planner")
+
+        def finalizers() -> tuple[str, ...]:
+            entry = stage.world.get(ref)
+            assert entry is not None
+            return entry.finalizers
+
+        await until(lambda: stage.publisher.revision)
+        await asyncio.sleep(0.2)
+        assert finalizers() == (FINALIZER,)
+        await until(lambda: finalizers() == (), 3)
+        stage.world.remove("AgentScopeBinding", "heist/planner", "8")
+        await until(lambda: ref not in stage.loop._board._gone)
