@@ -19,10 +19,14 @@ QUERY_NAMES = frozenset({"access_token", "token", "id_token", "auth_token", "bea
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who is asking: an identity, nobody (no token), or somebody whose token is bad (`problem` says why)."""
+    """Who is asking: an identity, nobody (no token), or somebody whose token is bad (`problem` says why).
+
+    `unknown`: nothing can be said of the token yet, because its issuer's keys have never been had.
+    """
 
     identity: Identity | None = None
     problem: str | None = None
+    unknown: bool = False
 
 
 NOBODY = Asker()
@@ -74,6 +78,8 @@ class Authenticator:
         version = self._keys.version
         try:
             identity = await self._verify(text)
+        except UnknownKey as error:
+            return Asker(problem=str(error), unknown=not self._keys.keys.get(error.issuer))
         except TokenError as error:
             return Asker(problem=str(error))
         asker = Asker(identity)

@@ -29,6 +29,9 @@ _SANE_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 _NOT_READY = ProblemError(
     "not_ready", "No leader has published to this replica yet.", headers={"Retry-After": "1"}
 )
+_NO_KEYS = ProblemError(
+    "not_ready", "The keys of the token's issuer have not been had yet.", headers={"Retry-After": "5"}
+)
 _UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
 _ANONYMOUS_LISTS = "/v1/tools"
 _PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
@@ -113,13 +116,16 @@ class Edge:
             finish.log()
 
     def _gate(self, path: str, method: str, asker: Asker) -> ProblemError | None:
-        """401 before a body is read, where nothing is answered without an identity; 503 before the first snapshot.
+        """401 before a body is read, where nothing is answered without an identity; 503 before the first snapshot,
+        and before the first keys of the token's issuer.
 
         Clients keep the list they have on any answer but 200: an empty one from a replica that has just started would
         take every agent's tools away until a leader has published.
         """
         if asker.identity is not None:
             return None if self._deps.state.ready else _NOT_READY
+        if asker.unknown:
+            return _NO_KEYS
         if path.startswith("/v1/"):
             listing = path == _ANONYMOUS_LISTS or path.startswith(_ANONYMOUS_LISTS + "/")
             anonymous = self._deps.settings.discovery.anonymous == "list" and asker.problem is None

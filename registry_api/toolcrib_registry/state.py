@@ -64,6 +64,8 @@ class PolicyState:
     heard_at: float | None = field(default=None, init=False)
     indexer: bool = field(default=False, init=False)
     closing: bool = field(default=False, init=False)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held by the one watch stream that looks at its view."""
     _views: OrderedDict[Any, Sight] = field(default_factory=OrderedDict, init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
@@ -114,7 +116,8 @@ class PolicyState:
             # thousands of fingerprints: off the event loop, discovery goes on meanwhile
             after = await asyncio.to_thread(before.apply, publish)
             self.fence(publish.to.epoch)
-            self.heard_at = self.clock.now()
+            heard = self.clock.now() - publish.age
+            self.heard_at = heard if self.heard_at is None else max(self.heard_at, heard)
             if after is not before:
                 self.snapshot = after
                 self._views = OrderedDict()

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
+from weakref import WeakValueDictionary
 
 from starlette.types import Receive, Scope, Send
 
@@ -32,17 +33,21 @@ _HEADERS = [
 ]
 
 Shown = dict[str, ToolDefinition]
+_made: WeakValueDictionary[tuple[int, str], ToolDefinition] = WeakValueDictionary()
+"""Definitions that some stream holds, by the tool's fingerprint and its listed name: a thousand streams of one tool
+hold one definition."""
 
 
-def shown(sight: Sight, last: Sight | None = None, before: Shown | None = None) -> Shown:
-    """What the caller sees: definitions under the names that it knows. `before` was made of `last`: reused."""
-    known, tools = before or {}, last.view.tools if last else {}
-    made: Shown = {}
+def shown(sight: Sight) -> Shown:
+    """What the caller sees: definitions under the names that it knows."""
+    found: Shown = {}
     for tool_id, tool in sight.view.tools.items():
-        name, old = sight.view.listed_name(tool_id), known.get(tool_id)
-        same = old is not None and old.name == name and tools.get(tool_id) is tool
-        made[tool_id] = old if old is not None and same else ToolDefinition.of(tool, name)
-    return made
+        key = (sight.snapshot.fingerprint(tool_id), sight.view.listed_name(tool_id))
+        definition = _made.get(key)
+        if definition is None:
+            definition = _made[key] = ToolDefinition.of(tool, key[1])
+        found[tool_id] = definition
+    return found
 
 
 def difference(before: Shown, after: Shown, revision: str) -> list[tuple[str, bytes]]:
@@ -107,27 +112,38 @@ class WatchStream:
             if self._identity.expires_at <= deps.clock.now():
                 yield encode("end", "", '{"reason":"token_expired"}')
                 return
-            sight = deps.state.sight(self._identity)
-            if sight is not last:
-                after = shown(sight, last, before)
-                if before is None:
-                    whole = WatchSnapshot(
-                        revision=sight.revision, tools=tuple(after[i] for i in sorted(after))
-                    )
-                    deps.metrics.watch_event("snapshot")
-                    deps.metrics.discovered(self._identity, "watch")
-                    deps.decisions.listed("watch", sight)
-                    yield encode("snapshot", sight.revision, whole.model_dump_json())
-                elif events := difference(before, after, sight.revision):
-                    for kind, _ in events:
-                        deps.metrics.watch_event(kind)
-                    deps.decisions.listed("watch", sight)
-                    yield b"".join(data for _, data in events)
-                before, last = after, sight
+            async with deps.state.turn:
+                # one stream at a time, and others between two of them: a change wakes all streams at once
+                await asyncio.sleep(0)
+                sight = deps.state.sight(self._identity)
+                if sight is not last:
+                    before, last, piece = self._round(sight, before)
+                else:
+                    piece = None
+            if piece is not None:
+                if piece:
+                    yield piece
                 continue  # the view may have changed while that was being sent
             until = min(sight.until, self._identity.expires_at)
             if not await _first(changed, deps.clock.sleep_until(until), gone):
                 yield b": keep-alive\n\n"
+
+    def _round(self, sight: Sight, before: Shown | None) -> tuple[Shown, Sight, bytes]:
+        """What is shown now, and the events (maybe none) that lead there from `before`."""
+        metrics, after = self._deps.metrics, shown(sight)
+        if before is None:
+            tools = tuple(after[i] for i in sorted(after))
+            whole = WatchSnapshot(revision=sight.revision, tools=tools)
+            metrics.watch_event("snapshot")
+            metrics.discovered(self._identity, "watch")
+            self._deps.decisions.listed("watch", sight)
+            return after, sight, encode("snapshot", sight.revision, whole.model_dump_json())
+        events = difference(before, after, sight.revision)
+        for kind, _ in events:
+            metrics.watch_event(kind)
+        if events:
+            self._deps.decisions.listed("watch", sight)
+        return after, sight, b"".join(data for _, data in events)
 
 
 async def _first(

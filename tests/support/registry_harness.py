@@ -281,7 +281,9 @@ def running_registry(
 
         stack.callback(stop_loop)
         late = _Late(registrar)
-        keys = KeyStore(made.issuers, OutboundHttp(EgressPolicy()), fixed={**keyset(), **(extra_keys or {})})
+        outbound = OutboundHttp(EgressPolicy())
+        stack.callback(lambda: on_loop(outbound.close()))
+        keys = KeyStore(made.issuers, outbound, fixed={**keyset(), **(extra_keys or {})})
         registry = on_loop(
             build(
                 made,

@@ -1,8 +1,11 @@
 """The simple discovery protocol, on the real app and a real port."""
 
+import socket
+
 import pytest
 
-from registry_harness import binding, running_registry, tool
+from registry_harness import ISSUER, binding, mint, running_registry, tool
+from toolcrib.identity import Issuer, ScopesPolicy
 
 KEYS = {"name", "endpoint", "scopes", "description", "parameters", "returns", "host", "port"}
 TOP = {
@@ -191,3 +194,23 @@ def test_a_replica_without_a_snapshot_says_so_instead_of_taking_every_tool_away(
     assert answer.headers["retry-after"] == "1"
     assert (nobody.status_code, nobody.json()["tools"]) == (200, [])
     assert after.status_code == 200
+
+
+def test_without_the_keys_of_an_issuer_nothing_is_said_of_its_tokens() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        port = closed.getsockname()[1]
+        away = Issuer(
+            issuer="https://away.test", audience=("toolcrib",), jwks_uri=f"http://127.0.0.1:{port}/jwks"
+        )
+        own = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.LOCAL, cluster=True)
+        with running_registry([tool("calculator")], [binding("bot")], issuers=(own, away)) as r:
+            unsure = {"Authorization": f"Bearer {mint('bot', iss=away.issuer)}"}
+            for answer in (
+                r.http.get(r.url + "/", headers=unsure),
+                r.http.get(r.url + "/v1/tools", headers=unsure),
+            ):
+                assert (answer.status_code, answer.json()["code"]) == (503, "not_ready")
+                assert answer.headers["retry-after"]
+            assert r.http.get(r.url + "/health", headers=unsure).status_code == 200
+            assert r.http.get(r.url + "/", headers=r.auth("team", "bot")).json()["total_available"] == 1

@@ -11,7 +11,10 @@ from typing import Any
 
 import httpx
 
-from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
+from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
+from toolcrib.identity import Identity
+from toolcrib.wire.api import ToolDefinition
+from toolcrib_registry.watching import shown
 
 Event = tuple[str, str, dict[str, Any]]
 
@@ -181,3 +184,35 @@ def _until_closed(r: RunningRegistry) -> None:
     while r.registry.deps.metrics.open_streams and time.monotonic() < deadline:
         time.sleep(0.01)
     assert r.registry.deps.metrics.open_streams == 0
+
+
+def test_streams_of_one_tool_hold_one_definition_of_it() -> None:
+    grants = [binding(name, ("calculator:use",)) for name in ("ann", "bob")]
+    with running_registry([tool("calculator")], grants) as r:
+
+        async def definitions() -> list[ToolDefinition]:
+            people = [
+                Identity(ISSUER, f"system:serviceaccount:team:{name}", time.time() + 60, cluster=True)
+                for name in ("ann", "bob")
+            ]
+            return [d for who in people for d in shown(r.registry.deps.state.sight(who)).values()]
+
+        first, second = r.on_loop(definitions)
+        assert first is second
+
+
+def test_a_change_that_wakes_many_streams_does_not_hold_up_others() -> None:
+    schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(20)}}
+    tools = [tool(f"t{i}", scopes=("all:use",), input_schema=schema) for i in range(400)]
+    grants = [binding(f"bot{i}", ("all:use",)) for i in range(40)]
+    with running_registry(tools, grants) as r, contextlib.ExitStack() as streams:
+        watches = [streams.enter_context(watching(r, r.auth("team", f"bot{i}"))) for i in range(40)]
+        for watch in watches:
+            assert watch.next()[0] == "snapshot"
+        r.publish([tool("new", scopes=("all:use",))])
+        asked = time.perf_counter()
+        assert r.http.get(f"{r.url}/health").status_code == 200
+        alone = time.perf_counter() - asked
+        assert all(watch.next()[0] == "added" for watch in watches)
+        everyone = time.perf_counter() - asked
+        assert alone < everyone / 2
