@@ -99,6 +99,7 @@ async def _lead(
             settings=settings.publisher,
             may_act=elector.valid,
             proven=watching.proven,
+            age=watching.age,
             on_fenced=_fenced,
         )
         indexing = Indexing(publisher, settings=settings.index)

@@ -41,6 +41,7 @@ class Publisher:
         settings: PublisherSettings | None = None,
         may_act: Callable[[], bool] = lambda: True,
         proven: Callable[[], bool] = lambda: True,
+        age: Callable[[], float] = lambda: 0.0,
         on_fenced: Callable[[EpochFenced], None] | None = None,
     ) -> None:
         """
@@ -50,12 +51,14 @@ class Publisher:
             settings: heartbeats, backoff, history.
             may_act: asked before every request: False once the Lease may be another's.
             proven: asked before every heartbeat: whether the view of the cluster is known to be complete.
+            age: sent with every publish: the seconds since it was, 0 while it is.
             on_fenced: told when a replica has seen a later leader.
         """
         self.epoch = epoch
         self.settings = settings or PublisherSettings()
         self.may_act = may_act
         self.proven = proven
+        self.age = age
         self.snapshot = Snapshot()
         self.fenced_by: EpochFenced | None = None
         self._replicas = replicas

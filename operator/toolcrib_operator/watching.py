@@ -49,6 +49,12 @@ class Watching:
         oldest = self._monotonic() - self._settings.unproven_after
         return all(self._proven.get(kind, float("-inf")) >= oldest for kind in self._kinds)
 
+    def age(self) -> float:
+        """Seconds since every kind was known to be complete; 0 while that is recent enough for a heartbeat."""
+        if self.proven():
+            return 0.0
+        return self._monotonic() - min((self._proven.get(kind, 0.0) for kind in self._kinds), default=0.0)
+
     async def list_all(self, stop: asyncio.Event) -> bool:
         """List every kind once, however long it takes; False if stopped before."""
         kinds = (*self._kinds, SECRET) if self._secrets else self._kinds

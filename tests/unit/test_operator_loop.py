@@ -223,6 +223,17 @@ async def test_heartbeats_stop_while_the_view_of_the_cluster_is_unproven() -> No
         assert len(replica.heartbeats) == count
 
 
+async def test_a_publish_says_for_how_long_the_view_of_the_cluster_was_unproven() -> None:
+    async with staged(tool("calculator")) as stage:
+        await stage.ready("heist/calculator")
+        replica = stage.replicas[0]
+        assert [p.age for p in replica.publishes] == [0.0] * len(replica.publishes)
+        stage.publisher.age = lambda: 40.0
+        async with asyncio.timeout(5):
+            await stage.loop.published(stage.world.upsert("Tool", tool("reader")))
+        assert replica.publishes[-1].age == 40.0
+
+
 async def test_a_fenced_leader_stops_publishing_and_writing() -> None:
     async with staged(tool("calculator")) as old:
         await old.ready("heist/calculator")

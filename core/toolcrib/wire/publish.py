@@ -152,6 +152,11 @@ class Publish(Wire):
     bindings: tuple[PublishedBinding, ...] = ()
     tools: tuple[PublishedTool, ...] = ()
     removed: Removed = Removed()
+    age: float = Field(
+        default=0.0,
+        ge=0,
+        description="seconds for which the leader could not prove its view of the cluster; 0: it is proven",
+    )
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", validate_by_name=True, validate_by_alias=True, serialize_by_alias=True

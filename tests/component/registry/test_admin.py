@@ -4,10 +4,11 @@ from registry_harness import OPERATOR, ManualClock, binding, running_registry, t
 from toolcrib.wire.publish import Heartbeat, Publish, Revision
 
 
-def step(base: tuple[int, int] | None, to: tuple[int, int]) -> str:
+def step(base: tuple[int, int] | None, to: tuple[int, int], age: float = 0.0) -> str:
     made = Publish(
         base=None if base is None else Revision(epoch=base[0], seq=base[1]),
         to=Revision(epoch=to[0], seq=to[1]),
+        age=age,
     )
     return made.model_dump_json()
 
@@ -91,6 +92,23 @@ def test_without_a_leader_for_long_calls_are_refused_and_readiness_says_so() -> 
     assert forbidden.status_code == 403
     assert listed == 1
     assert again.json()["code"] == "no_backend"
+
+
+def test_a_publish_of_a_leader_that_cannot_prove_its_view_is_no_sign_of_life() -> None:
+    """It may have missed a revocation: what it knows comes in force, and the policy goes on ageing."""
+    clock = ManualClock()
+    with running_registry([tool("calculator")], [binding("bot")], clock=clock, policy_max_age=900.0) as r:
+        clock.advance(890)
+        state = r.admin("GET", "/v1/admin/state").json()["revision"]
+        here, there = (state["epoch"], state["seq"]), (state["epoch"], state["seq"] + 1)
+        unproven = step(here, there, age=890.0)
+        applied = r.admin("POST", "/v1/admin/publish", content=unproven)
+        clock.advance(20)
+        headers = r.auth("team", "bot")
+        call = r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
+
+    assert applied.status_code == 200
+    assert (call.status_code, call.json()["code"]) == (503, "policy_stale")
 
 
 def test_a_replica_is_not_ready_before_a_full_snapshot() -> None:
