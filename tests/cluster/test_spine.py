@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from cluster import EXAMPLES, Cluster, counter
+from realparts import lookup
 from realparts.processes import Child, clean_environment, free_port, wait_until
 from realparts.required import require_real
 
@@ -224,9 +225,16 @@ def test_a_wiped_index_is_rebuilt_by_itself_and_lists_and_calls_go_on(cluster: C
     )
 
 
-def test_the_spine_is_typed_and_reachable_as_a_kubectl_plugin() -> None:
+def test_kubectl_finds_it_as_a_plugin() -> None:
+    require_real("kubectl")
+    path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     done = subprocess.run(
-        ["kubectl-toolcrib", "version"], capture_output=True, text=True, check=False, timeout=60
+        [lookup.path_of("kubectl"), "toolcrib", "version"],
+        env=clean_environment({"PATH": path}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
-    assert done.returncode == 0
+    assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("toolcrib ")
