@@ -20,7 +20,11 @@ from toolcrib_operator.waiting import wait
 log = logging.getLogger(__name__)
 
 EPOCH_START = 1_767_225_600
-"""2026-01-01. A new Lease starts counting at the seconds since then, so that a deleted one cannot turn epochs back."""
+"""2026-01-01. An epoch is at least the seconds since then, so that neither a Lease that was deleted nor a cluster that
+was restored from a backup turns epochs back: replicas would refuse the new leader and keep what the old one said."""
+
+_MOST = 2**31 - 1
+"""What `leaseTransitions` can hold."""
 
 
 class Elector:
@@ -118,8 +122,7 @@ class Elector:
         lease = await self._leases.read()
         now = self._monotonic()
         if lease is None:
-            first = max(1, int(self._wall()) - EPOCH_START)
-            return await self._take(Lease("", first - 1, "", 0.0, ""))
+            return await self._take(Lease("", 0, "", 0.0, ""))
         if self._observed is None or self._observed[0] != lease:
             self._observed = (lease, now)
         expired = now - self._observed[1] >= max(lease.duration, self._settings.lease)
@@ -127,7 +130,9 @@ class Elector:
 
     async def _take(self, lease: Lease) -> bool:
         sent = (self._monotonic(), self._wall())
-        mine = Lease(self.identity, lease.transitions + 1, "", self._settings.lease, lease.resource_version)
+        seconds = int(self._wall()) - EPOCH_START
+        epoch = max(lease.transitions + 1, seconds if seconds <= _MOST else 1)
+        mine = Lease(self.identity, epoch, "", self._settings.lease, lease.resource_version)
         self._held = await self._leases.write(mine, acquired=True)
         self._renewed = sent
         return True
