@@ -106,10 +106,14 @@ def write_durably(file: Path, text: str) -> None:
     temporary = file.with_name(f".{file.name}.new")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     # a plain os.write may take a part of it on a disk that is nearly full, and say so by a number only
-    with os.fdopen(handle, "wb") as out:
-        out.write(text.encode())
-        out.flush()
-        os.fsync(out.fileno())
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(text.encode())
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk its part would be in the way
+        raise
     os.replace(temporary, file)
     folder = os.open(file.parent, os.O_RDONLY)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
 import time
@@ -76,9 +77,10 @@ def run(options: Options) -> None:
     try:
         uvloop.run(_up(options, store))
     except OSError as error:
+        taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
         raise CliError(
-            f"cannot listen on 127.0.0.1:{options.port}: {error.strerror or error}",
-            hint="choose another --port (0 takes a free one)",
+            str(error.strerror or error) + ("" if error.filename is None else f": {error.filename}"),
+            hint="choose another --port (0 takes a free one)" if taken and error.filename is None else "",
         ) from error
     except (SettingsError, SearchError, ValueError) as error:
         raise CliError(str(error)) from error

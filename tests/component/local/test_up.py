@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,6 +144,26 @@ def test_a_second_local_mode_on_the_same_store_is_refused(local: LocalMode) -> N
     refused = local.toolcrib("up", "--port", "0")
     assert refused.returncode == 2
     assert "another local mode" in refused.stderr
+
+
+def test_a_port_that_is_taken_is_said_once_with_a_remedy(local: LocalMode, tmp_path: Path) -> None:
+    port = local.url.rpartition(":")[2]
+    flags = [
+        "--port",
+        port,
+        "--data",
+        str(tmp_path / "other"),
+        "--manifests",
+        str(HEIST),
+        "--embedder",
+        "none",
+    ]
+    ended = subprocess.run(
+        [sys.executable, "-m", "toolcrib_cli", "up", *flags], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.count("cannot listen on") == 1
+    assert "choose another --port" in ended.stderr
 
 
 def test_ctrl_c_ends_everything_it_started(local: LocalMode) -> None:
