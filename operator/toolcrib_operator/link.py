@@ -49,6 +49,12 @@ class Link:
         self._told: int | None = None
         self._backoff = Backoff(*source.settings.backoff)
         self._beat_due = 0.0
+        self._behind_since: float | None = None
+
+    @property
+    def behind(self) -> float:
+        """Seconds for which the replica has been known to lack something; 0 while it has everything."""
+        return 0.0 if self._behind_since is None else time.monotonic() - self._behind_since
 
     async def run(self) -> None:
         """Work until cancelled, or until the replica has seen another leader."""
@@ -88,7 +94,10 @@ class Link:
             await self._tell_credentials()
             steps = source.steps(self.confirmed)
             if not steps:
+                self._behind_since = None
                 return
+            if self._behind_since is None:
+                self._behind_since = time.monotonic()
             for step in steps:
                 if not source.may_act():
                     return

@@ -13,6 +13,9 @@ from toolcrib_operator.registering import Registering
 from toolcrib_operator.watching import Watching
 from toolcrib_operator.world import WATCHED, World
 
+SLOW_REPLICA = 5.0
+"""Seconds without the latest revision after which a replica is named in `/readyz`."""
+
 
 @dataclass(frozen=True)
 class Leading:
@@ -48,6 +51,11 @@ class State:
         found += [parts.watching.problems[kind] for kind in sorted(parts.watching.problems)]
         found += [
             f"replica {link.replica.name}: {link.problem}" for link in parts.publisher.links if link.problem
+        ]
+        found += [
+            f"replica {link.replica.name}: behind for {link.behind:.0f} s, and it does not answer"
+            for link in parts.publisher.links
+            if not link.problem and link.behind > SLOW_REPLICA
         ]
         if parts.publisher.revision is not None and not parts.publisher.links:
             found.append("no replica of the registry is known")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool, until
-from toolcrib.wire.publish import IndexAnswer, IndexRequest
+from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
@@ -186,6 +186,27 @@ async def test_a_replica_that_was_away_catches_up_and_bindings_say_so_meanwhile(
         await until(
             lambda: stage.conditions("AgentScopeBinding", "heist/planner")["Ready"] == ("True", "Ready")
         )
+
+
+async def test_a_replica_that_hangs_counts_as_behind_until_it_has_everything() -> None:
+    async with staged(tool("calculator"), replicas=2) as stage:
+        await stage.ready("heist/calculator")
+        hanging, other = stage.replicas
+        gate = asyncio.Event()
+        publish = hanging.publish
+
+        async def late(step: Publish) -> ReplicaState:
+            await gate.wait()
+            return await publish(step)
+
+        hanging.publish = late  # type: ignore[method-assign]
+        stage.world.upsert("Tool", tool("calculator", description="Better"))
+        await until(lambda: other.snapshot.tools["heist/calculator"].description == "Better")
+        behind = {link.replica.name: link.behind for link in stage.publisher.links}
+        assert behind[hanging.name] > 0
+        await until(lambda: all(link.problem is None for link in stage.publisher.links))
+        gate.set()
+        await until(lambda: all(link.behind == 0 for link in stage.publisher.links))
 
 
 async def test_a_wiped_index_is_rebuilt_and_orphans_vanish() -> None:
