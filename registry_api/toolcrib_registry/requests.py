@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Annotated, Any
 
@@ -15,9 +16,11 @@ from toolcrib_registry.deps import Deps
 from toolcrib_registry.edge import ASKER, REQUEST_ID
 from toolcrib_registry.errors import ProblemError
 
+_JSON_TYPE = re.compile(r"application/(?:[^/;,\s]+\+)?json", re.IGNORECASE)
+
 
 class StrictRequest(Request):
-    """Refuses bodies that are too large (413) or not unambiguous JSON (400)."""
+    """Refuses bodies that are too large (413), not announced as JSON (415) or not unambiguous JSON (400)."""
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """The body in pieces, counted."""
@@ -32,6 +35,16 @@ class StrictRequest(Request):
             if size > limit:
                 raise too_large(limit)
             yield piece
+
+    async def body(self) -> bytes:
+        """The whole body; one that is there is announced as JSON, `application/json` or `application/*+json`."""
+        body = await super().body()
+        kind = self.headers.get("content-type", "").partition(";")[0].strip()
+        if body and not _JSON_TYPE.fullmatch(kind):
+            raise ProblemError(
+                "unsupported_media_type", "Send the body as JSON, with Content-Type: application/json."
+            )
+        return body
 
     async def json(self) -> Any:
         """The body, parsed strictly."""

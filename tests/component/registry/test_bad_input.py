@@ -76,12 +76,35 @@ def test_an_unknown_field_and_a_wrong_type_are_named_without_echoing_what_was_se
 ) -> None:
     unknown = post(registry, json.dumps({"tool": "a", "tol": "s3cret"}).encode())
     wrong = post(registry, json.dumps({"query": "x", "limit": "s3cret"}).encode(), "/v1/search")
-    text = post(registry, b"not json", **{"content-type": "text/plain"})
 
     assert (unknown.status_code, unknown.json()["errors"][0]["field"]) == (400, "body.tol")
     assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "body.limit")
     assert "s3cret" not in unknown.text + wrong.text
-    assert text.status_code == 400
+
+
+PLAIN_CURL = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize("path", ["/v1/describe", "/v1/search", "/v1/load", "/v1/call", "/tools/calculator"])
+@pytest.mark.parametrize("kind", [PLAIN_CURL, "text/plain", "application/jsonx", "text/json", ""])
+def test_a_body_that_is_not_announced_as_json_is_415_and_says_what_to_send(
+    registry: RunningRegistry, path: str, kind: str
+) -> None:
+    answer = post(registry, b'{"tool": "calculator"}', path, **{"content-type": kind})
+    missing = registry.http.post(registry.url + path, headers=registry.auth("team", "bot"), content=b"{}")
+
+    for given in (answer, missing):
+        assert (given.status_code, given.json()["code"]) == (415, "unsupported_media_type")
+        assert given.json()["detail"] == "Send the body as JSON, with Content-Type: application/json."
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json", "Application/JSON; charset=utf-8", "application/vnd.toolcrib+json;v=1"]
+)
+def test_json_by_any_of_its_names_is_read(registry: RunningRegistry, kind: str) -> None:
+    answer = post(registry, b'{"tool": "calculator"}', **{"content-type": kind})
+
+    assert (answer.status_code, answer.json()["tool_id"]) == (200, "team/calculator")
 
 
 @pytest.mark.parametrize("parameter", ["access_token", "token", "Access_Token", "id_token"])
