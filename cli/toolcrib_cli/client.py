@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
 
 from toolcrib import __version__
+from toolcrib.text import truncate
 from toolcrib_cli.errors import CliError, Exit
 
 
@@ -60,6 +62,13 @@ def _json(response: httpx.Response) -> Any:
         return response.text
 
 
+def _words(answer: Any) -> str:
+    """A tool's own error in a line: the detail of its problem document, else its JSON."""
+    if isinstance(answer, dict):
+        answer = answer.get("detail") or answer.get("message") or answer.get("error") or answer
+    return truncate(answer if isinstance(answer, str) else json.dumps(answer), 500)
+
+
 def _error(response: httpx.Response) -> CliError:
     problem = _json(response)
     body = problem if isinstance(problem, dict) else {}
@@ -68,6 +77,8 @@ def _error(response: httpx.Response) -> CliError:
     for item in body.get("errors") or []:
         if isinstance(item, dict):
             detail += f"\n  {item.get('pointer', '')}: {item.get('message', item.get('detail', ''))}"
+    if body.get("upstream"):
+        detail += f"\n  the tool says: {_words(body['upstream'])}"
     ended = {401: Exit.NOT_PERMITTED, 403: Exit.NOT_PERMITTED, 404: Exit.NOT_PERMITTED, 503: Exit.UNREACHABLE}
     hints = {
         401: "the token is missing, expired or of another issuer",

@@ -60,13 +60,20 @@ agent.command("run", context_settings=_PASS_THROUGH)(services.agent_run)
 app.add_typer(agent, name="agent", rich_help_panel=_AGENTS)
 
 
-@app.callback()
-def _root(
-    show_version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-) -> None:
-    if show_version:
+def _print_version(asked: bool) -> None:
+    if asked:
         version()
         raise typer.Exit(Exit.OK)
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Options before any command."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

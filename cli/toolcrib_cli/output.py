@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from toolcrib.text import escape, hides
+from toolcrib.text import escape, hides, truncate
 
 
 class Format(StrEnum):
@@ -25,6 +25,14 @@ class Format(StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+
+
+_PROSE = ("description", "names", "state")
+
+
+def short(text: str, limit: int) -> str:
+    """`text` cut for a person's table; whole in a pipe."""
+    return truncate(text, limit) if sys.stdout.isatty() else text
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -36,7 +44,8 @@ def console(*, stderr: bool = False) -> Console:
 
 def line(text: object, *, style: str = "", stderr: bool = False) -> None:
     """Print one line of somebody's text, made safe; `style` shows only where a person looks."""
-    console(stderr=stderr).print(Text(escape(str(text)), style=style))
+    # soft_wrap: a break inside a command or an address would spoil what is copied
+    console(stderr=stderr).print(Text(escape(str(text)), style=style), soft_wrap=True)
 
 
 def data(value: Any, output: Format) -> None:
@@ -69,7 +78,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, to: Conso
         return
     drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        drawn.add_column(column.upper(), overflow="fold")
+        # names, ids and addresses stay whole, so that they can be copied; prose gives way
+        prose = column in _PROSE
+        drawn.add_column(column.upper(), overflow="fold" if prose else "ignore", no_wrap=not prose)
     for row in rows:
         drawn.add_row(*(Text(escape(str(cell))) for cell in row))
-    target.print(drawn)
+    target.print(drawn, crop=False)

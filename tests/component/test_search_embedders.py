@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -197,3 +200,18 @@ async def test_an_endpoint_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(EmbedderUnavailable):
         await embedder.embed_query("anything")
     await embedder.aclose()
+
+
+def test_the_packaged_model_leaves_nothing_behind_that_reports_to_its_vendor(tmp_path: Path) -> None:
+    script = (
+        "import asyncio\n"
+        "from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder\n"
+        "print(asyncio.run(OnnxEmbedder.packaged().embed_query('x')).shape)\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "ORT_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment | {"HOME": str(tmp_path)}, capture_output=True, text=True,
+        check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from toolcrib.resources import durations
-from toolcrib.text import escape, truncate
+from toolcrib.text import escape
 from toolcrib_cli import options, output
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
@@ -43,7 +43,13 @@ def tools(
     output.table(
         ("tool", "name", "server", "scopes", "description"),
         [
-            (t["tool_id"], t["name"], t.get("server") or "", " ".join(t["scopes"]), truncate(_line(t), 80))
+            (
+                t["tool_id"],
+                t["name"],
+                t.get("server") or "",
+                " ".join(t["scopes"]),
+                output.short(_line(t), 80),
+            )
             for t in found
         ],
     )
@@ -81,7 +87,7 @@ def search(
         return
     rows = [
         (f"{hit['confidence']:.2f}" if hit.get("confidence") is not None else "-", hit["tool_id"], hit["name"],
-         hit.get("server") or "", truncate(" ".join(hit["short_desc"].split()), 80))
+         hit.get("server") or "", output.short(" ".join(hit["short_desc"].split()), 80))
         for hit in answer["tools"]
     ]  # fmt: skip
     output.table(("confidence", "tool", "name", "server", "description"), rows)

@@ -110,7 +110,7 @@ class Folders:
             problems += content.problems
             if stamp is not None:
                 self._stamps[file] = stamp
-            if not content.refused:
+            if not content.problems:
                 fresh[file] = content
                 self.skipped += content.skipped
         gone = [file for file in self._good if file not in files]

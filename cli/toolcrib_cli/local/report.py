@@ -39,7 +39,7 @@ class Report:
         output.line(f"manifests: {shown or 'none'}")
         for skipped in folders.skipped[:_MAX_LINES]:
             output.line(f"skipped, not one of ours: {skipped}", style="dim")
-        self._problems(change)
+        self._problems(change, first=True)
 
     def healthy(self, url: str, tools_url: str, world: World, snapshot: Snapshot) -> None:
         """Which parts are up, and where."""
@@ -97,13 +97,16 @@ class Report:
             if condition["type"] == "Accepted" and condition["status"] == "False":
                 output.line(f"{ref}: {condition['reason']}: {condition['message']}", style="red")
 
-    def _problems(self, change: Change) -> None:
+    def _problems(self, change: Change, *, first: bool = False) -> None:
         for problem in change.problems[:_MAX_LINES]:
             output.line(problem, style="red", stderr=True)
-        if any(p.refused for p in change.problems):
-            output.line(
-                "these files changed nothing; what they said before stays in force", style="red", stderr=True
+        if change.problems:
+            text = (
+                "these files are not used"
+                if first
+                else "these files changed nothing; what they said before stays in force"
             )
+            output.line(text, style="red", stderr=True)
 
     async def follow_index(self, world: World, stop: asyncio.Event) -> None:
         """Show the index filling until every tool is Ready, for a person; one line at the end otherwise."""

@@ -5,8 +5,10 @@ Everything shown is asked of the running registry over HTTP, with real tokens.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,6 +17,7 @@ from toolcrib.text import truncate
 from toolcrib_cli import output
 
 MAX_AGENTS = 12
+_EDIT = "edit a binding's scopes or a tool's state under the manifests: agents see it within a second"
 _SHOWN_TOOLS = 6
 
 
@@ -78,16 +81,24 @@ class Tour:
     def _next_steps(self) -> None:
         output.heading("What to try next")
         flags = f' --data "{self.data}"' if self.data else ""
-        bare = self.accounts[0].partition("/")[2] if self.accounts else "NAME"
-        for line in (
-            f"toolcrib tools --as {bare}{flags}",
-            f"toolcrib call calculator expression='6 * 7' --as planner{flags}",
-            f'toolcrib search "open an issue on a repository" --as librarian{flags}',
-            f'curl -s -H "Authorization: Bearer $(toolcrib token {bare}{flags})" {self.url}/',
-            "edit a binding's scopes or a tool's state under the manifests: agents see it within a second",
-            "Ctrl-C stops everything",
-        ):
+        activate = Path(sys.prefix) / "bin" / "activate"
+        if activate.exists():
+            output.line(f"  . {activate}    # in a second shell")
+        for line in (*self._commands(flags), _EDIT, "Ctrl-C stops everything"):
             output.line(f"  {line}")
+
+    def _commands(self, flags: str) -> list[str]:
+        """Commands that work with the accounts that are there."""
+        if not self.accounts:
+            return [f"toolcrib up --manifests FOLDER{flags}    # there are no agents yet"]
+        first = self.accounts[0]
+        found = [f"toolcrib tools --as {first}{flags}"]
+        if "heist/planner" in self.accounts:
+            found.append(f"toolcrib call calculator expression='6 * 7' --as planner{flags}")
+        if "catalog/librarian" in self.accounts:
+            found.append(f'toolcrib search "create an issue on a repository" --as librarian{flags}')
+        found.append(f'curl -s -H "Authorization: Bearer $(toolcrib token {first}{flags})" {self.url}/')
+        return found
 
 
 def _names(tools: list[dict[str, Any]]) -> str:

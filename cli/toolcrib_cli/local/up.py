@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
 import time
@@ -36,7 +37,7 @@ from toolcrib_operator.settings import IndexSettings, LoopSettings
 from toolcrib_operator.world import World
 from toolcrib_registry import serving
 from toolcrib_registry.compose import Registry, build
-from toolcrib_registry.issuer import LocalIssuer
+from toolcrib_registry.issuer import IssuerError, LocalIssuer
 from toolcrib_registry.routes import oauth
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import (
@@ -82,7 +83,7 @@ def run(options: Options) -> None:
             str(error.strerror or error) + ("" if error.filename is None else f": {error.filename}"),
             hint="choose another --port (0 takes a free one)" if taken and error.filename is None else "",
         ) from error
-    except (SettingsError, SearchError, ValueError) as error:
+    except (SettingsError, SearchError, IssuerError, ValueError) as error:
         raise CliError(str(error)) from error
     finally:
         store.close()
@@ -92,20 +93,20 @@ async def _up(options: Options, store: Store) -> None:
     stop = asyncio.Event()
     running = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        running.add_signal_handler(number, stop.set)
+        running.add_signal_handler(number, _interrupted, stop)
     report = Report(options.data, hybrid=options.embedder != "none")
     report.starting(options.manifests)
     world = World()
     folders = Folders((*options.manifests, store.path("registrations")), world)
     issuer = LocalIssuer.open(store.path("issuer"))
     async with contextlib.AsyncExitStack() as stack:
+        bound = serving.Listener(_nothing, "127.0.0.1", options.port).bind()
+        stack.callback(bound.close)
         tools = await stack.enter_async_context(
             example_tools.serving(port=0, data_dir=store.path("example-tools"))
         )
         loaded = await asyncio.to_thread(folders.load)
         report.loaded(folders, loaded)
-        bound = serving.Listener(_nothing, "127.0.0.1", options.port).bind()
-        stack.callback(bound.close)
         port = int(bound.getsockname()[1])
         backends = {
             s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
@@ -141,8 +142,7 @@ class _Local:
         """Serve, follow the folders, and say what happens."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.loop.run(self.stop))
-            group.create_task(self._follow())
-            group.create_task(self._introduce())
+            watching = [group.create_task(self._follow()), group.create_task(self._introduce())]
             await serving.serve(
                 [serving.Listener(self.registry.one_port, "127.0.0.1", self.port, bound=bound)],
                 stopping=self.registry.deps.state.close,
@@ -150,6 +150,9 @@ class _Local:
                 signals=False,
             )
             self.stop.set()
+            # a stop during the start leaves them waiting for what never comes
+            for task in watching:
+                task.cancel()
 
     async def _introduce(self) -> None:
         await self.loop.published(self.loaded.number)
@@ -237,6 +240,13 @@ class _LocalKeys:
     async def refresh(self, issuer: str) -> bool:
         """Nothing changes."""
         return False
+
+
+def _interrupted(stop: asyncio.Event) -> None:
+    """The first Ctrl-C asks; a second one does not wait: whatever was acknowledged is on disk already."""
+    if stop.is_set():
+        os._exit(Exit.INTERRUPTED)
+    stop.set()
 
 
 async def _nothing(scope: object, receive: object, send: object) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import as_file, files
@@ -16,12 +17,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import onnxruntime
 from tokenizers import Tokenizer
 
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, brief
 from toolcrib_registry.search.text import QUERY_LIMIT
+
+# onnxruntime's official builds collect usage data unless this is set before they are loaded (its Privacy.md, 2026-11)
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import onnxruntime
 
 MAX_TOKENS = 256
 """Longer texts are cut; the model was trained on shorter ones."""

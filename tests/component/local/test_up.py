@@ -74,6 +74,15 @@ def test_a_broken_edit_is_reported_with_file_and_line_and_changes_nothing(
     assert local.names(planner) == PLANNER
 
 
+def test_an_unsafe_schema_is_a_broken_edit_too(local: LocalMode, manifests: Path) -> None:
+    planner = local.token("planner")
+    file = manifests / "30-tool-calculator.yaml"
+    file.write_text(file.read_text().replace("maxLength: 500", "$ref: 'http://x/'"))
+    local.child.wait_ready(lambda: "SchemaUnsafe" in local.output, timeout=10)
+    assert f"{file}:" in local.output
+    assert local.names(planner) == PLANNER
+
+
 def test_a_removed_file_revokes_what_it_granted(local: LocalMode, manifests: Path) -> None:
     planner = local.token("planner")
     (manifests / "40-binding-planner.yaml").unlink()
@@ -178,6 +187,18 @@ def test_ctrl_c_ends_everything_it_started(local: LocalMode) -> None:
             httpx.get(url, trust_env=False)
     with pytest.raises(ProcessLookupError):
         os.kill(state["pid"], 0)
+
+
+@pytest.mark.parametrize("moment", ["local mode; data in", "manifests:", "PART\tSTATE"])
+def test_ctrl_c_ends_it_at_any_moment_of_the_start(tmp_path: Path, moment: str) -> None:
+    local = LocalMode(tmp_path, HEIST)
+    local.child.start()
+    try:
+        local.child.wait_ready(lambda: moment in local.output, timeout=60)
+        assert local.interrupt() == 0
+        assert "everything that was started has ended" in local.output
+    finally:
+        local.child.kill()
 
 
 def test_a_foreign_host_and_origin_are_refused(local: LocalMode) -> None:

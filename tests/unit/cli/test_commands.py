@@ -117,3 +117,17 @@ def test_arguments_that_are_none_are_refused(pairs: list[str], text: str | None)
     with pytest.raises(CliError) as refused:
         agents_view._arguments(pairs, text)
     assert refused.value.code is Exit.USAGE
+
+
+def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("toolcrib ")
+
+
+def test_lines_are_never_broken_so_that_commands_can_be_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    command = "curl -s -H 'Authorization: Bearer x' " + "http://127.0.0.1:8765/" * 5
+    output.line(command)
+    assert command in capsys.readouterr().out
