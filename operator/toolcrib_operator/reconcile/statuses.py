@@ -102,6 +102,8 @@ def binding_status(
     if matched is None:
         matched = entry.status.get("matchedTools") or 0
     nothing = matched == 0
+    if nothing and ready.reason is Reason.READY:
+        ready = Problem(Reason.READY, "In force, but no tool is within reach: see MatchesNothing.")
     rows = [
         ("Ready", ready.reason is Reason.READY, ready),
         ("Accepted", True, Problem(Reason.ACCEPTED)),
