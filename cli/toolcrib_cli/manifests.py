@@ -7,6 +7,7 @@ the local mode; any other kind is named and skipped.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from toolcrib.errors import Finding, InvalidManifest, SchemaUnsafe
 from toolcrib.resources import KINDS, Tool, parse
 from toolcrib.resources.kinds import Resource
 
+STDIN = Path("-")
+"""Standard input, as a file name."""
 SUFFIXES = (".yaml", ".yml", ".json")
 COMPANIONS = ("Namespace", "ServiceAccount", "Service", "Secret")
 MAX_FILE = 16 * 1024 * 1024
@@ -150,9 +153,13 @@ def read(file: Path, *, default_namespace: str = "default") -> FileContent:
     """Everything a file holds and everything wrong with it. Never raises for what stands in the file."""
     content = FileContent(file)
     try:
-        if file.stat().st_size > MAX_FILE:
+        if file == STDIN:
+            text = sys.stdin.read(MAX_FILE + 1)
+        else:
+            size = file.stat().st_size
+            text = file.read_text(encoding="utf-8") if size <= MAX_FILE else "x" * (MAX_FILE + 1)
+        if len(text) > MAX_FILE:
             raise ValueError(f"larger than {MAX_FILE // 1024 // 1024} MiB")
-        text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         content.problems.append(Problem(file, 0, Finding("", f"cannot be read: {reason}")))

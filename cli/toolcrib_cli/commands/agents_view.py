@@ -101,7 +101,9 @@ def call(
     tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="key=value; a value that is JSON is sent as JSON, anything else as text."),
+        typer.Argument(
+            help="key=value; sent as text where the tool takes text, else as JSON where it is JSON."
+        ),
     ] = None,
     json_: Annotated[
         str | None, typer.Option("--json", help="All arguments as one JSON object; - reads it from stdin.")
@@ -113,9 +115,11 @@ def call(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Call a tool through the registry."""
-    body = {"tool": tool, "arguments": _arguments(arguments or [], json_)}
     with _client(url, as_, token_file, data) as client:
-        answer = client.post("/v1/call", body)
+        texts = _texts(client, tool, arguments or [])
+        answer = client.post(
+            "/v1/call", {"tool": tool, "arguments": _arguments(arguments or [], json_, texts)}
+        )
     if out is not Format.TABLE:
         output.data(answer, out)
         return
@@ -126,7 +130,18 @@ def call(
         sys.stdout.write(json.dumps(result, indent=2, ensure_ascii=True) + "\n")
 
 
-def _arguments(pairs: list[str], text: str | None) -> dict[str, Any]:
+def _texts(client: RegistryClient, tool: str, pairs: list[str]) -> frozenset[str]:
+    """The arguments that the tool's schema takes as text, where one of `pairs` could be read as something else."""
+    if all(isinstance(_value(pair.partition("=")[2]), str) for pair in pairs):
+        return frozenset()
+    try:
+        properties = client.post("/v1/describe", {"tool": tool})["input_schema"].get("properties", {})
+    except CliError:
+        return frozenset()  # the call itself says what is wrong
+    return frozenset(k for k, v in properties.items() if isinstance(v, dict) and v.get("type") == "string")
+
+
+def _arguments(pairs: list[str], text: str | None, texts: frozenset[str] = frozenset()) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if text is not None:
         try:
@@ -141,7 +156,7 @@ def _arguments(pairs: list[str], text: str | None) -> dict[str, Any]:
             raise CliError(f"not key=value: {pair!r}", code=Exit.USAGE)
         if key in found:
             raise CliError(f"the argument {key!r} is given twice", code=Exit.USAGE)
-        found[key] = _value(value)
+        found[key] = value if key in texts else _value(value)
     return found
 
 

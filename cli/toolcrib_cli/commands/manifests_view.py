@@ -16,13 +16,15 @@ from toolcrib_cli.output import Format
 
 
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="Files and folders.", exists=True)],
+    files: Annotated[list[Path], typer.Argument(help="Files and folders; - is standard input.")],
     out: options.Output = Format.TABLE,
 ) -> None:
     """Check manifests offline: the verdict that the API server and the operator would give."""
     contents = [manifests.read(file) for file in manifests.files_in(files)]
     if not contents:
         raise CliError("no manifest files (.yaml, .yml, .json) there", code=Exit.USAGE)
+    if not any(c.objects or c.problems or c.skipped for c in contents):
+        raise CliError("no objects there", code=Exit.USAGE)
     problems = [p for c in contents for p in c.problems] + list(manifests.duplicates(contents))
     if out is not Format.TABLE:
         output.data(

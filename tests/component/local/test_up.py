@@ -224,12 +224,42 @@ def test_an_agent_gets_its_own_token_with_its_client_secret(local: LocalMode) ->
     assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
 
 
+def test_totals_count_the_whole_catalog_and_the_registry_is_no_backend_of_its_own(local: LocalMode) -> None:
+    planner, writer = local.token("planner"), local.token("tester", "--scopes", "registry:write")
+    body = httpx.get(local.url + "/", headers={"Authorization": f"Bearer {planner}"}, trust_env=False).json()
+    assert (body["total_available"], body["total_registered"]) == (3, 4)
+    port = int(local.url.rsplit(":", 1)[1])
+    itself = {
+        "name": "loop",
+        "endpoint": "/",
+        "scopes": ["a"],
+        "description": "",
+        "host": "127.0.0.1",
+        "port": port,
+    }
+    assert post(local, "/tools/register", writer, itself).json()["code"] == "egress_refused"
+
+
+def test_the_tour_shows_who_discovers_what_and_a_call_that_was_counted(tmp_path: Path) -> None:
+    with LocalMode(tmp_path, HEIST, extra=("--tour",)) as local:
+        local.child.wait_ready(lambda: "Ctrl-C stops everything" in local.output, timeout=30)
+        shown = local.output
+    assert "heist/planner\t3\tcalculator, file_reader, simulation_data" in shown
+    assert ': 200 {"expression":"2 * (3 + 4)","result":14}' in shown
+    assert '/metrics: toolcrib_calls_total{agent="heist/hacker"' in shown
+    assert "librarian" not in shown
+
+
 def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
     tools = local.toolcrib("tools", "--as", "planner", "-o", "json")
     assert sorted(t["name"] for t in json.loads(tools.stdout)) == PLANNER
     call = local.toolcrib("call", "calculator", "expression=6*7", "--as", "planner", "-o", "json")
     assert call.returncode == 0, call.stderr
     assert "42" in call.stdout
+    number = local.toolcrib("call", "calculator", "expression=12", "--as", "planner", "-o", "json")
+    assert (number.returncode, "12" in number.stdout) == (0, True), number.stderr
+    wrong = local.toolcrib("call", "calculator", "expression=1/0", "--as", "planner")
+    assert (wrong.returncode, "the tool says: " in wrong.stderr) == (1, True)
     refused = local.toolcrib("call", "database_query", "query=select 1", "--as", "planner")
     assert refused.returncode == 4
     assert "not_permitted" in refused.stderr

@@ -1,8 +1,10 @@
 """The command line: exit codes, formats, help, and other people's text made safe."""
 
+import io
 import json
 from pathlib import Path
 
+import jwt
 import pytest
 import yaml
 
@@ -11,6 +13,7 @@ from toolcrib_cli import main as cli
 from toolcrib_cli import output
 from toolcrib_cli.commands import agents_view
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.local import accounts
 from toolcrib_cli.output import Format
 
 HEIST = Path(__file__).parents[3] / "examples" / "heist"
@@ -131,3 +134,37 @@ def test_lines_are_never_broken_so_that_commands_can_be_copied(
     command = "curl -s -H 'Authorization: Bearer x' " + "http://127.0.0.1:8765/" * 5
     output.line(command)
     assert command in capsys.readouterr().out
+
+
+def test_manifests_are_read_from_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (HEIST / "30-tool-calculator.yaml").read_text()
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert run("validate", "-") == 0
+    assert "1 object(s)" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert run("validate", "-") == Exit.USAGE
+
+
+def test_a_file_that_is_not_there_is_a_problem_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("validate", "no-such-file.yaml") == Exit.FAILED
+    assert "no-such-file.yaml: cannot be read" in capsys.readouterr().out
+
+
+def test_a_bare_name_that_two_accounts_have_is_refused_with_both(tmp_path: Path) -> None:
+    (tmp_path / "local.json").write_text(
+        json.dumps({"url": "http://127.0.0.1:1", "accounts": ["a/bot", "b/bot", "a/x"]})
+    )
+    assert accounts.find(tmp_path, "x") == ("a", "x")
+    assert accounts.find(tmp_path, "b/bot") == ("b", "bot")
+    with pytest.raises(CliError, match="a/bot, b/bot"):
+        accounts.find(tmp_path, "bot")
+
+
+def test_a_token_lives_as_long_as_it_was_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tmp_path.chmod(0o700)
+    assert run("token", "team/bot", "--ttl", "90s", "--data", str(tmp_path)) == 0
+    claims = jwt.decode(capsys.readouterr().out.strip(), options={"verify_signature": False})
+    assert claims["exp"] - claims["iat"] == 90
+    assert run("token", "team/bot", "--ttl", "soon", "--data", str(tmp_path)) == Exit.USAGE
