@@ -318,8 +318,6 @@ def test_every_test_named_as_proof_exists() -> None:
 
 def test_every_section_with_figures_has_the_command_that_makes_them() -> None:
     file = DOCS / "guides" / "performance.md"
-    if not file.exists():
-        pytest.skip("there are no published figures")
     sections = re.split(r"^## ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     figure = re.compile(r"^\|.*\d.*\|$|\d[\d.,]* ?(ms|µs|us|s|x|×|%|MB|MiB)\b", re.MULTILINE)
     command = re.compile(r"make bench|python (-m )?bench")

@@ -14,8 +14,8 @@ from typing import Any
 from toolcrib import names, publishing, schemas
 from toolcrib.errors import InvalidManifest, SchemaUnsafe
 from toolcrib.resources import parse
-from toolcrib.wire.api import Registration
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib.wire.simple import Registration
 from toolcrib_registry.errors import ProblemError
 from toolcrib_registry.outbound.errors import EgressRefused
 from toolcrib_registry.outbound.guard import EgressPolicy, target

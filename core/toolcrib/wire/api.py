@@ -1,4 +1,4 @@
-"""What agents and the registry say to each other over HTTP: the simple discovery protocol and `/v1`.
+"""What agents and the registry say to each other over HTTP under `/v1`; `simple` holds the simple discovery protocol.
 
 Answers never carry a backend, an address of one, or a credential. `revision` names the content of the caller's own
 view: it does not change with what the caller cannot see. (DESIGN §5.)
@@ -6,16 +6,15 @@ view: it does not change with what the caller cannot see. (DESIGN §5.)
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from toolcrib import names
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import PublishedTool
 
 
-def _example(**fields: Any) -> ConfigDict:
+def example(**fields: Any) -> ConfigDict:
     """Shown in the OpenAPI document."""
     return ConfigDict(json_schema_extra={"examples": [fields]})
 
@@ -51,125 +50,10 @@ class Request(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=65_536)
 
 
-class Parameter(Answer):
-    """One argument as the simple protocol describes it."""
-
-    type: str
-    description: str
-    required: bool
-
-
-class DiscoveryEntry(Answer):
-    """A tool of `GET /`: exactly these eight keys; a known client drops the whole list for one more or less."""
-
-    name: str
-    endpoint: str
-    scopes: tuple[str, ...]
-    description: str
-    parameters: dict[str, Parameter]
-    returns: str
-    host: str
-    port: int
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Discovery(Answer):
-    """The answer of `GET /`."""
-
-    service: str
-    version: str
-    protocol: Literal["MCP"]
-    authenticated: bool
-    scopes: tuple[str, ...]
-    total_available: int
-    total_registered: int
-    tools: tuple[DiscoveryEntry, ...]
-
-
-class Registration(Request):
-    """`POST /tools/register`. Without host and port the tool is listed, and its calls answer 503 `no_backend`."""
-
-    model_config = _example(
-        name="exchange_rate", endpoint="/rate", scopes=["exchange_rate:use"], description="Today's rate."
-    )
-
-    name: str = Field(pattern=names.TOOL_NAME, examples=["exchange_rate"])
-    endpoint: str = Field(
-        default="/", pattern=r"^/[!-~]*$", max_length=1024, description="Path at host:port."
-    )
-    scopes: Annotated[
-        tuple[Annotated[str, Field(pattern=names.SCOPE)], ...], Field(min_length=1, max_length=16)
-    ]
-    description: str = Field(default="", max_length=4096)
-    parameters: dict[str, Any] | None = Field(
-        default=None,
-        description="A map of properties, as `GET /` shows them; or a JSON schema as input_schema.",
-    )
-    input_schema: dict[str, Any] | None = None
-    returns: str | None = Field(default=None, max_length=1024)
-    host: str | None = Field(default=None, min_length=1, max_length=253)
-    port: int | None = Field(default=None, ge=1, le=65535)
-    server: str | None = Field(default=None, pattern=names.SERVER_NAME)
-    tags: tuple[Annotated[str, Field(pattern=names.TAG)], ...] = Field(default=(), max_length=16)
-    examples: tuple[Annotated[str, Field(min_length=1, max_length=512)], ...] = Field(
-        default=(), max_length=16
-    )
-
-
-class Registered(Answer):
-    """The answer to a registration."""
-
-    model_config = _example(
-        status="success", message="Tool 'exchange_rate' registered successfully", total_tools=5
-    )
-
-    status: Literal["success"] = "success"
-    message: str
-    total_tools: int
-
-
-class Stats(Answer):
-    """`GET /stats`: what the caller may see; the whole catalog for holders of `registry:write`."""
-
-    model_config = _example(
-        total_tools=1, tools_by_name={"calculator": 1}, scope_usage={"calculator:use": 1}, unique_scopes=1
-    )
-
-    total_tools: int
-    tools_by_name: dict[str, int]
-    scope_usage: dict[str, int]
-    unique_scopes: int
-
-
-class Health(Answer):
-    """`GET /health`."""
-
-    model_config = _example(status="healthy")
-
-    status: Literal["healthy"] = "healthy"
-
-
-class Part(Answer):
-    """One part of the service, and why it is not ready."""
-
-    ready: bool
-    detail: str = ""
-
-
-class Readiness(Answer):
-    """`GET /readyz`."""
-
-    model_config = _example(ready=True, parts={"snapshot": {"ready": True, "detail": ""}})
-
-    ready: bool
-    parts: dict[str, Part]
-
-
 class ToolDefinition(Answer):
     """A tool in full, as `/v1` shows it: what a model reads, never where it runs."""
 
-    model_config = _example(**_TOOL)
+    model_config = example(**_TOOL)
 
     tool_id: str
     name: str = Field(description="The name by which this caller lists and calls it.")
@@ -216,7 +100,7 @@ class ToolDefinition(Answer):
 class DescribedTool(ToolDefinition):
     """The answer of `/v1/describe`: the definition with sample requests."""
 
-    model_config = _example(**_TOOL, examples=["what is 17 percent of 2450"])
+    model_config = example(**_TOOL, examples=["what is 17 percent of 2450"])
 
     examples: tuple[str, ...] = ()
 
@@ -229,7 +113,7 @@ class DescribedTool(ToolDefinition):
 class ToolPage(Answer):
     """One page of `GET /v1/tools`, by tool id."""
 
-    model_config = _example(revision="41d0e299ca1abeb2", tools=[_TOOL], next_cursor=None)
+    model_config = example(revision="41d0e299ca1abeb2", tools=[_TOOL], next_cursor=None)
 
     revision: str
     tools: tuple[ToolDefinition, ...]
@@ -242,7 +126,7 @@ ToolName = Annotated[str, Field(min_length=1, max_length=512, description="A lis
 class SearchRequest(Request):
     """`POST /v1/search`: words, filters, or both."""
 
-    model_config = _example(query="work out a percentage", tags=["math"], limit=5)
+    model_config = example(query="work out a percentage", tags=["math"], limit=5)
 
     query: str | None = Field(default=None, max_length=10_000)
     tags: tuple[Annotated[str, Field(max_length=64)], ...] = Field(default=(), max_length=16)
@@ -265,7 +149,7 @@ class SearchResult(Answer):
 class SearchAnswer(Answer):
     """The answer of `/v1/search`. `degraded`: the index or the embedder was away, words alone decided."""
 
-    model_config = _example(
+    model_config = example(
         revision="41d0e299ca1abeb2",
         search_mode="hybrid",
         degraded=False,
@@ -289,7 +173,7 @@ class SearchAnswer(Answer):
 class DescribeRequest(Request):
     """`POST /v1/describe`."""
 
-    model_config = _example(tool="calculator")
+    model_config = example(tool="calculator")
 
     tool: ToolName
 
@@ -297,7 +181,7 @@ class DescribeRequest(Request):
 class LoadRequest(Request):
     """`POST /v1/load`."""
 
-    model_config = _example(tools=["calculator", "heist/file-reader"])
+    model_config = example(tools=["calculator", "heist/file-reader"])
 
     tools: tuple[ToolName, ...] = Field(min_length=1, max_length=100)
 
@@ -345,7 +229,7 @@ class LoadError(Answer):
 class LoadAnswer(Answer):
     """The answer of `/v1/load`."""
 
-    model_config = _example(
+    model_config = example(
         revision="41d0e299ca1abeb2",
         tools=[
             {
@@ -366,7 +250,7 @@ class LoadAnswer(Answer):
 class CallRequest(Request):
     """`POST /v1/call`."""
 
-    model_config = _example(tool="calculator", arguments={"expression": "6*7"})
+    model_config = example(tool="calculator", arguments={"expression": "6*7"})
 
     tool: ToolName
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -375,7 +259,7 @@ class CallRequest(Request):
 class CallAnswer(Answer):
     """The answer of `/v1/call`: what the backend said, parsed where it is JSON."""
 
-    model_config = _example(
+    model_config = example(
         tool_id="heist/calculator", content_type="application/json", result={"result": 42}, elapsed=0.004
     )
 

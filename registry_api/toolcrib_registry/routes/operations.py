@@ -7,7 +7,7 @@ import asyncio
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from toolcrib.wire.api import Health, Part, Readiness
+from toolcrib.wire.simple import Health, Part, Readiness
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.documentation import problems
 from toolcrib_registry.requests import DepsOf, StrictRoute

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from toolcrib import names
 from toolcrib.authorizer import Action, has_power
 from toolcrib.view import AmbiguousName
-from toolcrib.wire.api import Discovery, DiscoveryEntry, Registered, Registration, Stats
+from toolcrib.wire.simple import Discovery, DiscoveryEntry, Registered, Registration, Stats
 from toolcrib_registry import calling, discovery
 from toolcrib_registry.documentation import BEARER, BODY, OPTIONAL_BEARER, problems
 from toolcrib_registry.errors import ProblemError, unauthenticated
