@@ -42,8 +42,8 @@ generate: env ## Write what is made from the code: crds/ and docs/reference/
 	@$(BIN)/python docs/generate.py
 
 lock: env ## Resolve the dependencies anew and write requirements/*.txt
-	$(BIN)/uv $(LOCK) pyproject.toml -o requirements/runtime.txt
-	$(BIN)/uv $(LOCK) pyproject.toml --group dev -o requirements/dev.txt
+	$(BIN)/uv $(LOCK) pyproject.toml --extra otel -o requirements/runtime.txt
+	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --group dev -o requirements/dev.txt
 	@$(BIN)/python requirements/environment.py $(VENV)
 
 build-tools: env ## Find or build (once, with Go, about 15 minutes) the real servers that tests run against

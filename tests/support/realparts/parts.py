@@ -87,5 +87,43 @@ PARTS: dict[str, Part] = {
             package="github.com/weaviate/weaviate/cmd/weaviate-server",
             binaries=("weaviate-server", "weaviate"),
         ),
+        Part(
+            name="helm",
+            version="4.3.1",
+            minimum=(3, 17),
+            module="helm",
+            requires="helm.sh/helm/v4",
+            package="helm.sh/helm/v4/cmd/helm",
+            binaries=("helm",),
+            version_args=("version", "--template", "{{.Version}}"),
+            ldflags="-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1",
+        ),
+        *(
+            Part(
+                name=name,
+                version=_KUBERNETES,
+                minimum=(1, 34),
+                module="kubernetes",
+                requires="k8s.io/kubernetes",
+                package=f"k8s.io/kubernetes/cmd/{name}",
+                binaries=(name,),
+                version_args=("--version",),
+                ldflags=_KUBERNETES_LDFLAGS,
+            )
+            for name in ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
+        ),
+        Part(
+            name="coredns",
+            version="1.15.0",
+            minimum=(1, 11),
+            module="coredns",
+            requires="github.com/coredns/coredns",
+            package="github.com/coredns/coredns",
+            binaries=("coredns",),
+            version_args=("-version",),
+        ),
     )
 }
+
+NODE = ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns")
+"""What a whole node needs besides; the suite does without."""
