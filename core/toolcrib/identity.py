@@ -51,7 +51,10 @@ class Issuer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    issuer: str = Field(min_length=1, description="The `iss` of its tokens, compared exactly.")
+    issuer: str = Field(
+        min_length=1,
+        description="The `iss` of its tokens, compared exactly. With cluster and token_file it may be left out: it is then that token's.",
+    )
     audience: tuple[str, ...] = Field(
         min_length=1, description="Accepted `aud` values; never the API server's own."
     )

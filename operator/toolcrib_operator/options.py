@@ -33,7 +33,12 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
                         help="admin URL of a replica; repeat it for each [TOOLCRIB_OPERATOR_REGISTRY_URL]")  # fmt: skip
     option("registry-service", None, "namespace/name of the registry's Service, instead of URLs")
     option("registry-scheme", "http", "http or https, with --registry-service")
-    option("registry-ca", None, "CA file of the registry's certificate", Path)
+    option("registry-ca", None, "CA file of the registry's certificate; read again when it changes", Path)
+    option(
+        "registry-server-name",
+        None,
+        "name in the registry's certificate; with --registry-service NAME.NAMESPACE.svc, with URLs their host",
+    )
     option("registry-port", 8081, "admin port of the replicas, with --registry-service", int)
     option("token-file", None, "bearer token for the admin channel; read at each use", Path)
     option(
@@ -90,6 +95,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
         registry_port=a.registry_port,
         registry_scheme=a.registry_scheme,
         registry_ca=a.registry_ca,
+        registry_server_name=a.registry_server_name or _service_name(a.registry_service),
         token_file=a.token_file,
         kubeconfig=a.kubeconfig,
         host=a.host,
@@ -108,6 +114,13 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
         watch=WatchSettings(prove_after=a.prove_after, unproven_after=a.prove_after + 10.0),
         registration=RegistrationSettings(a.runtime_namespace) if a.runtime_registration else None,
     )
+
+
+def _service_name(service: str | None) -> str | None:
+    if service is None:
+        return None
+    namespace, name = service.split("/")
+    return f"{name}.{namespace}.svc"
 
 
 def _list(text: str) -> tuple[str, ...]:

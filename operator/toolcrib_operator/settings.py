@@ -128,6 +128,8 @@ class OperatorSettings:
     registry_port: int = 8081
     registry_scheme: str = "http"
     registry_ca: Path | None = None
+    registry_server_name: str | None = None
+    """What the replicas' certificates are verified against; None: the host of the URL."""
     token_file: Path | None = None
     kubeconfig: Path | None = None
     host: str = "127.0.0.1"

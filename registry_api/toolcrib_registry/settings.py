@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from toolcrib.identity import Issuer, ScopesPolicy, check_issuers
+from toolcrib_registry import cluster_issuer
 
 PREFIX = "TOOLCRIB_"
 
@@ -27,7 +28,7 @@ class _Part(BaseModel):
 
 
 class Tls(_Part):
-    """Certificate and key of a listener; both or neither."""
+    """Certificate and key of a listener; both or neither. Files that change are read again."""
 
     cert_file: str | None = Field(default=None, description="PEM certificate chain.")
     key_file: str | None = Field(default=None, description="PEM private key.")
@@ -57,9 +58,35 @@ class Store(_Part):
     path: str = Field(default="toolcrib-data", description="embedded: the folder.")
     host: str = Field(default="localhost", description="weaviate: its host.")
     http_port: int = Field(default=8080, ge=1, le=65535, description="weaviate: its HTTP port.")
+    grpc_host: str | None = Field(
+        default=None, description="weaviate: host of its gRPC port, where it is another one."
+    )
     grpc_port: int = Field(default=50051, ge=1, le=65535, description="weaviate: its gRPC port.")
-    tls: bool = Field(default=False, description="weaviate: over TLS.")
-    api_key_file: str | None = Field(default=None, description="weaviate: file with the API key.")
+    tls: bool = Field(default=False, description="weaviate: over TLS, on both ports.")
+    ca_file: str | None = Field(
+        default=None,
+        description="weaviate: CA bundle instead of the system's authorities; read again when it changes.",
+    )
+    api_key_file: str | None = Field(
+        default=None, description="weaviate: file with the API key; read again when it changes."
+    )
+    replicas: int = Field(
+        default=1,
+        ge=1,
+        le=99,
+        description="weaviate: replication factor of a collection that is made; at most its number of nodes.",
+    )
+    collection_prefix: str = Field(
+        default="ToolcribTools",
+        pattern=r"^[A-Z][A-Za-z0-9_]{0,127}$",
+        description="weaviate: two installations on one server need two prefixes.",
+    )
+
+    @model_validator(mode="after")
+    def _ca_with_tls(self) -> Store:
+        if self.ca_file is not None and not self.tls:
+            raise ValueError("ca_file is for a store with tls: true")
+        return self
 
 
 class EmbedderSettings(_Part):
@@ -71,7 +98,9 @@ class EmbedderSettings(_Part):
     base_url: str | None = Field(default=None, description="openai: base URL of the endpoint.")
     model: str | None = Field(default=None, description="openai: the model.")
     dimension: int | None = Field(default=None, ge=1, le=8192, description="openai: length of its vectors.")
-    api_key_file: str | None = Field(default=None, description="openai: file with the API key.")
+    api_key_file: str | None = Field(
+        default=None, description="openai: file with the API key; read again when it changes."
+    )
 
     @model_validator(mode="after")
     def _named(self) -> EmbedderSettings:
@@ -151,6 +180,18 @@ class RegistrySettings(_Part):
     policy_max_age: float = Field(
         default=900.0, gt=0, description="Seconds without a leader after which calls are refused."
     )
+    drain_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        le=600,
+        description="After SIGTERM: how long to go on answering, not ready, while clients are moved away.",
+    )
+    finish_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="After that: how long requests in flight may take, such as a tool's longest call.",
+    )
     decision_log: str | None = Field(default=None, description="File of the decision log.")
     registration: bool = Field(default=False, description="POST /tools/register is answered.")
     runtime_namespace: str = Field(default="toolcrib-runtime", description="Where registrations go.")
@@ -205,6 +246,8 @@ def from_env(environ: Mapping[str, str], config_file: str | None = None) -> Regi
             _put(data, keys, yaml.safe_load(text))
         except (yaml.YAMLError, TypeError):
             problems.append(f"{name}: cannot be read")
+    if isinstance(issuers := data.get("issuers"), list):
+        data["issuers"] = [_completed(entry, number, problems) for number, entry in enumerate(issuers)]
     try:
         settings = RegistrySettings.model_validate(data)
     except ValidationError as error:
@@ -217,6 +260,15 @@ def from_env(environ: Mapping[str, str], config_file: str | None = None) -> Regi
     if problems:
         raise SettingsError("; ".join(problems))
     return settings
+
+
+def _completed(entry: Any, number: int, problems: list[str]) -> Any:
+    try:
+        return cluster_issuer.completed(entry)
+    except ValueError as error:
+        problems.append(f"issuers.{number}: {error}")
+        # said once: that `issuer` is missing follows from it
+        return {**entry, "issuer": f"unknown-{number}"}
 
 
 def _from_file(path: str) -> dict[str, Any]:

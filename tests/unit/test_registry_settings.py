@@ -1,0 +1,98 @@
+"""Settings of the registry that a cluster needs: an issuer that nobody has to write down, a drain, Weaviate."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from toolcrib_registry.settings import RegistrySettings, SettingsError, from_env
+
+JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
+
+
+def read(folder: Path, **data: Any) -> RegistrySettings:
+    path = folder / "registry.yaml"
+    path.write_text(json.dumps(data))
+    return from_env({}, str(path))
+
+
+def token_file(folder: Path, **claims: Any) -> str:
+    path = folder / "token"
+    path.write_text(jwt.encode({"sub": "x", **claims}, "k" * 32) + "\n")
+    return str(path)
+
+
+def cluster_issuer(**fields: Any) -> dict[str, Any]:
+    return {"cluster": True, "audience": ["toolcrib"], "scopes": "bindings", **fields}
+
+
+@pytest.mark.parametrize(
+    "name", ["https://oidc.eks.eu-west-1.amazonaws.com/id/42", "https://kubernetes.default.svc.cluster.local"]
+)
+def test_the_cluster_issuer_is_told_by_the_pods_own_token(tmp_path: Path, name: str) -> None:
+    found = read(tmp_path, issuers=[cluster_issuer(token_file=token_file(tmp_path, iss=name))])
+
+    (issuer,) = found.issuers
+    assert issuer.issuer == name
+    assert issuer.jwks_uri == JWKS
+    assert found.admin_issuer_settings is not None
+    assert found.admin_issuer_settings.issuer == name
+
+
+def test_what_is_written_down_is_not_read_from_the_token(tmp_path: Path) -> None:
+    token = token_file(tmp_path, iss="https://other")
+    (named,) = read(tmp_path, issuers=[cluster_issuer(issuer="https://mine", token_file=token)]).issuers
+    (keyed,) = read(tmp_path, issuers=[cluster_issuer(jwks_uri="https://keys", token_file=token)]).issuers
+
+    assert (named.issuer, named.jwks_uri) == ("https://mine", None)
+    assert (keyed.issuer, keyed.jwks_uri) == ("https://other", "https://keys")
+
+
+def test_only_the_clusters_issuer_may_be_left_out(tmp_path: Path) -> None:
+    token = token_file(tmp_path, iss="https://other")
+
+    with pytest.raises(SettingsError, match=r"issuers\.0\.issuer: Field required"):
+        read(tmp_path, issuers=[{"audience": ["toolcrib"], "token_file": token}])
+    with pytest.raises(SettingsError, match=r"issuers\.0\.issuer: Field required"):
+        read(tmp_path, issuers=[cluster_issuer()])
+
+
+def test_a_token_file_that_tells_no_issuer_is_named_with_the_remedy(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    (tmp_path / "text").write_text("no token")
+
+    for path, words in (
+        (str(nowhere), "cannot be read: No such file"),
+        (str(tmp_path / "text"), "holds no token that can be read"),
+        (token_file(tmp_path), "names no issuer"),
+        (token_file(tmp_path, iss=""), "names no issuer"),
+    ):
+        with pytest.raises(SettingsError) as raised:
+            read(tmp_path, issuers=[cluster_issuer(token_file=path)], port=-1)
+        told = str(raised.value)
+        assert path in told
+        assert words in told
+        assert "write the issuer down" in told
+        assert "port:" in told  # with all other mistakes
+
+
+def test_the_token_of_the_cluster_cannot_make_its_own_audience_do(tmp_path: Path) -> None:
+    token = token_file(tmp_path, iss="https://oidc.example/id")
+    with pytest.raises(SettingsError, match="API server's own"):
+        read(tmp_path, issuers=[cluster_issuer(audience=["https://oidc.example/id"], token_file=token)])
+
+
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        ({"ca_file": "/ca.crt"}, "tls: true"),
+        ({"replicas": 0}, "store.replicas"),
+        ({"collection_prefix": "lower"}, "store.collection_prefix"),
+        ({"collection_prefix": "With-dash"}, "store.collection_prefix"),
+    ],
+)
+def test_a_wrong_store_is_named(tmp_path: Path, store: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        read(tmp_path, store={"kind": "weaviate", **store})
