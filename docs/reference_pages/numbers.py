@@ -44,7 +44,7 @@ def registry_rows() -> list[Row]:
     """(name, type, labels, meaning) of the registry's series."""
     registry = CollectorRegistry()
     made = Metrics(registry)
-    made.observe_state(catalog=lambda: 0, epoch=lambda: 0, seq=lambda: 0, age=lambda: 0)
+    made.observe_state(catalog=lambda: 0, bindings=lambda: 0, epoch=lambda: 0, seq=lambda: 0, age=lambda: 0)
     return sorted(_metric_rows(registry._collector_to_names))
 
 

@@ -45,7 +45,7 @@ def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
     tool = sight.view.resolve(name)
     hidden = None if tool is not None else _meant(sight, name)
     decision = decide(sight.identity, tool or hidden, action, sight.snapshot.policy, deps.clock.now())
-    deps.metrics.decided(action.value, decision)
+    deps.metrics.decided(action.value, decision, sight.identity)
     if tool is None or not decision.allowed:
         note(deps, action, sight.identity, name, tool or hidden, decision, sight)
         return None
@@ -120,6 +120,8 @@ async def call(
                 "No leader has been heard for too long; whether this is still granted is not known.",
                 headers={"Retry-After": "10"},
             )
+        if named.decision.binding is not None:
+            deps.metrics.charged(named.decision.binding)
         answer = await deps.calls.call(named.tool, arguments, request_id)
         outcome = "ok"
     except CallError as error:

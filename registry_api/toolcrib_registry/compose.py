@@ -128,6 +128,10 @@ async def build(
         metrics_registry or CollectorRegistry(),
         agents=settings.limits.metric_agents,
         tools=settings.limits.metric_tools,
+        grants=settings.limits.metric_grants,
+        pairs=settings.limits.metric_pairs,
+        snapshot=lambda: state.snapshot,
+        clock=clock.now,
     )
     _observe(metrics, state)
     credentials = CredentialStore()
@@ -213,6 +217,7 @@ def _observe(metrics: Metrics, state: PolicyState) -> None:
 
     metrics.observe_state(
         catalog=lambda: state.snapshot.active_tools,
+        bindings=lambda: len(state.snapshot.bindings),
         epoch=lambda: state.snapshot.revision.epoch if state.snapshot.revision else 0,
         seq=lambda: state.snapshot.revision.seq if state.snapshot.revision else 0,
         age=age,

@@ -1,72 +1,121 @@
-"""What the registry counts. Names are an API; labels come from verified identities and published tools alone.
+"""What the registry counts. Names are an API; labels come from verified identities and published objects alone.
 
-A label has a budget: agents and tools beyond it are counted as `other`, so that nobody can make series at will.
+Agents with a binding, published tools and bindings have series of their own, each within a budget. All else counts
+as `other`, so that nobody can make series at will and no observation is lost.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from toolcrib import exposition
 from toolcrib.authorizer import Decision
 from toolcrib.identity import Identity
+from toolcrib.snapshot import Snapshot
 from toolcrib.version import __version__
-from toolcrib.wire.publish import PublishedTool
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib_registry.series import OTHER, Budget, Series
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-OTHER = "other"
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class Budget:
-    """Admits the first `size` values; the rest are `other`."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._known: set[str] = set()
-
-    def __call__(self, value: str) -> str:
-        """`value`, or `other`."""
-        if value in self._known:
-            return value
-        if len(self._known) >= self._size:
-            return OTHER
-        self._known.add(value)
-        return value
-
-
 class Metrics:
-    """All series, on the given collector registry."""
+    """All series, on the given collector registry.
 
-    def __init__(self, registry: CollectorRegistry, *, agents: int = 1000, tools: int = 5000) -> None:
+    Args:
+        registry: where the series are.
+        agents, tools, grants: how many of each have series of their own (servers: as many as tools).
+        pairs: how many combinations of agent and tool, or of agent and deciding rule, have.
+        snapshot: what is published; it says who has a binding and what is gone.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        agents: int = 1000,
+        tools: int = 5000,
+        grants: int = 2000,
+        pairs: int = 10_000,
+        snapshot: Callable[[], Snapshot] = Snapshot,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.registry = registry
-        self._agent, self._tool, self._server = Budget(agents), Budget(tools), Budget(tools)
-        self._discoveries = Counter(
-            "toolcrib_discoveries",
-            "Lists answered, by agent and route.",
-            ["agent", "route"],
+        self._snapshot, self._clock = snapshot, clock
+        folded = Counter(
+            "toolcrib_metrics_folded",
+            "Observations that count as other: an agent without a binding, or a label beyond its budget.",
+            ["label"],
             registry=registry,
         )
-        self._discovery_children: dict[tuple[str, str], Counter] = {}
-        self._decisions = Counter(
-            "toolcrib_decisions",
-            "Decisions about single tools.",
-            ["action", "allowed", "reason"],
-            registry=registry,
+        self._agent = Budget(agents, folded.labels("agent").inc)
+        self._tool = Budget(tools, folded.labels("tool").inc)
+        self._server = Budget(tools, folded.labels("server").inc)
+        self._grant = Budget(grants, folded.labels("grant").inc)
+        self._identities: dict[str, Identity] = {}
+        self._pairs: set[tuple[str, str]] = set()
+        self._rules: set[tuple[str, str]] = set()
+        self._most_pairs = pairs
+        self._discoveries = Series(
+            Counter(
+                "toolcrib_discoveries",
+                "Lists answered, by agent and route.",
+                ["agent", "route"],
+                registry=registry,
+            )
         )
-        self._calls = Counter(
-            "toolcrib_calls",
-            "Tool calls by outcome: ok, or the code of the problem.",
-            ["agent", "tool", "server", "outcome"],
-            registry=registry,
+        self._denials = Series(
+            Counter(
+                "toolcrib_denials",
+                "Refused decisions about single tools, by agent, action, reason and deciding binding (rule).",
+                ["agent", "action", "reason", "rule"],
+                registry=registry,
+            )
         )
-        self._call_seconds = Histogram(
-            "toolcrib_call_duration_seconds",
-            "Time of a call, the registry's own part included.",
-            ["tool", "server", "outcome"],
-            buckets=_LATENCIES,
-            registry=registry,
+        self._uses = Series(
+            Counter(
+                "toolcrib_grant_uses",
+                "Calls let through on the strength of a binding.",
+                ["kind", "grant"],
+                registry=registry,
+            )
+        )
+        self._last_used = Series(
+            Gauge(
+                "toolcrib_grant_last_used_timestamp_seconds",
+                "When this replica last let a call through on the strength of a binding.",
+                ["kind", "grant"],
+                registry=registry,
+            )
+        )
+        self._decisions = Series(
+            Counter(
+                "toolcrib_decisions",
+                "Decisions about single tools.",
+                ["action", "allowed", "reason"],
+                registry=registry,
+            )
+        )
+        self._calls = Series(
+            Counter(
+                "toolcrib_calls",
+                "Tool calls by outcome: ok, or the code of the problem.",
+                ["agent", "tool", "server", "outcome"],
+                registry=registry,
+            )
+        )
+        self._call_seconds = Series(
+            Histogram(
+                "toolcrib_call_duration_seconds",
+                "Time of a call, the registry's own part included.",
+                ["tool", "server", "outcome"],
+                buckets=_LATENCIES,
+                registry=registry,
+            )
         )
         self._search_seconds = Histogram(
             "toolcrib_search_duration_seconds",
@@ -127,6 +176,7 @@ class Metrics:
         self,
         *,
         catalog: Callable[[], float],
+        bindings: Callable[[], float],
         epoch: Callable[[], float],
         seq: Callable[[], float],
         age: Callable[[], float],
@@ -134,6 +184,7 @@ class Metrics:
         """Gauges that are read when scraped. `age` gives NaN while no leader has been heard."""
         for name, text, read in (
             ("toolcrib_catalog_tools", "Active tools of the snapshot.", catalog),
+            ("toolcrib_snapshot_bindings", "Bindings of the snapshot.", bindings),
             ("toolcrib_policy_epoch", "Epoch of the revision held.", epoch),
             ("toolcrib_policy_seq", "Sequence number of the revision held.", seq),
             ("toolcrib_policy_age_seconds", "Seconds since a leader was heard.", age),
@@ -141,30 +192,52 @@ class Metrics:
             Gauge(name, text, registry=self.registry).set_function(read)
 
     def agent(self, identity: Identity | None) -> str:
-        """The label of an identity: `namespace/name`, or `anonymous`."""
-        return "anonymous" if identity is None else self._agent(identity.label)
+        """The label of an identity: `namespace/name`, `other`, or `anonymous` without one."""
+        if identity is None:
+            return "anonymous"
+        label = identity.label
+        if label in self._agent:
+            return label
+        if not self._snapshot().policy.of(identity):
+            return self._agent.fold()
+        if (admitted := self._agent(label)) is not OTHER:
+            self._identities[label] = identity
+        return admitted
 
     def discovered(self, identity: Identity | None, route: str) -> None:
         """A list was answered."""
-        key = (self.agent(identity), route)
-        child = self._discovery_children.get(key)
-        if child is None:
-            child = self._discovery_children[key] = self._discoveries.labels(*key)
-        child.inc()
+        self._discoveries(self.agent(identity), route).inc()
 
-    def decided(self, action: str, decision: Decision) -> None:
+    def decided(self, action: str, decision: Decision, identity: Identity | None) -> None:
         """A decision about one tool."""
-        self._decisions.labels(action, "true" if decision.allowed else "false", decision.reason.value).inc()
+        self._decisions(action, "true" if decision.allowed else "false", decision.reason.value).inc()
+        if decision.allowed:
+            return
+        agent = self.agent(identity)
+        rule = "" if decision.binding is None else self._grant(_rule(decision.binding))
+        if rule not in ("", OTHER) and not _within((agent, rule), self._rules, self._most_pairs):
+            rule = self._grant.fold()
+        self._denials(agent, action, decision.reason.value, rule).inc()
+
+    def charged(self, binding: PublishedBinding) -> None:
+        """A call was let through because of `binding`."""
+        rule = self._grant(_rule(binding))
+        labels = (binding.kind, OTHER if rule is OTHER else rule.removeprefix(f"{binding.kind}/"))
+        self._uses(*labels).inc()
+        self._last_used(*labels).set(self._clock())
 
     def called(
         self, identity: Identity | None, tool: PublishedTool | None, outcome: str, seconds: float
     ) -> None:
         """A call ended. `tool` is None where the caller may not know of it: then names stay out."""
-        name = self._tool(tool.tool_id) if tool else ""
-        server = self._server(tool.server) if tool and tool.server else ""
-        self._calls.labels(self.agent(identity), name, server, outcome).inc()
+        agent, name, server = self.agent(identity), "", ""
         if tool is not None:
-            self._call_seconds.labels(name, server, outcome).observe(seconds)
+            name = self._tool(tool.tool_id)
+            server = self._server(tool.server) if tool.server else ""
+            self._call_seconds(name, server, outcome).observe(seconds)
+            if name != OTHER and not _within((agent, name), self._pairs, self._most_pairs):
+                name, server = self._tool.fold(), OTHER if server else ""
+        self._calls(agent, name, server, outcome).inc()
 
     def searched(self, mode: str, found: int, seconds: float, *, degraded: bool) -> None:
         """A search was answered."""
@@ -201,5 +274,49 @@ class Metrics:
         self._publishes.labels(result).inc()
 
     def exposition(self) -> bytes:
-        """All series in the text format."""
-        return generate_latest(self.registry)
+        """All series in the text format, but for those of agents, tools and bindings that are gone for long."""
+        self._sweep()
+        return exposition.render(self.registry.collect())
+
+    def _sweep(self) -> None:
+        snapshot, now = self._snapshot(), self._clock()
+        policy, tools = snapshot.policy, snapshot.tools
+        agents = self._agent.sweep(lambda label: bool(policy.of(self._identities[label])), now)
+        ids = self._tool.sweep(tools.__contains__, now)
+        servers = self._server.sweep({t.server for t in tools.values()}.__contains__, now)
+        rules = self._grant.sweep({_rule(b) for b in snapshot.bindings.values()}.__contains__, now)
+        if agents:
+            for label in agents:
+                del self._identities[label]
+            self._discoveries.forget(lambda k: k[0] in agents)
+            self._denials.forget(lambda k: k[0] in agents)
+            self._calls.forget(lambda k: k[0] in agents)
+        if ids:
+            self._calls.forget(lambda k: k[1] in ids)
+            self._call_seconds.forget(lambda k: k[0] in ids)
+        if servers:
+            self._calls.forget(lambda k: k[2] in servers)
+            self._call_seconds.forget(lambda k: k[1] in servers)
+        if rules:
+            self._denials.forget(lambda k: k[3] in rules)
+            self._uses.forget(lambda k: "/".join(k) in rules)
+            self._last_used.forget(lambda k: "/".join(k) in rules)
+        self._pairs = {p for p in self._pairs if p[0] not in agents and p[1] not in ids}
+        self._rules = {p for p in self._rules if p[0] not in agents and p[1] not in rules}
+
+
+def _rule(binding: PublishedBinding) -> str:
+    """`kind/namespace/name`, or `kind/name` of a cluster binding."""
+    if binding.namespace is None:
+        return f"{binding.kind}/{binding.name}"
+    return f"{binding.kind}/{binding.namespace}/{binding.name}"
+
+
+def _within(pair: tuple[str, str], known: set[tuple[str, str]], size: int) -> bool:
+    """Whether the pair has a place, or gets one."""
+    if pair in known:
+        return True
+    if len(known) >= size:
+        return False
+    known.add(pair)
+    return True

@@ -137,6 +137,12 @@ class Limits(_Part):
     )
     registrations: int = Field(default=100, ge=1, description="Registrations that wait at one time.")
     metric_tools: int = Field(default=5000, ge=1, description="Tools with series of their own.")
+    metric_grants: int = Field(default=2000, ge=1, description="Bindings with series of their own.")
+    metric_pairs: int = Field(
+        default=10_000,
+        ge=1,
+        description="Pairs of agent and tool (or deciding binding) with series of their own.",
+    )
 
 
 class RegistrySettings(_Part):

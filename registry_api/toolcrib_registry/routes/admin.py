@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from toolcrib.errors import EpochFenced, RevisionMismatch
+from toolcrib.exposition import CONTENT_TYPE
 from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,
@@ -26,7 +27,6 @@ from toolcrib.wire.publish import (
 )
 from toolcrib_registry.documentation import BEARER, problems
 from toolcrib_registry.errors import ProblemError, unauthenticated
-from toolcrib_registry.metrics import CONTENT_TYPE
 from toolcrib_registry.outbox import OutboxQueue
 from toolcrib_registry.requests import DepsOf, deps_of, too_large
 from toolcrib_registry.search.errors import SearchError
