@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # what `make up` and `make test` may be given: make up ARGS="--port 8080", make test ARGS="-k view"
 ARGS ?=
 SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
-SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs
+SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
 .PHONY: help env up test check fmt generate lock build-tools cluster-demo bench wheel ci clean
@@ -31,15 +31,16 @@ check: env ## Lint, format, types, import contracts, and generated files that ar
 	$(BIN)/mypy tests/support
 	$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code -- crds docs/reference || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
+	@git diff --exit-code -- crds docs/reference helm || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
 
 fmt: env ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix --quiet $(SOURCES) || true
 	$(BIN)/ruff format $(SOURCES)
 
-generate: env ## Write what is made from the code: crds/ and docs/reference/
+generate: env ## Write what is made from the code: crds/, docs/reference/ and the chart's README
 	@$(BIN)/toolcrib crds --write crds
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python helm/readme.py
 
 lock: env ## Resolve the dependencies anew and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel -o requirements/runtime.txt
