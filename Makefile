@@ -29,6 +29,7 @@ check: env ## Lint, format, types, import contracts, and generated files that ar
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/mypy tests/support
+	$(BIN)/mypy -p dashboards
 	$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory generate
 	@git diff --exit-code -- crds docs/reference helm || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
@@ -40,6 +41,7 @@ fmt: env ## Format and fix what can be fixed
 generate: env ## Write what is made from the code: crds/, docs/reference/ and the chart's README
 	@$(BIN)/toolcrib crds --write crds
 	@$(BIN)/python docs/generate.py
+	@$(BIN)/python helm/dashboards/generate.py
 	@$(BIN)/python helm/readme.py
 
 lock: env ## Resolve the dependencies anew and write requirements/*.txt

@@ -1,0 +1,294 @@
+"""Governance: who holds which grant, what it reaches, who was refused and why, what nobody uses, what ends soon."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard as builders
+
+from dashboards.common import BLUE, RED, YELLOW, Column, Page, figure, graph, link_to, listing, page
+from dashboards.promql import RANGE, or_zero, rate, select, total
+
+UID = "toolcrib-governance"
+DAY = 86400
+SOON = ((0, RED), (DAY, YELLOW), (7 * DAY, "green"))
+"""Time left of a grant: ended, within a day, within a week."""
+
+GRANTS = select("toolcrib_grant_info", subject="$agent", grant="$grant")
+HOLDERS = f"max by (kind, grant, subject) ({GRANTS})"
+EXPIRY = select("toolcrib_grant_expiry_timestamp_seconds", grant="$grant")
+MATCHED = select("toolcrib_grant_matched_tools", grant="$grant")
+LAST_USED = select("toolcrib_grant_last_used_timestamp_seconds", grant="$grant")
+USES = select("toolcrib_grant_uses_total", grant="$grant")
+DENIALS = select("toolcrib_denials_total", agent="$agent")
+REACHED = f"max by (tool, server) ({select('toolcrib_tool_grants', tool='$tool', server='$server')})"
+
+LATEST_USE = f"max by (kind, grant) (max_over_time({LAST_USED}[{RANGE}]))"
+TIME_LEFT = f"max by (kind, grant) ({EXPIRY}) - time()"
+UNUSED = f"{HOLDERS} unless on (kind, grant) ({LATEST_USE} >= time() - $__range_s)"
+ENDING = f"{TIME_LEFT} < {7 * DAY} > 0"
+
+AGENT = Column("subject", "Agent", link=link_to("toolcrib-usage", "agent"))
+GRANT = Column("grant", "Grant", link=link_to(UID, "grant"))
+KIND = Column("kind", "Kind")
+
+
+def dashboard() -> builders.Dashboard:
+    """The dashboard."""
+    made = page(
+        UID,
+        "Toolcrib / Governance",
+        "Who may use which tools, who was refused, and which grants nobody needs.",
+        (
+            ("agent", "Agent", f"label_values({select('toolcrib_grant_info')}, subject)"),
+            ("grant", "Grant", f"label_values({select('toolcrib_grant_info')}, grant)"),
+            ("server", "Server", f"label_values({select('toolcrib_tool_info')}, server)"),
+            ("tool", "Tool", f"label_values({select('toolcrib_tool_info', server='$server')}, tool)"),
+        ),
+    )
+    _glance(made)
+    _grants(made)
+    _refused(made)
+    _loose_ends(made)
+    return made.made
+
+
+def _glance(made: Page) -> None:
+    made.row("At a glance")
+    made.add(
+        figure(
+            "Grants",
+            f"count(count by (kind, grant) ({GRANTS}))",
+            "short",
+            "Bindings that the operator publishes. A drop that nobody planned: look for deleted bindings "
+            "(`kubectl get asb,casb -A`) and for namespaces that went away.",
+        ),
+        4,
+        4,
+    )
+    made.add(
+        figure(
+            "Never used",
+            or_zero(f"count(count by (kind, grant) ({UNUSED}))"),
+            "short",
+            "Grants that no call was charged to in the time range. A wide range (30 days) tells which ones to take "
+            "back; the table below names them.",
+            steps=((1, YELLOW),),
+        ),
+        4,
+        4,
+    )
+    made.add(
+        figure(
+            "Expire in 7 days",
+            or_zero(f"count({ENDING})"),
+            "short",
+            "Grants with an end within a week. Renew `spec.expiresAt` or tell their agents; the table below is in "
+            "order of time left.",
+            steps=((1, YELLOW),),
+        ),
+        4,
+        4,
+    )
+    made.add(
+        figure(
+            "Tools out of reach",
+            or_zero(f"count({REACHED} == 0)"),
+            "short",
+            "Published tools that no binding reaches: nobody can list or call them. Grant one of their scopes, or "
+            "delete them.",
+            steps=((1, YELLOW),),
+        ),
+        4,
+        4,
+    )
+    made.add(
+        figure(
+            "Denials",
+            or_zero(f"round(sum({total(DENIALS)}))"),
+            "short",
+            "Denied calls, reads and loads in the time range. Some are normal: agents ask for what they may not have. "
+            "For a jump see who and why under Refused.",
+        ),
+        4,
+        4,
+    )
+    refused = select("toolcrib_authentications_refused_total")
+    made.add(
+        figure(
+            "Refused tokens",
+            f"round(sum(increase({refused}[{RANGE}])))",
+            "short",
+            "Requests with a token that is expired, forged, or for another audience, in the time range. Many at once: "
+            "an agent that does not renew its token, a changed issuer, or somebody who tries.",
+            steps=((1, YELLOW), (100, RED)),
+        ),
+        4,
+        4,
+    )
+
+
+def _grants(made: Page) -> None:
+    made.row("Grants")
+    per_holder = f"{HOLDERS} * on (kind, grant) group_left () "
+    made.add(
+        listing(
+            "Who can call what: reach, use and end of every grant",
+            (
+                f"{per_holder}max by (kind, grant) ({MATCHED})",
+                f"{per_holder}round(sum by (kind, grant) ({total(USES)}))",
+                f"{per_holder}{LATEST_USE} * 1000",
+                f"{per_holder}({TIME_LEFT})",
+            ),
+            (
+                AGENT,
+                GRANT,
+                KIND,
+                Column("Value #A", "Tools", steps=((1, BLUE),), below=RED, width=100),
+                Column("Value #B", "Calls", width=100),
+                Column("Value #C", "Last used", unit="dateTimeFromNow", width=160),
+                Column("Value #D", "Time left", unit="s", steps=SOON, below=RED, width=120),
+            ),
+            "One row for each agent and grant: tools it reaches now, calls charged to it in the time range, last use, "
+            "time to its end. 0 tools: the binding matches nothing (`kubectl describe` says why). No calls in a long "
+            "range: take it back. Click an agent for its calls.",
+            sort="Tools",
+        ),
+        24,
+        10,
+    )
+    made.add(
+        listing(
+            "Scopes by agent",
+            (f"max by (subject, scope, grant, kind) ({GRANTS})",),
+            (AGENT, Column("scope", "Scope"), GRANT, KIND),
+            "Every scope that an agent holds, with the binding that gives it. Too wide a scope: split the tools' "
+            "scopes, or narrow the binding with `tools.allow`.",
+            sort="Agent",
+            descending=False,
+        ),
+        12,
+        10,
+    )
+    made.add(
+        listing(
+            "Tools by number of grants",
+            (REACHED,),
+            (
+                Column("tool", "Tool", link=link_to("toolcrib-usage", "tool")),
+                Column("server", "Server", link=link_to("toolcrib-usage", "server")),
+                Column("Value", "Grants", steps=((1, BLUE),), below=RED, width=100),
+            ),
+            "How many bindings reach each tool. Most exposed first; look twice at destructive tools near the top. "
+            "0: nobody can call it.",
+            sort="Grants",
+        ),
+        12,
+        10,
+    )
+
+
+def _refused(made: Page) -> None:
+    made.row("Refused")
+    made.add(
+        graph(
+            "Denials by reason",
+            ((f"sum by (reason) ({total(DENIALS, '$__rate_interval')})", "{{reason}}"),),
+            "short",
+            "Denials in each drawn interval. Much `no_binding` or `scope_not_granted`: an agent lost a grant, or its "
+            "prompt sends it to tools it does not have. `not_valid_now`: a grant has ended. `denied`: a deny pattern "
+            "does its work. docs/reference/decisions.md explains each reason.",
+            bars=True,
+            stacked=True,
+        ),
+        12,
+        9,
+    )
+    made.add(
+        listing(
+            "Denials by agent and rule",
+            (f"topk(50, round(sum by (agent, action, reason, rule) ({total(DENIALS)})) > 0)",),
+            (
+                Column("agent", "Agent", link=link_to("toolcrib-usage", "agent")),
+                Column("action", "Action", width=90),
+                Column("reason", "Reason"),
+                Column("rule", "Rule"),
+                Column("Value", "Denials", width=90),
+            ),
+            "The 50 largest in the time range. Rule is the binding that refused, empty where no binding allows. To "
+            "see what that agent would be granted and why: `GET /v1/access-review` on the registry.",
+            sort="Denials",
+        ),
+        12,
+        9,
+    )
+    decisions = "toolcrib_decisions_total"
+    made.add(
+        graph(
+            "Decisions, allowed and refused",
+            (
+                (f"sum({rate(select(decisions, allowed__eq='true'))})", "allowed"),
+                (f"sum({rate(select(decisions, allowed__eq='false'))})", "refused"),
+            ),
+            "ops",
+            "Decisions about single tools. Refused rising while allowed falls: a grant was removed or has expired, or "
+            "a tool was disabled.",
+        ),
+        12,
+        8,
+    )
+    made.add(
+        graph(
+            "Refused tokens",
+            ((f"sum({rate(select('toolcrib_authentications_refused_total'))})", "refused"),),
+            "reqps",
+            "Requests with a token that proves nothing. A steady rate is usually one agent with a stale token: the "
+            "registry's log names the reason by request id.",
+        ),
+        12,
+        8,
+    )
+
+
+def _loose_ends(made: Page) -> None:
+    made.row("Loose ends")
+    made.add(
+        listing(
+            "Grants never used",
+            (UNUSED,),
+            (AGENT, GRANT, KIND),
+            "No call was charged to these in the time range (a grant that is younger than the range counts too). "
+            "Choose 30 or 90 days, ask the owner, delete the binding.",
+            sort="Grant",
+            descending=False,
+            none="All were used",
+        ),
+        8,
+        9,
+    )
+    made.add(
+        listing(
+            "Grants that end",
+            (f"{HOLDERS} * on (kind, grant) group_left () ({TIME_LEFT})",),
+            (AGENT, GRANT, KIND, Column("Value", "Time left", unit="s", steps=SOON, below=RED, width=110)),
+            "Grants with `expiresAt`, the next to end first; negative: ended, the binding is still there. An agent "
+            "loses the tools at that second, also in open streams. Renew, or delete what has ended.",
+            sort="Time left",
+            descending=False,
+            none="None has an end",
+        ),
+        8,
+        9,
+    )
+    made.add(
+        listing(
+            "Tools nobody can call",
+            (f"{REACHED} == 0",),
+            (Column("tool", "Tool"), Column("server", "Server")),
+            "Published, and no binding reaches them. Check the tool's scopes against the bindings of its own "
+            "namespace: a binding reaches only tools of the namespace it is in.",
+            sort="Tool",
+            descending=False,
+            none="All are granted",
+        ),
+        8,
+        9,
+    )

@@ -1,0 +1,429 @@
+"""Usage: which agent calls which tool how often, how fast and with what outcome; what is searched, what is dead."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard as builders
+
+from dashboards.common import GREEN, RED, YELLOW, Column, Page, figure, graph, link_to, listing, page
+from dashboards.promql import RANGE, or_zero, quantile, rate, select, top, total
+
+UID = "toolcrib-usage"
+ERRORS = ((0.01, YELLOW), (0.05, RED))
+SLOW = ((1, YELLOW), (5, RED))
+FILTERS = {"agent": "$agent", "tool": "$tool", "server": "$server"}
+CALLS = select("toolcrib_calls_total", **FILTERS)
+FAILED = select("toolcrib_calls_total", **FILTERS, outcome__ne="ok")
+SECONDS = "toolcrib_call_duration_seconds"
+OF_TOOL = {"tool": "$tool", "server": "$server"}
+SEARCHES = select("toolcrib_search_duration_seconds_count")
+KNOWN = f"max by (tool, server, state) ({select('toolcrib_tool_info', **OF_TOOL)})"
+CALLED = f"sum by (tool) ({total(select('toolcrib_calls_total', **OF_TOOL))}) > 0"
+DEAD = f"{KNOWN} unless on (tool) ({CALLED})"
+RUN = {"agent": "$agent"}
+
+AGENT = Column("agent", "Agent", link=link_to(UID, "agent"))
+TOOL = Column("tool", "Tool", link=link_to(UID, "tool"))
+SERVER = Column("server", "Server", link=link_to(UID, "server"))
+
+
+def dashboard() -> builders.Dashboard:
+    """The dashboard."""
+    calls = select("toolcrib_calls_total")
+    made = page(
+        UID,
+        "Toolcrib / Usage",
+        "Calls of tools by agent, tool, server and outcome; searches and discoveries; tools that nobody calls.",
+        (
+            ("agent", "Agent", f"label_values({calls}, agent)"),
+            ("server", "Server", f"label_values({select('toolcrib_tool_info')}, server)"),
+            ("tool", "Tool", f"label_values({select('toolcrib_tool_info', server='$server')}, tool)"),
+        ),
+    )
+    _glance(made)
+    _calls(made)
+    _latency(made)
+    _tools(made)
+    _finding(made)
+    _runner(made)
+    return made.made
+
+
+def _glance(made: Page) -> None:
+    made.row("At a glance")
+    made.add(
+        figure(
+            "Calls",
+            f"round(sum({total(CALLS)}))",
+            "short",
+            "Calls of tools in the time range, refused and failed ones included. 0 with agents at work: is the "
+            "registry scraped (Health), and do the agents reach it?",
+        ),
+        4,
+        4,
+    )
+    made.add(
+        figure(
+            "Calls that failed",
+            or_zero(f"sum({total(FAILED)}) / sum({total(CALLS)})"),
+            "percentunit",
+            "Share of calls with any outcome but ok in the time range, refusals included. Calls by outcome tells "
+            "which; a backend's errors are one tool's, `not_permitted` is one agent's.",
+            steps=ERRORS,
+            decimals=1,
+        ),
+        4,
+        4,
+    )
+    made.add(
+        figure(
+            "Latency, p95",
+            quantile(0.95, SECONDS, RANGE, **OF_TOOL),
+            "s",
+            "95 of 100 calls in the time range were faster, whoever called. If it is high, Slowest tools names the "
+            "backend; the registry's own part is a few milliseconds.",
+            steps=SLOW,
+        ),
+        4,
+        4,
+    )
+    made.add(
+        figure(
+            "Agents that called",
+            or_zero(f"count(sum by (agent) ({total(CALLS)}) > 0)"),
+            "short",
+            "Different agents with a call in the time range. Agents without a binding count together as `other`.",
+        ),
+        4,
+        4,
+    )
+    made.add(
+        figure(
+            "Dead tools",
+            or_zero(f"count({DEAD})"),
+            "short",
+            "Published tools that nobody called in the time range. In a wide range: candidates to disable; they cost "
+            "room in every agent's list.",
+            steps=((1, YELLOW),),
+        ),
+        4,
+        4,
+    )
+    folded = select("toolcrib_metrics_folded_total")
+    left_out = select("toolcrib_operator_series_folded")
+    made.add(
+        figure(
+            "Folded into other",
+            or_zero(f"round(sum(increase({folded}[{RANGE}]))) + sum(max by (metric) ({left_out}))"),
+            "short",
+            "Observations counted as `other`, and series left out, because an agent has no binding or a label is over "
+            "its budget. Above 0, tables by agent, tool or grant are not the whole story: read `other` too.",
+            steps=((1, YELLOW),),
+        ),
+        4,
+        4,
+    )
+
+
+def _calls(made: Page) -> None:
+    made.row("Calls")
+    made.add(
+        graph(
+            "Calls by agent, top 10",
+            ((top(10, "agent", CALLS), "{{agent}}"),),
+            "reqps",
+            "The ten busiest agents of the time range. One that runs away: look at its tools (choose it above), then "
+            "narrow or delete its grant.",
+        ),
+        12,
+        8,
+    )
+    made.add(
+        graph(
+            "Calls by tool, top 10",
+            ((top(10, "tool", CALLS), "{{tool}}"),),
+            "reqps",
+            "The ten most called tools of the time range. An empty name: calls of tools that the caller may not know "
+            "of.",
+        ),
+        12,
+        8,
+    )
+    made.add(
+        graph(
+            "Calls by outcome",
+            ((f"sum by (outcome) ({rate(CALLS)})", "{{outcome}}"),),
+            "reqps",
+            "ok, or the code of the problem; docs/reference/errors.md has the remedy of each. `not_permitted`: see "
+            "Governance. `backend_…`: the tool's own service. `invalid_arguments`: a model that misreads a schema.",
+            stacked=True,
+        ),
+        12,
+        8,
+    )
+    made.add(
+        graph(
+            "Calls by server, top 10",
+            ((top(10, "server", CALLS), "{{server}}"),),
+            "reqps",
+            "Calls by the server a tool belongs to; an empty name: tools without a server.",
+        ),
+        12,
+        8,
+    )
+
+
+def _latency(made: Page) -> None:
+    made.row("Latency and errors")
+    made.add(
+        graph(
+            "Latency of calls",
+            tuple(
+                (quantile(q, SECONDS, **OF_TOOL), name)
+                for q, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+            ),
+            "s",
+            "Time of a call, the registry's own part included. Not by agent: choose a tool or a server. p99 alone "
+            "high: some calls reach their timeout.",
+            steps=SLOW,
+        ),
+        12,
+        8,
+    )
+    failed = (
+        f"sum by (tool) ({rate(select('toolcrib_calls_total', **FILTERS, tool__ne='', outcome__ne='ok'))})"
+    )
+    every = f"sum by (tool) ({rate(select('toolcrib_calls_total', **FILTERS, tool__ne=''))})"
+    made.add(
+        graph(
+            "Share of failed calls by tool",
+            ((f"{failed} / {every} > 0", "{{tool}}"),),
+            "percentunit",
+            "Only tools with failures. One tool near 100 %: its backend is down or its credential expired. All at "
+            "once: egress, DNS, or the registry's policy is too old (Health).",
+            steps=ERRORS,
+            top=1,
+        ),
+        12,
+        8,
+    )
+    per_tool = f"sum by (tool, server) ({total(CALLS)})"
+    slowest = quantile(0.95, SECONDS, RANGE, by="tool, server", **OF_TOOL)
+    failures = f"sum by (tool, server) ({total(FAILED)})"
+    made.add(
+        listing(
+            "Top tools: calls, failures, latency",
+            (
+                f"round({per_tool})",
+                f"{failures} / {per_tool} or 0 * {per_tool}",
+                f"{slowest} >= 0",
+            ),
+            (
+                TOOL,
+                SERVER,
+                Column("Value #A", "Calls", width=110),
+                Column("Value #B", "Failed", unit="percentunit", steps=ERRORS, below=GREEN, width=110),
+                Column("Value #C", "p95", unit="s", steps=SLOW, below=GREEN, width=110),
+            ),
+            "Every tool called in the time range. Sort by Failed or p95 to find the worst backend. A row without a "
+            "tool: calls of what the caller may not know of.",
+            sort="Calls",
+        ),
+        12,
+        10,
+    )
+    per_agent = f"sum by (agent) ({total(CALLS)})"
+    failures = f"sum by (agent) ({total(FAILED)})"
+    made.add(
+        listing(
+            "Top agents: calls, failures, tools",
+            (
+                f"round({per_agent})",
+                f"{failures} / {per_agent} or 0 * {per_agent}",
+                f"count by (agent) (sum by (agent, tool) ({total(select('toolcrib_calls_total', **FILTERS, tool__ne=''))}))",
+            ),
+            (
+                AGENT,
+                Column("Value #A", "Calls", width=110),
+                Column("Value #B", "Failed", unit="percentunit", steps=ERRORS, below=GREEN, width=110),
+                Column("Value #C", "Tools", width=110),
+            ),
+            "Every agent that called in the time range and how many different tools it used. `other`: agents without "
+            "a binding, or beyond the budget of series.",
+            sort="Calls",
+        ),
+        12,
+        10,
+    )
+
+
+def _tools(made: Page) -> None:
+    made.row("Who uses what")
+    pairs = f"round(sum by (agent, tool, server, outcome) ({total(CALLS)}))"
+    made.add(
+        listing(
+            "Calls by agent, tool, server and outcome",
+            (f"topk(200, {pairs} > 0)",),
+            (AGENT, TOOL, SERVER, Column("outcome", "Outcome"), Column("Value", "Calls", width=100)),
+            "The 200 largest of the time range; narrow it with the variables above. An outcome other than ok that "
+            "leads the list: docs/reference/errors.md has its remedy.",
+            sort="Calls",
+        ),
+        14,
+        10,
+    )
+    made.add(
+        listing(
+            "Dead tools",
+            (DEAD,),
+            (TOOL, SERVER, Column("state", "State", width=110)),
+            "Published, and nobody called them in the time range. Choose 30 days; then ask their owner, set "
+            "`state: Deprecated` or delete them. Not found by anybody? Better descriptions and `examples` help.",
+            sort="Tool",
+            descending=False,
+            none="All were called",
+        ),
+        10,
+        10,
+    )
+
+
+def _finding(made: Page) -> None:
+    made.row("Discovery and search")
+    made.add(
+        graph(
+            "Discoveries by route",
+            (
+                (
+                    f"sum by (route) ({rate(select('toolcrib_discoveries_total', agent='$agent'))})",
+                    "{{route}}",
+                ),
+            ),
+            "reqps",
+            "Lists answered. Far more than agents: one that polls; let it use ETag or `GET /v1/watch`.",
+        ),
+        8,
+        8,
+    )
+    made.add(
+        graph(
+            "Searches by mode",
+            ((f"sum by (mode) ({rate(SEARCHES)})", "{{mode}}"),),
+            "reqps",
+            "Searches by what answered them. `lexical` where it should be `hybrid`: the index or the embedder is "
+            "away; see Health.",
+        ),
+        8,
+        8,
+    )
+    empty = select("toolcrib_searches_empty_total")
+    degraded = select("toolcrib_searches_degraded_total")
+    made.add(
+        graph(
+            "Searches: empty, degraded",
+            (
+                (f"sum({rate(empty)}) / sum({rate(SEARCHES)}) >= 0", "empty"),
+                (f"sum({rate(degraded)}) / sum({rate(SEARCHES)}) >= 0", "degraded"),
+            ),
+            "percentunit",
+            "Share of searches that found nothing, and that went without index or embedder. Many empty ones: agents "
+            "ask for what they may not use, or descriptions do not say what tools do.",
+            steps=((0.5, YELLOW),),
+            top=1,
+        ),
+        8,
+        8,
+    )
+    made.add(
+        listing(
+            "Discoveries by agent",
+            (
+                f"topk(50, round(sum by (agent, route) ({total(select('toolcrib_discoveries_total', agent='$agent'))})) > 0)",
+            ),
+            (AGENT, Column("route", "Route"), Column("Value", "Lists", width=100)),
+            "The 50 largest of the time range. An agent that lists and never calls: its grants miss what it needs.",
+            sort="Lists",
+        ),
+        12,
+        9,
+    )
+    searching = "toolcrib_search_duration_seconds"
+    made.add(
+        graph(
+            "Latency of searches",
+            tuple((quantile(q, searching), name) for q, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))),
+            "s",
+            "What agents wait for a search. Above a quarter of a second: the store (Weaviate's own metrics) or the "
+            "embedder is short of CPU.",
+            steps=((0.25, YELLOW), (1, RED)),
+        ),
+        12,
+        9,
+    )
+
+
+def _runner(made: Page) -> None:
+    made.row("Agents run by the agent runner")
+    tokens = select("toolcrib_agent_tokens_total", **RUN)
+    made.add(
+        graph(
+            "Model tokens",
+            ((f"sum by (mode, kind) ({rate(tokens)})", "{{mode}} {{kind}}"),),
+            "cps",
+            "Tokens a second by mode of discovery and kind. Prompt tokens that grow: too many tool definitions in "
+            "the prompt; use the mode Dynamic or Hybrid.",
+            stacked=True,
+        ),
+        8,
+        8,
+    )
+    requests = select("toolcrib_runner_model_requests_total", **RUN)
+    made.add(
+        graph(
+            "Model requests by outcome",
+            ((f"sum by (outcome) ({rate(requests)})", "{{outcome}}"),),
+            "reqps",
+            "Requests to the model. Outcomes other than ok: the model's address, key or limits; the runner's log has "
+            "the answer.",
+            stacked=True,
+        ),
+        8,
+        8,
+    )
+    own_calls = select("toolcrib_agent_tool_calls_total", **RUN)
+    made.add(
+        graph(
+            "Tool calls seen by agents",
+            ((f"sum by (agent, outcome) ({rate(own_calls)})", "{{agent}} {{outcome}}"),),
+            "reqps",
+            "Calls as the agents saw them. More failures here than under Calls: the way between runner and registry.",
+        ),
+        8,
+        8,
+    )
+    labels = "namespace, agent"
+    made.add(
+        listing(
+            "Agents of the runner",
+            (
+                f"max by ({labels}) ({select('toolcrib_runner_registry_up', **RUN)})",
+                f"max by ({labels}) ({select('toolcrib_runner_watch_connected', **RUN)})",
+                f"max by ({labels}) ({select('toolcrib_agent_tools_available', **RUN)})",
+                f"round(sum by ({labels}) ({total(tokens)}))",
+                f"round(sum by ({labels}) ({total(own_calls)}))",
+            ),
+            (
+                Column("agent", "Agent", link=link_to(UID, "agent")),
+                Column("namespace", "Namespace"),
+                Column("Value #A", "Registry up", steps=((1, GREEN),), below=RED, width=120),
+                Column("Value #B", "Live stream", steps=((1, GREEN),), below=YELLOW, width=120),
+                Column("Value #C", "Tools known", steps=((1, GREEN),), below=RED, width=120),
+                Column("Value #D", "Tokens", width=110),
+                Column("Value #E", "Tool calls", width=110),
+            ),
+            "Registry up 0: the last discovery failed (address, CA, token). No live stream: changes are seen at the "
+            "next discovery only. 0 tools: no grant reaches anything.",
+            sort="Tokens",
+        ),
+        24,
+        8,
+    )
