@@ -199,6 +199,21 @@ def verify(token: str, *, issuers: Mapping[str, Issuer], keys: KeySet, now: floa
     return _identity(claims, issuer, now)
 
 
+def claimed_issuer(token: str) -> str | None:
+    """The `iss` that a token carries, unverified; None where it carries none.
+
+    Raises:
+        TokenMalformed: unreadable.
+    """
+    if len(token) > MAX_TOKEN:
+        raise TokenMalformed(f"the token is longer than {MAX_TOKEN} characters")
+    try:
+        claims = jwt.decode(token, options={"verify_signature": False})
+    except (jwt.PyJWTError, ValueError, RecursionError) as error:
+        raise TokenMalformed("the token cannot be read") from error
+    return _text(claims, "iss")
+
+
 def _key(header: dict[str, Any], issuer: Issuer, keys: KeySet) -> Any:
     known = keys.get(issuer.issuer, {})
     kid = header.get("kid")

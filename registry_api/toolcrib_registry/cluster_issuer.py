@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jwt
-
-from toolcrib.identity import MAX_TOKEN
+from toolcrib.errors import TokenMalformed
+from toolcrib.identity import MAX_TOKEN, claimed_issuer
 
 API_SERVER_KEYS = "https://kubernetes.default.svc/openid/v1/jwks"
 """Every API server shows its signing keys here, to service accounts, also where the issuer is a cloud's address."""
@@ -46,10 +45,9 @@ def _issuer_of(path: str) -> str:
     except OSError as error:
         raise ValueError(f"token_file {path} cannot be read: {error.strerror}; {remedy}") from error
     try:
-        claims = jwt.decode(token, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError, RecursionError):
+        found = claimed_issuer(token.decode("ascii"))
+    except (TokenMalformed, UnicodeDecodeError):
         raise ValueError(f"token_file {path} holds no token that can be read; {remedy}") from None
-    found = claims.get("iss")
-    if not isinstance(found, str) or not found:
+    if found is None:
         raise ValueError(f"the token in token_file {path} names no issuer (iss); {remedy}")
     return found

@@ -58,7 +58,10 @@ async def run(settings: RegistrySettings) -> None:
                     registry.admin, settings.admin_host, settings.admin_port, settings.admin_tls
                 ),
             ],
+            draining=registry.deps.state.drain,
             stopping=registry.deps.state.close,
+            drain_seconds=settings.drain_seconds,
+            finish_seconds=settings.finish_seconds,
             ready=lambda ports: log.info("agents on port %d, admin on port %d", *ports),
         )
     finally:

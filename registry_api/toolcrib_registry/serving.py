@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import math
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,8 +18,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolcrib_registry.settings import Tls
 
-STOP_SECONDS = 10
-"""How long requests in flight may take once a stop was asked for."""
+log = logging.getLogger(__name__)
+
+STOP_SECONDS = 10.0
+"""How long requests in flight may take once a stop was asked for, unless told otherwise."""
+KEEP_ALIVE_SECONDS = 75
+"""An idle connection is closed after this: later than clients and proxies give it up (httpx after 5 s, aiohttp 15 s,
+nginx 60 s), or a request would now and then meet a connection that is just being closed."""
 MAX_HEAD = 64 * 1024
 """Bytes of request line and headers."""
 
@@ -81,48 +90,105 @@ async def serve(
     listeners: Sequence[Listener],
     *,
     stopping: Callable[[], None],
+    draining: Callable[[], None] | None = None,
     ready: Callable[[Sequence[int]], None] = lambda ports: None,
     stop: asyncio.Event | None = None,
     signals: bool = True,
+    drain_seconds: float = 0.0,
+    finish_seconds: float = STOP_SECONDS,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or `stop`.
+    """Serve until SIGTERM, SIGINT or `stop`; then drain, and stop one listener after the other.
+
+    While draining, everything is answered as before, with `Connection: close`: clients of kept-alive connections go
+    elsewhere between two requests, never in the middle of one. Then each listener stops listening and finishes what
+    it has begun; the last one, the operator's, does so when the others are done. A second signal ends it at once.
 
     Args:
-        listeners: what to serve where.
-        stopping: called before connections are drained: it ends streams that would last for ever.
+        listeners: what to serve where, in the order in which they stop.
+        stopping: called before the last one stops.
+        draining: called when the drain begins: it ends streams that would last for ever; `stopping` where None.
         ready: called with the ports once all listen.
         stop: ends it from within.
         signals: False where somebody else handles them.
+        drain_seconds: how long the drain takes.
+        finish_seconds: how long requests in flight may take after it.
     """
-    stop = stop or asyncio.Event()
+    stop, at_once = stop or asyncio.Event(), asyncio.Event()
     sockets = [listener.bind() for listener in listeners]
-    servers = [uvicorn.Server(_config(listener)) for listener in listeners]
+    servers = [uvicorn.Server(_config(listener, finish_seconds)) for listener in listeners]
+    with _signals(stop, at_once) if signals else contextlib.nullcontext():
+        tasks = [asyncio.create_task(_run(s, bound)) for s, bound in zip(servers, sockets, strict=True)]
+        try:
+            while not all(s.started for s in servers) and not any(t.done() for t in tasks):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            if all(s.started for s in servers):
+                ready([bound.getsockname()[1] for bound in sockets])
+            await _first(stop.wait(), *tasks)
+        finally:
+            (draining or stopping)()
+            hurried = asyncio.create_task(_hurry(servers, at_once))
+            if drain_seconds and not any(t.done() for t in tasks):
+                log.info("asked to stop: draining for %g s", drain_seconds)
+                for server in servers:
+                    _send_away(server)
+                await _first(at_once.wait(), asyncio.sleep(drain_seconds), *tasks)
+            for server, task in zip(servers, tasks, strict=True):
+                if server is servers[-1]:
+                    stopping()
+                server.should_exit = True
+                await asyncio.wait([task])
+            hurried.cancel()
+            for bound in sockets:
+                bound.close()
+            await asyncio.gather(*tasks)
+
+
+def _send_away(server: uvicorn.Server) -> None:
+    """From now on every answer says `Connection: close`; those that have begun end their connection, too."""
+    close = (b"connection", b"close")
+    server.config.encoded_headers = [*server.config.encoded_headers, close]
+    server.server_state.default_headers = [*server.server_state.default_headers, close]
+    for connection in server.server_state.connections:
+        cycle = getattr(connection, "cycle", None)
+        if cycle is not None and not cycle.response_complete:
+            cycle.keep_alive = False
+
+
+async def _hurry(servers: Sequence[uvicorn.Server], at_once: asyncio.Event) -> None:
+    await at_once.wait()
+    log.warning("asked to stop again: requests in flight are given up")
+    for server in servers:
+        server.should_exit = server.force_exit = True
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event, at_once: asyncio.Event) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    if signals:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-    tasks = [asyncio.create_task(_run(server, bound)) for server, bound in zip(servers, sockets, strict=True)]
+
+    def asked() -> None:
+        (at_once if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
     try:
-        while not all(s.started for s in servers) and not any(t.done() for t in tasks):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        if all(s.started for s in servers):
-            ready([bound.getsockname()[1] for bound in sockets])
-        waiting = asyncio.create_task(stop.wait())
-        await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
+        yield
     finally:
-        stopping()
-        for server in servers:
-            server.should_exit = True
-        await asyncio.gather(*tasks)
-        if signals:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
-        for bound in sockets:
-            bound.close()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
-def _config(listener: Listener) -> uvicorn.Config:
+async def _first(*waited: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None:
+    """Return when one of them is done; coroutines that are not are given up, tasks go on."""
+    own = [asyncio.ensure_future(w) for w in waited if not isinstance(w, asyncio.Task)]
+    try:
+        tasks = [w for w in waited if isinstance(w, asyncio.Task)]
+        await asyncio.wait([*own, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in own:
+            task.cancel()
+
+
+def _config(listener: Listener, finish_seconds: float) -> uvicorn.Config:
     return uvicorn.Config(
         listener.app,
         http=_BoundedHeaders,
@@ -132,7 +198,8 @@ def _config(listener: Listener) -> uvicorn.Config:
         log_config=None,
         server_header=False,
         date_header=True,
-        timeout_graceful_shutdown=STOP_SECONDS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=math.ceil(finish_seconds),
         ssl_certfile=listener.tls.cert_file,
         ssl_keyfile=listener.tls.key_file,
     )

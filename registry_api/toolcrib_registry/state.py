@@ -63,6 +63,8 @@ class PolicyState:
     epoch: int = field(default=0, init=False)
     heard_at: float | None = field(default=None, init=False)
     indexer: bool = field(default=False, init=False)
+    draining: bool = field(default=False, init=False)
+    """Asked to stop: still answering, but clients should go elsewhere."""
     closing: bool = field(default=False, init=False)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """Held by the one watch stream that looks at its view."""
@@ -168,7 +170,12 @@ class PolicyState:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def close(self) -> None:
-        """End all watch streams."""
-        self.closing = True
+    def drain(self) -> None:
+        """Say that this replica is about to stop, and end all watch streams: their clients go elsewhere."""
+        self.draining = True
         self.wake()
+
+    def close(self) -> None:
+        """End what waits for a change, too."""
+        self.closing = True
+        self.drain()

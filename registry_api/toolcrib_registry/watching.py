@@ -106,7 +106,7 @@ class WatchStream:
         last: Sight | None = None
         while not gone.done():
             changed = deps.state.changed
-            if deps.state.closing:
+            if deps.state.draining:
                 yield encode("end", "", '{"reason":"shutting_down"}')
                 return
             if self._identity.expires_at <= deps.clock.now():

@@ -34,6 +34,12 @@ async def readiness(deps: Deps) -> Readiness:
     state = deps.state
     age = state.policy_age()
     parts = {
+        "serving": Part(
+            ready=not state.draining,
+            detail="draining: asked to stop; requests are answered, new ones should go to another replica"
+            if state.draining
+            else "",
+        ),
         "snapshot": Part(
             ready=state.ready,
             detail="" if state.ready else "no full snapshot has come from a leader since the start",
@@ -48,7 +54,8 @@ async def readiness(deps: Deps) -> Readiness:
         ),
         "search": await _search(deps),
     }
-    return Readiness(ready=parts["snapshot"].ready and parts["policy"].ready, parts=parts)
+    needed = ("serving", "snapshot", "policy")
+    return Readiness(ready=all(parts[name].ready for name in needed), parts=parts)
 
 
 async def _search(deps: Deps) -> Part:

@@ -1,0 +1,192 @@
+"""A replica that is asked to stop while others serve: no request fails, and what has begun is finished."""
+
+import asyncio
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import aiohttp
+import httpx
+import pytest
+
+from registry_harness import backend, binding, mint, tool
+from registry_process import RegistryProcess, configuration, process
+from service_proxy import load, service
+from toolcrib_runner.modes.dynamic import DynamicToolAgent
+
+AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}
+
+
+class Backend(ThreadingHTTPServer):
+    """Answers /quick at once, and /slow when `release` is set; `waiting` is set while somebody waits."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.release, self.waiting = threading.Event(), threading.Event()
+
+    def handle_error(self, *_: object) -> None:
+        """Whoever asked may be gone."""
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Backend
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.path == "/slow":
+            self.server.waiting.set()
+            self.server.release.wait(30)
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"42")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def upstream() -> Iterator[Backend]:
+    with Backend() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.release.set()
+        server.shutdown()
+        thread.join(5)
+
+
+@contextmanager
+def replica(folder: Path, upstream: Backend, **settings: object) -> Iterator[RegistryProcess]:
+    port = int(upstream.server_address[1])
+    tools = [tool(name, backend=backend(port, f"/{name}")) for name in ("quick", "slow")]
+    with process(configuration(folder, egress={"loopback": True}, **settings)) as running:
+        running.publish(*tools, bindings=(binding("bot", ("quick:use", "slow:use")),))
+        yield running
+
+
+def listens(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_has_begun(
+    tmp_path: Path, upstream: Backend
+) -> None:
+    with (
+        replica(tmp_path / "a", upstream, drain_seconds=1.5) as one,
+        replica(tmp_path / "b", upstream) as two,
+        service([(r.agents, f"{r.admin_url}/readyz") for r in (one, two)]) as front,
+    ):
+        url = f"http://127.0.0.1:{front.port}"
+        sent: Counter[str] = Counter()
+        kept = [httpx.Client(headers=AUTH, timeout=10) for _ in range(3)]
+        agent = DynamicToolAgent("bot", AUTH["Authorization"].removeprefix("Bearer "), url)
+
+        def over_httpx(client: httpx.Client) -> None:
+            assert [t["name"] for t in client.get(url + "/").json()["tools"]] == ["quick", "slow"]
+            assert client.post(url + "/tools/quick", json={}).json() == 42
+            sent["httpx"] += 2
+
+        def fresh() -> None:
+            with httpx.Client(headers=AUTH, timeout=10, verify=False) as client:
+                over_httpx(client)
+
+        def over_aiohttp() -> None:
+            async def ask() -> None:
+                async with aiohttp.ClientSession(headers=AUTH) as session:
+                    for _ in range(20):
+                        async with session.post(url + "/v1/search", json={"query": "quick"}) as answer:
+                            assert answer.status == 200, await answer.text()
+                            await answer.read()
+                        sent["aiohttp"] += 1
+
+            asyncio.run(ask())
+
+        def an_agent() -> None:
+            assert agent.call("quick", {}) == 42
+            sent["agent"] += 1
+
+        long_call: list[object] = []
+
+        def call_slow() -> None:
+            answer = httpx.post(one.url + "/tools/slow", json={}, headers=AUTH, timeout=30, verify=False)
+            long_call.append((answer.status_code, answer.json(), answer.headers["connection"]))
+
+        slow = threading.Thread(target=call_slow)
+        slow.start()
+        assert upstream.waiting.wait(10)
+        workers = [lambda c=c: over_httpx(c) for c in kept]  # type: ignore[misc]
+        with load(*workers, fresh, over_aiohttp, an_agent) as failures:
+            until(lambda: min(front.counts.values()) > 3)
+            one.child.send_signal(signal.SIGTERM)
+            until(lambda: httpx.get(f"{one.admin_url}/readyz").status_code == 503)
+            drained = httpx.get(f"{one.admin_url}/readyz").json()
+            raw = httpx.get(one.url + "/", headers=AUTH)
+            until(lambda: not listens(one.agents))
+            # the operator's listener stays until the last call is done
+            assert listens(one.admin)
+            assert one.child.poll() is None
+            upstream.release.set()
+            slow.join(10)
+            assert one.child.wait(10) == 0
+            before = sum(sent.values())
+            until(lambda: sum(sent.values()) > before + 50)
+        agent.close()
+        for client in kept:
+            client.close()
+
+    assert failures == []
+    assert long_call == [(200, 42, "close")]
+    assert drained["parts"]["serving"]["detail"].startswith("draining")
+    assert (raw.status_code, raw.headers["connection"]) == (200, "close")
+    assert set(sent) == {"httpx", "aiohttp", "agent"}
+    print(f"\nrequests while a replica drained: {sum(sent.values())}, failed: {len(failures)}")
+
+
+def test_streams_end_when_the_drain_begins_and_new_ones_are_sent_elsewhere_at_once(
+    tmp_path: Path, upstream: Backend
+) -> None:
+    def ended(lines: Iterator[str]) -> bool:
+        return any(line == "event: end" and "shutting_down" in next(lines) for line in lines)
+
+    with replica(tmp_path, upstream, drain_seconds=60) as one:
+        with httpx.stream("GET", one.url + "/v1/watch", headers=AUTH) as stream:
+            lines = stream.iter_lines()
+            assert any(line == "event: snapshot" for line in lines)
+            one.child.send_signal(signal.SIGTERM)
+            assert ended(lines)
+        with httpx.stream("GET", one.url + "/v1/watch", headers=AUTH) as again:
+            assert again.headers["connection"] == "close"
+            assert ended(again.iter_lines())
+
+        # a drain of a minute and a call without end: the second signal waits for neither
+
+        def ask() -> None:
+            with suppress(httpx.HTTPError):
+                httpx.post(one.url + "/tools/slow", json={}, headers=AUTH, timeout=30, verify=False)
+
+        hung = threading.Thread(target=ask, daemon=True)
+        hung.start()
+        assert upstream.waiting.wait(10)
+        asked = time.monotonic()
+        one.child.send_signal(signal.SIGTERM)
+        assert one.child.wait(10) == 0
+        assert time.monotonic() - asked < 5
+        hung.join(5)
