@@ -1,0 +1,222 @@
+"""Logs of the services, one form for all: one JSON object a line, or one line of text for people.
+
+A line has `ts`, `level`, `logger`, `message`, `request_id` and `trace_id`/`span_id` where there are any, `exception`,
+and the fields of `extra=about(…)` or of `extra=` itself; a message that is a dict is merged in. Nothing from outside
+can end a line or move a terminal's cursor. Bearer tokens, JSON web tokens and queries of URLs are cut out here, in
+case a library's message holds one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from toolcrib.text import escape
+
+FORMAT, LEVEL = "TOOLCRIB_LOG_FORMAT", "TOOLCRIB_LOG_LEVEL"
+"""Environment variables: json or text; debug, info, warning or error."""
+FORMS = ("json", "text")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+EVERY = 60.0
+"""Seconds between two lines about one trouble that lasts."""
+
+request_id: ContextVar[str] = ContextVar("toolcrib_request_id", default="")
+"""The request that is worked on; every line logged meanwhile carries it."""
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SECRETS = re.compile(
+    # with a digit or a sign in it: "basic authentication" is no credential
+    r"(?P<scheme>\b(?:Bearer|Basic) +)(?=[A-Za-z]*[0-9._~+/=-])[A-Za-z0-9._~+/=-]{8,}"
+    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
+    r"|(?P<user>\bhttps?://)[^\s\"'\\/?#@]+(?=@)"
+    r"|(?P<url>\bhttps?://[^\s\"'\\?#]+\?)[^\s\"'\\)>\]]+",
+    re.IGNORECASE,
+)
+# what a LogRecord has by itself; anything else came with `extra=`
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fields", "color_message"}
+# they log URLs with their queries, or every step they take
+_QUIET = {"httpx": 30, "httpx2": 30, "httpcore": 30, "httpcore2": 30, "openai": 30, "urllib3": 40, "asyncio": 30,
+          "kopf": 40, "kubernetes": 30, "weaviate": 30}  # fmt: skip
+_SHOWN = (str, int, float, bool, list, tuple, dict, type(None))
+
+
+class _Hook:
+    """Where trace ids come from, once tracing is on."""
+
+    ids: Callable[[], tuple[str, str] | None] | None = None
+
+
+hook = _Hook()
+
+
+def new_request_id(prefix: str = "") -> str:
+    """A fresh id: 16 hexadecimal digits after the prefix."""
+    return prefix + secrets.token_hex(8)
+
+
+def is_sane_request_id(text: str) -> bool:
+    """Whether an id from outside may be taken over: 1 to 64 letters, digits, dots, hyphens, underscores."""
+    return _SANE_ID.fullmatch(text) is not None
+
+
+def about(**fields: Any) -> dict[str, dict[str, Any]]:
+    """`extra=about(kind="Tool", namespace="heist", name="hammer")`; `name` by itself is taken in a log record."""
+    return {"fields": fields}
+
+
+def about_object(kind: str, key: str, **fields: Any) -> dict[str, dict[str, Any]]:
+    """The same for an object by its key, `namespace/name` or `name`."""
+    namespace, _, name = key.rpartition("/")
+    return {"fields": {"kind": kind, "namespace": namespace or None, "name": name, **fields}}
+
+
+@contextmanager
+def working_on(request: str) -> Iterator[str]:
+    """Lines logged inside carry this request id, and so do requests that are sent."""
+    token = request_id.set(request)
+    try:
+        yield request
+    finally:
+        request_id.reset(token)
+
+
+def scrubbed(text: str) -> str:
+    """`text` without what looks like a credential or the query of a URL."""
+    return _SECRETS.sub(lambda m: (m["scheme"] or m["user"] or m["url"] or "") + "[cut]", text)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, ASCII only."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        return scrubbed(json.dumps(_line(self, record), default=str))
+
+
+class TextLines(logging.Formatter):
+    """For people: time, level, logger, message, then `field=value`; a traceback follows, indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and one for each of a traceback's."""
+        line = _line(self, record)
+        head = (
+            f"{line.pop('ts')[11:19]} {line.pop('level'):<7} {line.pop('logger')}: {line.pop('message', '')}"
+        )
+        trace = line.pop("exception", "")
+        parts = [head, *(f"{k}={v}" for k, v in line.items() if v not in (None, ""))]
+        shown = escape(" ".join(parts))
+        # indented, so that a line of it cannot pass for a line of the log
+        return scrubbed("\n".join([shown, *(f"    | {escape(part)}" for part in trace.splitlines())]))
+
+
+def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+    }
+    if isinstance(record.msg, dict):
+        line.update(record.msg)
+    else:
+        line["message"] = record.getMessage()
+    given: Mapping[str, Any] = getattr(record, "fields", None) or {}
+    extra = {k: v for k, v in vars(record).items() if k not in _OWN and isinstance(v, _SHOWN)}
+    line.update({k: v for k, v in (*extra.items(), *given.items()) if k not in line})
+    if (current := request_id.get()) and "request_id" not in line:
+        line["request_id"] = current
+    if hook.ids is not None and (ids := hook.ids()) is not None:
+        line["trace_id"], line["span_id"] = ids
+    if record.exc_info:
+        line["exception"] = formatter.formatException(record.exc_info)
+    return line
+
+
+def configure(
+    environ: Mapping[str, str],
+    *,
+    level: str | None = None,
+    form: str | None = None,
+    stream: TextIO | None = None,
+) -> None:
+    """Send everything to standard error in one form.
+
+    Args:
+        environ: its `TOOLCRIB_LOG_LEVEL` and `TOOLCRIB_LOG_FORMAT` count where the arguments are None.
+        level: one of `LEVELS`, in any case; else info.
+        form: json or text; else text where standard error is a terminal, json elsewhere.
+        stream: instead of standard error.
+
+    Raises:
+        ValueError: a level or form that there is not; the message names the variable.
+    """
+    stream = stream or sys.stderr
+    level = (level or environ.get(LEVEL) or "INFO").upper()
+    form = (form or environ.get(FORMAT) or ("text" if stream.isatty() else "json")).lower()
+    if level not in LEVELS:
+        raise ValueError(f"{LEVEL}: {', '.join(LEVELS).lower()}, not {level.lower()!r}")
+    if form not in FORMS:
+        raise ValueError(f"{FORMAT}: {' or '.join(FORMS)}, not {form!r}")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name, least in _QUIET.items():
+        logging.getLogger(name).setLevel(max(least, root.level))
+
+
+class Trouble:
+    """Something that fails again and again: said when it begins, once a minute with a count, and when it is over."""
+
+    def __init__(
+        self, log: logging.Logger, *, every: float = EVERY, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log, self._every, self._clock = log, every, clock
+        self._since: float | None = None
+        self._told = 0.0
+        self._count = 0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it failed the last time."""
+        return self._since is not None
+
+    def failed(
+        self,
+        message: str,
+        *arguments: object,
+        level: int = logging.WARNING,
+        extra: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """It failed (again); `message` and the rest are as in `logging`."""
+        now = self._clock()
+        self._count += 1
+        if self._since is None:
+            self._since = now
+        elif now - self._told < self._every:
+            return
+        self._told = now
+        fields = dict((extra or {}).get("fields", {}))
+        if self._count > 1:
+            fields |= {"failures": self._count, "seconds": round(now - self._since, 1)}
+        self._log.log(level, message, *arguments, extra={"fields": fields})
+
+    def over(
+        self, message: str, *arguments: object, extra: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> None:
+        """It went well; said at info where it had failed before."""
+        if self._since is None:
+            return
+        fields = dict((extra or {}).get("fields", {}))
+        fields |= {"failures": self._count, "seconds": round(self._clock() - self._since, 1)}
+        self._since, self._count = None, 0
+        self._log.info(message, *arguments, extra={"fields": fields})
