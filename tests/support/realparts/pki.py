@@ -1,4 +1,4 @@
-"""A small PKI of a test server: one CA, one server certificate, RSA keys. Made anew for each server."""
+"""A small PKI of a test server or node: one CA, certificates, RSA keys. Made anew for each."""
 
 import datetime
 import ipaddress
@@ -12,30 +12,46 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 _VALID = datetime.timedelta(days=7)
 
 
-def write_server_certificate(folder: Path, hosts: tuple[str, ...]) -> None:
-    """Write `ca.crt`, `server.crt` and `server.key` (PEM) for names and addresses, valid for a week.
+class Authority:
+    """A CA whose certificate and key, and those it issues, are written into one folder as PEM files.
 
     The extensions are those that Python 3.13's strict verification asks for.
     """
-    ca_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    ca_name = _name("toolcrib-test-ca")
-    ca = (
-        _certificate(ca_name, ca_name, ca_key.public_key(), ca_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(sign_certificates=True), critical=True)
-        .sign(ca_key, hashes.SHA256())
-    )
-    server = (
-        _certificate(_name("kube-apiserver"), ca_name, server_key.public_key(), ca_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(sign_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_san(host) for host in hosts]), critical=False)
-        .sign(ca_key, hashes.SHA256())
-    )
-    for name, certificate in (("ca.crt", ca), ("server.crt", server)):
-        (folder / name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    _write_key(folder / "server.key", server_key)
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self._folder = folder
+        self._name = _name(name)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        certificate = (
+            _certificate(self._name, self._name, self._key.public_key(), self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(sign_certificates=True), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        (folder / "ca.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        _write_key(folder / "ca.key", self._key)
+
+    def issue(self, file: str, common: str, *, organization: str = "", hosts: tuple[str, ...] = ()) -> None:
+        """Write `file`.crt and `file`.key: a server for `hosts`, and a client named `common` of `organization`."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
+        builder = (
+            _certificate(_name(common, organization), self._name, key.public_key(), self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(sign_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        )
+        if hosts:
+            names = x509.SubjectAlternativeName([_san(host) for host in hosts])
+            builder = builder.add_extension(names, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
+        (self._folder / f"{file}.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        _write_key(self._folder / f"{file}.key", key)
+
+
+def write_server_certificate(folder: Path, hosts: tuple[str, ...]) -> None:
+    """Write `ca.crt`, `server.crt` and `server.key` (PEM) for names and addresses, valid for a week."""
+    Authority("toolcrib-test-ca", folder).issue("server", "kube-apiserver", hosts=hosts)
 
 
 def write_rsa_key(path: Path) -> None:
@@ -77,8 +93,9 @@ def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _name(common: str, organization: str = "") -> x509.Name:
+    parts = [(NameOID.ORGANIZATION_NAME, organization)] if organization else []
+    return x509.Name([x509.NameAttribute(*part) for part in [*parts, (NameOID.COMMON_NAME, common)]])
 
 
 def _san(host: str) -> x509.GeneralName:

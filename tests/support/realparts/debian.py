@@ -1,0 +1,106 @@
+"""Debian's packages that tests of images and nodes need: which are missing, and their installation.
+
+    python tests/support/realparts/debian.py [PACKAGE…]    install what is missing (default: all below)
+
+Only as root, on a system with apt-get; nothing recommended comes along and no service is started. Elsewhere
+the error names what to install. Standard library only.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+PROGRAMS = {
+    "containerd": ("/usr/bin/containerd", "/usr/bin/ctr"),
+    "runc": ("/usr/sbin/runc",),
+    "iptables": ("/usr/sbin/iptables",),
+    "containernetworking-plugins": ("/usr/lib/cni/bridge",),
+    "iproute2": ("/usr/sbin/ip", "/usr/bin/ip", "/sbin/ip"),
+    "util-linux": ("/usr/bin/unshare", "/usr/bin/nsenter"),
+    "docker.io": ("/usr/sbin/dockerd", "/usr/bin/dockerd"),
+    "debootstrap": ("/usr/sbin/debootstrap",),
+    "prometheus": ("/usr/bin/prometheus", "/usr/bin/promtool"),
+}
+"""What each package is looked for by; one of them is enough."""
+
+NODE = ("containerd", "runc", "iptables", "containernetworking-plugins", "iproute2", "util-linux")
+DOCKER = ("docker.io", "iptables", "debootstrap", "iproute2")
+PROMETHEUS = ("prometheus",)
+
+REMEDY = "as root: python tests/support/realparts/debian.py"
+
+
+class MissingPackagesError(RuntimeError):
+    """Programs are not on this machine; the message names the Debian packages that bring them."""
+
+
+def missing(*packages: str) -> list[str]:
+    """Those of the packages whose programs are not here."""
+    return [name for name in packages if not any(_there(program) for program in PROGRAMS[name])]
+
+
+def require(*packages: str) -> None:
+    """Raise MissingPackagesError unless the programs of all these packages are here."""
+    if absent := missing(*packages):
+        raise MissingPackagesError(
+            f"not on this machine: {', '.join(absent)} (packages of Debian and Ubuntu); {REMEDY} {' '.join(absent)}"
+        )
+
+
+def install(*packages: str) -> list[str]:
+    """Install what is missing, with apt-get, and return it. Raises MissingPackagesError where that cannot be."""
+    absent = missing(*packages)
+    if not absent:
+        return []
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        require(*absent)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with _no_services():
+        quiet = ["-qq", "-o", "Dpkg::Use-Pty=0"]
+        subprocess.run(["apt-get", "update", *quiet], env=environment, check=False, stdout=sys.stderr)
+        subprocess.run(
+            ["apt-get", "install", "-y", *quiet, "--no-install-recommends", *absent],
+            env=environment,
+            check=False,
+            stdout=sys.stderr,
+        )
+    require(*absent)
+    return absent
+
+
+@contextlib.contextmanager
+def _no_services() -> Iterator[None]:
+    """Packages ask this program before they start a service; 101 forbids it. One that is there stays."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    if policy.exists():
+        yield
+        return
+    try:
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+        yield
+    finally:
+        policy.unlink(missing_ok=True)
+
+
+def _there(program: str) -> bool:
+    return Path(program).exists() or shutil.which(Path(program).name) is not None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Install what is named, or everything; the exit status."""
+    try:
+        done = install(*(arguments or PROGRAMS))
+    except (MissingPackagesError, KeyError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"installed: {', '.join(done)}" if done else "all there")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
