@@ -78,6 +78,6 @@ def _metric_rows(collectors: Iterable[Any]) -> Iterator[Row]:
     for collector in collectors:
         known: tuple[str, ...] = getattr(collector, "_labelnames", ())
         for family in collector.collect():
-            labels = known or tuple(sorted({k for s in family.samples for k in s.labels} - {"le"}))
+            labels = known or getattr(family, "_labelnames", ()) or tuple(sorted({k for s in family.samples for k in s.labels} - {"le"}))
             suffix = "_total" if family.type == "counter" else ""
             yield f"{family.name}{suffix}", family.type, labels, family.documentation

@@ -13,9 +13,11 @@ from toolcrib_operator.assessing import Assessor
 from toolcrib_operator.board import Board
 from toolcrib_operator.events import Events
 from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.ledger import Ledger
 from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.propagation import Propagation
 from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.reach import Reach
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.waiting import wait
 from toolcrib_operator.world import Ref, World
@@ -62,6 +64,10 @@ class Loop:
             # asked of the publisher each time: a fenced one may not act whatever the Lease says
             may_act=lambda: publisher.may_act(),
         )  # fmt: skip
+        self.reach = Reach(publisher)
+        self.ledger = Ledger(
+            publisher, self.reach, grants=self.settings.metric_grants, tools=self.settings.metric_tools
+        )
         self._on_published = on_published
         self._propagation = Propagation(on_propagated)
         self._wake = asyncio.Event()
@@ -75,6 +81,11 @@ class Loop:
     def started(self) -> bool:
         """Whether everything has been listed and published once."""
         return self._publisher.revision is not None
+
+    @property
+    def oldest_waiting(self) -> float:
+        """Seconds for which the oldest thing waits to be assessed, published or written; 0 if nothing does."""
+        return max(self._propagation.unpublished, self.writes.oldest)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`. An unexpected error ends all of it and is raised."""
@@ -92,6 +103,7 @@ class Loop:
             group.create_task(self._indexing.run(stop))
             group.create_task(self.writes.run(stop))
             group.create_task(self.events.run(stop))
+            group.create_task(self.reach.run(stop))
             while not stop.is_set():
                 if await wait(self._wake, 0.5):
                     self._wake.clear()
@@ -124,6 +136,7 @@ class Loop:
             )
             log.info("revision %s: %d tools, %d bindings, %d removed", revision, len(batch.tools),
                      len(batch.bindings), len(batch.removed.tools) + len(batch.removed.bindings))  # fmt: skip
+            self.reach.changed()
             self._propagation.turned(revision if batch else None)
             if self._on_published is not None:
                 self._on_published(revision, batch.changed)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from toolcrib_operator.ledger import Labels, Rows
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.world import WATCHED
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 
 PROPAGATION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
@@ -37,9 +36,12 @@ class Propagated:
 class StateCollector(Collector):
     """Metrics of one State."""
 
-    def __init__(self, state: State, propagated: Propagated | None = None) -> None:
+    def __init__(
+        self, state: State, propagated: Propagated | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
         self._state = state
         self._propagated = propagated or Propagated()
+        self._clock = clock
 
     def collect(self) -> Iterator[Any]:
         """Everything; a standby has the first two alone."""
@@ -49,6 +51,7 @@ class StateCollector(Collector):
         yield _gauge("toolcrib_operator_problems", "What /readyz complains about.", problems)
         if leads and self._state.leading is not None:
             yield from _leading(self._state.leading)
+            yield from _grants(self._state.leading.loop.ledger.rows(self._clock()))
             yield from self._propagated.histogram.collect()
 
 
@@ -69,6 +72,11 @@ def _leading(parts: Leading) -> Iterator[Any]:
         "toolcrib_operator_index_waiting", "Tools not yet in the search index.", parts.indexing.waiting
     )
     yield _gauge("toolcrib_operator_status_waiting", "Objects to be looked at.", parts.loop.writes.backlog)
+    yield _gauge(
+        "toolcrib_operator_oldest_waiting_seconds",
+        "Age of the oldest thing to be assessed, published or written; 0 if there is none.",
+        parts.loop.oldest_waiting,
+    )
     unlisted = GaugeMetricFamily(
         "toolcrib_operator_kind_unlisted",
         "1 where a kind cannot be listed: nothing is published.",
@@ -98,8 +106,57 @@ def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(name, text, value=value)
 
 
-def exposition(state: State, propagated: Propagated) -> bytes:
-    """Prometheus text of a state."""
-    registry = CollectorRegistry()
-    registry.register(StateCollector(state, propagated))
-    return generate_latest(registry)
+def _grants(rows: Rows) -> Iterator[GaugeMetricFamily]:
+    """Who is granted what, until when, and how far it reaches."""
+    folded: Mapping[Labels, float] = {(metric,): count for metric, count in rows.folded.items()}
+    for name, text, labels, found in (
+        (
+            "toolcrib_grant_info",
+            "Always 1: a binding grants a scope to a subject; no scope: it only denies.",
+            ("kind", "grant", "subject", "scope"),
+            rows.grant_info,
+        ),
+        (
+            "toolcrib_grant_expiry_timestamp_seconds",
+            "When a binding ends or has ended; only of those that do.",
+            ("kind", "grant"),
+            rows.grant_expiry,
+        ),
+        (
+            "toolcrib_grant_matched_tools",
+            "Active tools that a binding grants, or denies where it only denies.",
+            ("kind", "grant"),
+            rows.grant_matched,
+        ),
+        (
+            "toolcrib_tool_info",
+            "Always 1: a tool that is published, with its state.",
+            ("tool", "server", "state"),
+            rows.tool_info,
+        ),
+        (
+            "toolcrib_tool_grants",
+            "Bindings that grant a tool, whatever their dates.",
+            ("tool", "server"),
+            rows.tool_grants,
+        ),
+        (
+            "toolcrib_operator_series_folded",
+            "Series left out of a metric because its budget is spent.",
+            ("metric",),
+            folded,
+        ),
+    ):
+        yield _family(name, text, labels, found)
+
+
+def _family(name: str, text: str, labels: Iterable[str], found: Mapping[Labels, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=list(labels))
+    for values, value in found.items():
+        family.add_metric(list(values), value)
+    return family
+
+
+def families(state: State, propagated: Propagated) -> list[Any]:
+    """Everything that there is to tell of a state now, for `toolcrib.exposition.render`."""
+    return list(StateCollector(state, propagated).collect())

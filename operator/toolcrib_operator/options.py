@@ -57,6 +57,8 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "trusted-namespace-labels", "kubernetes.io/metadata.name", "labels for namespaceSelectors, by comma"
     )
     option("removal-deadline", 60.0, "seconds that a deleted binding waits for replicas at most", float)
+    option("metric-grants", 2000, "bindings with series of their own in /metrics", int)
+    option("metric-tools", 5000, "tools with series of their own in /metrics", int)
     option("heartbeat", 10.0, "seconds between heartbeats", float)
     option("inventory", 30.0, "seconds between inventories of the search index", float)
     option("prove-after", 20.0, "seconds of a silent watch until it is proven by a list", float)
@@ -105,6 +107,8 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
             removal_deadline=a.removal_deadline,
             trusted_namespace_labels=_list(a.trusted_namespace_labels),
             credential_namespaces=_list(a.credential_namespaces),
+            metric_grants=a.metric_grants,
+            metric_tools=a.metric_tools,
         ),
         publisher=PublisherSettings(heartbeat=a.heartbeat),
         index=IndexSettings(inventory=a.inventory, spared_namespace=a.runtime_namespace),

@@ -28,6 +28,12 @@ class Propagation:
         if self._since is None:
             self._since = self._clock()
 
+    @property
+    def unpublished(self) -> float:
+        """Seconds for which the oldest change has not been taken up; 0 if there is none."""
+        since = self._since
+        return 0.0 if since is None else max(0.0, self._clock() - since)
+
     def turned(self, revision: Revision | None) -> None:
         """What was noticed is in `revision`; None: nothing of it had to be published."""
         since, self._since = self._since, None

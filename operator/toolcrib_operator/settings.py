@@ -36,6 +36,12 @@ class LoopSettings:
     trusted_namespace_labels: tuple[str, ...] = ("kubernetes.io/metadata.name",)
     """Labels that a namespaceSelector may use: only admins may be able to set them (the API server sets this one)."""
 
+    metric_grants: int = 2000
+    """Bindings with series of their own in the operator's metrics."""
+
+    metric_tools: int = 5000
+    """Tools with series of their own there."""
+
     credential_namespaces: tuple[str, ...] | None = None
     """Namespaces whose labelled Secrets may be sent to backends; None means every namespace (local mode)."""
 

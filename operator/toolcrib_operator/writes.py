@@ -57,6 +57,8 @@ class Writes:
         self._heap: list[tuple[float, Ref]] = []
         self._scheduled: dict[Ref, float] = {}
         self._busy: set[Ref] = set()
+        self._since: dict[Ref, float] = {}
+        """Objects that are being looked at, or whose write has failed so far: since when they were due."""
         self._retries: dict[Ref, Backoff] = {}
         self._away = Backoff(0.5, 15.0)
         self._wake = asyncio.Event()
@@ -74,6 +76,13 @@ class Writes:
         """Objects that are due or being written."""
         now = self._clock()
         return len(self._busy) + sum(at <= now for at in self._scheduled.values())
+
+    @property
+    def oldest(self) -> float:
+        """Seconds for which the oldest object has been due and is not done; 0 if there is none."""
+        now = self._clock()
+        due = (at for at in self._scheduled.values() if at <= now)
+        return max(0.0, now - min(min(due, default=now), min(self._since.values(), default=now)))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write until `stop`."""
@@ -112,6 +121,7 @@ class Writes:
             if ref in self._busy:
                 self.due(ref, now + 0.05)
                 continue
+            self._since.setdefault(ref, at)
             return ref, None
         return None, None
 
@@ -119,19 +129,22 @@ class Writes:
         plan = self._board.plan(ref, self._clock())
         if plan.again is not None:
             self.due(ref, plan.again)
-        return plan if plan.status is not None or plan.finalizers is not None else None
+        if plan.status is None and plan.finalizers is None:
+            self._done(ref)
+            return None
+        return plan
 
     async def _write(self, ref: Ref) -> None:
         try:
             await self._carry_out(ref)
-            self._retries.pop(ref, None)
+            self._done(ref)
             self._away.reset()
             self.problem = None
         except Conflict:
             self.counts.conflicts += 1
             self.due(ref, self._clock() + self._retries.setdefault(ref, Backoff(0.1, 5.0)).next())
         except Gone:
-            self._retries.pop(ref, None)
+            self._done(ref)
         except ClusterUnavailable as error:
             self.counts.failures += 1
             if self.problem is None:
@@ -140,6 +153,10 @@ class Writes:
             self.due(ref, self._clock() + self._away.next())
         finally:
             self._busy.discard(ref)
+
+    def _done(self, ref: Ref) -> None:
+        self._retries.pop(ref, None)
+        self._since.pop(ref, None)
 
     async def _carry_out(self, ref: Ref) -> None:
         # planned again: the object may have changed while this waited for its turn

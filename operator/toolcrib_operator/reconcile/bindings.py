@@ -58,9 +58,17 @@ def uses_selector(entry: Entry) -> bool:
 
 def matched_tools(binding: PublishedBinding, snapshot: Snapshot) -> int:
     """How many active tools are within reach: those it grants, or those it denies where it only denies."""
+    return len(matched_ids(binding, snapshot))
+
+
+def matched_ids(binding: PublishedBinding, snapshot: Snapshot) -> list[str]:
+    """The ids of those tools."""
+    tools = snapshot.tools
     reaches = authorizer.matcher(binding)
     if not binding.scopes:
-        return sum(1 for tool in snapshot.tools.values() if reaches(tool))
+        return [tool_id for tool_id, tool in tools.items() if reaches(tool)]
     territory = None if binding.namespaces is None else frozenset(binding.namespaces)
     candidates = snapshot.candidates(binding.scopes, territory)
-    return sum(1 for tool_id in candidates if reaches(snapshot.tools[tool_id]))
+    if binding.servers is None and binding.allow is None and not binding.deny:
+        return [i for i in candidates if tools[i].active]  # nothing else narrows it: a hundred times as fast
+    return [i for i in candidates if reaches(tools[i])]
