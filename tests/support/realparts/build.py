@@ -1,12 +1,13 @@
-"""Find or build the real servers that the tests need: kube-apiserver, kubectl, etcd, Weaviate.
+"""Find or build the real servers that the tests need: kube-apiserver, kubectl, etcd, Weaviate, helm.
 
     python tests/support/realparts/build.py [PART…]            find each, build what is missing
+    python tests/support/realparts/build.py --node             the same with what a whole node needs besides
     python tests/support/realparts/build.py --list             only say what is where
     python tests/support/realparts/build.py --print-path PART  the path alone, for scripts
 
 Order: KUBEBUILDER_ASSETS, PATH, the cache (~/.cache/toolcrib/bin), else built with Go from pinned modules:
-about 15 minutes on two cores the first time. Exit status: 0 all there, 1 a part is missing or did not build,
-2 wrong usage, 3 no Go to build with, 130 interrupted.
+about 19 minutes on two cores the first time, 6 more for a node. Exit status: 0 all there, 1 a part is missing or
+did not build, 2 wrong usage, 3 no Go to build with, 130 interrupted.
 
 Needs nothing but Python: it runs before `make up` has made an environment.
 """
@@ -25,13 +26,16 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from realparts import gobuild, lookup
-from realparts.parts import PARTS
+from realparts.parts import NODE, PARTS, SUITE
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="build.py", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: {', '.join(SUITE)}"
+    )
+    parser.add_argument("--node", action="store_true", help=f"also {', '.join(NODE)}")
     parser.add_argument("--list", action="store_true", help="say what is where and build nothing")
     parser.add_argument("--print-path", metavar="PART", choices=PARTS, help="print one program's path")
     options = parser.parse_args(arguments)
@@ -40,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"unknown part {unknown[0]!r}, choose from {', '.join(PARTS)}")
     if options.print_path:
         return print_path(options.print_path)
-    names = options.parts or list(PARTS)
+    names = (options.parts or list(SUITE)) + (list(NODE) if options.node else [])
     if options.list:
         return list_parts(names)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -62,7 +66,7 @@ def provide(names: Sequence[str]) -> int:
     missing = [name for name in names if lookup.find(PARTS[name], os.environ) is None]
     if missing:
         print(
-            f"To build, once: {', '.join(missing)}. About 15 minutes for all four on two cores; Go's own caches grow by 7 GB.\n"
+            f"To build, once: {', '.join(missing)}. About {_minutes(missing)} minutes on two cores; Go's own caches grow, by 8 GB for all.\n"
             "To avoid it: name a folder with these programs in KUBEBUILDER_ASSETS, or put them on PATH.",
             flush=True,
         )
@@ -71,6 +75,10 @@ def provide(names: Sequence[str]) -> int:
         found = lookup.find(part, os.environ, note=print) or gobuild.build(part, os.environ, sys.stdout)
         print(found, flush=True)
     return 0
+
+
+def _minutes(names: Sequence[str]) -> int:
+    return max(1, round(sum(PARTS[name].seconds for name in names) / 60))
 
 
 def list_parts(names: Sequence[str]) -> int:

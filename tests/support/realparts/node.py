@@ -241,7 +241,11 @@ class Node:
 
     def _node_ready(self) -> bool:
         conditions = self.try_kubectl(
-            "get", "node", nodeplan.NODE_NAME, "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+            "get",
+            "node",
+            nodeplan.NODE_NAME,
+            "-o",
+            "jsonpath={.status.conditions[?(@.type=='Ready')].status}",
         )
         return conditions.stdout == "True"
 

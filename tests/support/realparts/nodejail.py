@@ -146,7 +146,11 @@ def cgroups_of(name: str) -> list[Path]:
 def _hierarchies() -> list[Path]:
     if (CGROUPS / "cgroup.controllers").exists():
         return [CGROUPS]
-    return [folder for folder in CGROUPS.iterdir() if (folder / "cgroup.procs").exists() and not folder.is_symlink()]
+    return [
+        folder
+        for folder in CGROUPS.iterdir()
+        if (folder / "cgroup.procs").exists() and not folder.is_symlink()
+    ]
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -103,7 +103,10 @@ def _kubeconfig(folder: Path, name: str, server: str) -> None:
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [
-            {"name": "c", "cluster": {"server": server, "certificate-authority": str(folder / "pki" / "ca.crt")}}
+            {
+                "name": "c",
+                "cluster": {"server": server, "certificate-authority": str(folder / "pki" / "ca.crt")},
+            }
         ],
         "users": [{"name": "u", "user": {"client-certificate": files["crt"], "client-key": files["key"]}}],
     }

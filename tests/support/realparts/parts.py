@@ -25,7 +25,7 @@ class Part:
     `minimum` is the oldest (major, minor) that is taken from outside; `version` is what we build.
     `module` is the folder under `tools/` whose go.mod pins it, `requires` the module in that go.mod.
     `version_args` makes the program print its version; empty: it has no such option, the version is read
-    from the build information inside the file.
+    from the build information inside the file. `seconds`: how long resolving and building took on two cores.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Part:
     binaries: tuple[str, ...]
     version_args: tuple[str, ...] = ()
     ldflags: str = "-s -w"
+    seconds: int = 120
 
     @property
     def folder(self) -> Path:
@@ -56,6 +57,7 @@ PARTS: dict[str, Part] = {
             binaries=("kube-apiserver",),
             version_args=("--version",),
             ldflags=_KUBERNETES_LDFLAGS,
+            seconds=485,
         ),
         Part(
             name="kubectl",
@@ -67,6 +69,7 @@ PARTS: dict[str, Part] = {
             binaries=("kubectl",),
             version_args=("version", "--client"),
             ldflags=_KUBERNETES_LDFLAGS,
+            seconds=22,
         ),
         Part(
             name="etcd",
@@ -77,6 +80,7 @@ PARTS: dict[str, Part] = {
             package="go.etcd.io/etcd/server/v3",
             binaries=("etcd",),
             version_args=("--version",),
+            seconds=120,
         ),
         Part(
             name="weaviate",
@@ -86,6 +90,7 @@ PARTS: dict[str, Part] = {
             requires="github.com/weaviate/weaviate",
             package="github.com/weaviate/weaviate/cmd/weaviate-server",
             binaries=("weaviate-server", "weaviate"),
+            seconds=390,
         ),
         Part(
             name="helm",
@@ -97,6 +102,7 @@ PARTS: dict[str, Part] = {
             binaries=("helm",),
             version_args=("version", "--template", "{{.Version}}"),
             ldflags="-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1",
+            seconds=141,
         ),
         *(
             Part(
@@ -109,8 +115,14 @@ PARTS: dict[str, Part] = {
                 binaries=(name,),
                 version_args=("--version",),
                 ldflags=_KUBERNETES_LDFLAGS,
+                seconds=seconds,
             )
-            for name in ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
+            for name, seconds in (
+                ("kube-controller-manager", 157),
+                ("kube-scheduler", 8),
+                ("kubelet", 21),
+                ("kube-proxy", 10),
+            )
         ),
         Part(
             name="coredns",
@@ -121,9 +133,13 @@ PARTS: dict[str, Part] = {
             package="github.com/coredns/coredns",
             binaries=("coredns",),
             version_args=("-version",),
+            seconds=167,
         ),
     )
 }
 
+SUITE = ("kube-apiserver", "kubectl", "etcd", "weaviate", "helm")
+"""What the suite needs (`make build-tools`)."""
+
 NODE = ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns")
-"""What a whole node needs besides; the suite does without."""
+"""What a whole node needs besides (`make cluster-test`)."""
