@@ -79,17 +79,30 @@ networks, which hold those of most; a list in the values stands alone.
   {{- include "toolcrib.flow.ports" .Values.networkPolicy.outsidePorts | nindent 2 }}
 {{- end -}}
 
-{{/* The authority's certificates as a tlsConfig of a monitor; a Prometheus reads them from the chart's ConfigMap. */}}
+{{/* How a monitor speaks to the registry: over TLS, with the authority from where the pods have it. */}}
 {{- define "toolcrib.monitor.tls" -}}
+{{- $ca := .Values.tls.ca -}}
 scheme: https
 tlsConfig:
-  ca:
-    configMap: {name: {{ include "toolcrib.caConfigMap" . }}, key: ca.crt}
   serverName: {{ include "toolcrib.registry.host" . }}
+  ca:
+    {{- if $ca.configMap }}
+    configMap: {name: {{ $ca.configMap }}, key: ca.crt}
+    {{- else if or $ca.bundle (eq .Values.tls.mode "generate") }}
+    configMap: {name: {{ include "toolcrib.fullname" . }}-ca, key: ca.crt}
+    {{- else }}
+    secret: {name: {{ include "toolcrib.tlsSecret" (list . "registry") }}, key: ca.crt}
+    {{- end }}
 {{- end -}}
 
-{{/* A rule file of the chart, with links to runbooks that lead somewhere: (list $ PATH). */}}
+{{/* A rule file of the chart: (list $ PATH). Links to runbooks lead somewhere, or are not there. */}}
 {{- define "toolcrib.rules" -}}
 {{- $root := index . 0 -}}
-{{- $root.Files.Get (index . 1) | replace "__RUNBOOK_BASE__" ($root.Values.monitoring.rules.runbookBase | trimSuffix "/") | trim -}}
+{{- $text := $root.Files.Get (index . 1) -}}
+{{- with $root.Values.monitoring.rules.runbookBase -}}
+{{- $text = $text | replace "__RUNBOOK_BASE__" (trimSuffix "/" .) -}}
+{{- else -}}
+{{- $text = regexReplaceAll "(?m)^ *runbook_url:.*__RUNBOOK_BASE__.*\n?" $text "" -}}
+{{- end -}}
+{{- trim $text -}}
 {{- end -}}
