@@ -8,11 +8,14 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import uvloop
 
+from toolcrib import logs, tracing
 from toolcrib.version import __version__
-from toolcrib_registry import logs, serving
+from toolcrib_registry import serving
+from toolcrib_registry.certificates import ServedCertificate
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import RegistrySettings, SettingsError, from_env
@@ -28,35 +31,48 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     """Serve; 0 after a stop that was asked for, 1 if it could not start or broke, 2 for wrong settings."""
     environ = os.environ if environ is None else environ
     arguments = _parser().parse_args(argv)
-    logs.configure(arguments.log_level)
+    try:
+        logs.configure(environ, level=arguments.log_level)
+    except ValueError as error:
+        print(f"toolcrib-registry: {error}", file=sys.stderr)
+        return EXIT_USAGE
     try:
         settings = _settings(arguments, environ)
         settings.refuse_dev_issuers()
     except SettingsError as error:
         print(f"toolcrib-registry: {error}", file=sys.stderr)
         return EXIT_USAGE
+    tracing.start(environ, "toolcrib-registry")
     try:
         uvloop.run(run(settings))
     except (OSError, ValueError, SearchError) as error:
         log.error("the registry cannot run: %s", error)
         return EXIT_FAILED
+    finally:
+        tracing.close()
     return 0
 
 
 async def run(settings: RegistrySettings) -> None:
     """Serve both listeners of a composed registry until a signal comes."""
+    certificates = [
+        ServedCertificate.of(name, tls)
+        for name, tls in (("agents", settings.tls), ("admin", settings.admin_tls))
+    ]
     registry = await build(settings)
+    for certificate in certificates:
+        if certificate is not None:
+            registry.deps.metrics.observe_certificate(certificate.name, partial(_expiry, certificate))
     try:
         await registry.start()
         # what is imported stays: a full collection need not walk through it and hold up requests (37 ms, then 4)
         gc.collect()
         gc.freeze()
+        agents, admin = certificates
         await serving.serve(
             [
-                serving.Listener(registry.agents, settings.host, settings.port, settings.tls),
-                serving.Listener(
-                    registry.admin, settings.admin_host, settings.admin_port, settings.admin_tls
-                ),
+                serving.Listener(registry.agents, settings.host, settings.port, agents),
+                serving.Listener(registry.admin, settings.admin_host, settings.admin_port, admin),
             ],
             draining=registry.deps.state.drain,
             stopping=registry.deps.state.close,
@@ -66,6 +82,10 @@ async def run(settings: RegistrySettings) -> None:
         )
     finally:
         await registry.aclose()
+
+
+def _expiry(certificate: ServedCertificate) -> float:
+    return certificate.expires_at
 
 
 def _settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> RegistrySettings:
@@ -107,7 +127,9 @@ def _parser() -> argparse.ArgumentParser:
         "--allow-dev-issuer", action="store_true", help="accept issuers whose tokens alone decide"
     )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
-    parser.add_argument("--log-level", default="INFO", choices=levels, help="DEBUG, INFO, WARNING or ERROR")
+    parser.add_argument(
+        "--log-level", choices=levels, help="DEBUG, INFO (default), WARNING or ERROR; TOOLCRIB_LOG_LEVEL"
+    )
     parser.add_argument("--version", action="version", version=f"toolcrib-registry {__version__}")
     return parser
 

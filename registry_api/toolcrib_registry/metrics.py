@@ -167,6 +167,12 @@ class Metrics:
         self.index_written = Counter(
             "toolcrib_index_written_tools", "Tools written to the search index.", registry=registry
         )
+        self._certificates = Gauge(
+            "toolcrib_certificate_expiry_timestamp_seconds",
+            "When the certificate that a listener serves expires; `agents` or `admin`.",
+            ["listener"],
+            registry=registry,
+        )
         info = Gauge(
             "toolcrib_build_info", "Always 1; the version is a label.", ["version"], registry=registry
         )
@@ -190,6 +196,10 @@ class Metrics:
             ("toolcrib_policy_age_seconds", "Seconds since a leader was heard.", age),
         ):
             Gauge(name, text, registry=self.registry).set_function(read)
+
+    def observe_certificate(self, listener: str, expiry: Callable[[], float]) -> None:
+        """The expiry of the certificate that a listener serves, read when scraped."""
+        self._certificates.labels(listener).set_function(expiry)
 
     def agent(self, identity: Identity | None) -> str:
         """The label of an identity: `namespace/name`, `other`, or `anonymous` without one."""

@@ -8,6 +8,7 @@ import logging
 import math
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from toolcrib_registry.settings import Tls
+from toolcrib_registry.certificates import ServedCertificate
 
 log = logging.getLogger(__name__)
 
@@ -28,17 +29,16 @@ nginx 60 s), or a request would now and then meet a connection that is just bein
 MAX_HEAD = 64 * 1024
 """Bytes of request line and headers."""
 
-NO_TLS = Tls()
-
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """An app and where it listens; port 0 takes a free one. `bound` is a socket that `bind` made before."""
+    """An app and where it listens; port 0 takes a free one. With a certificate it speaks TLS. `bound` is a socket that
+    `bind` made before."""
 
     app: ASGIApp
     host: str
     port: int
-    tls: Tls = NO_TLS
+    certificate: ServedCertificate | None = None
     bound: socket.socket | None = None
 
     def bind(self) -> socket.socket:
@@ -116,6 +116,7 @@ async def serve(
     stop, at_once = stop or asyncio.Event(), asyncio.Event()
     sockets = [listener.bind() for listener in listeners]
     servers = [uvicorn.Server(_config(listener, finish_seconds)) for listener in listeners]
+    following = [asyncio.create_task(x.certificate.follow()) for x in listeners if x.certificate is not None]
     with _signals(stop, at_once) if signals else contextlib.nullcontext():
         tasks = [asyncio.create_task(_run(s, bound)) for s, bound in zip(servers, sockets, strict=True)]
         try:
@@ -137,7 +138,8 @@ async def serve(
                     stopping()
                 server.should_exit = True
                 await asyncio.wait([task])
-            hurried.cancel()
+            for background in (hurried, *following):
+                background.cancel()
             for bound in sockets:
                 bound.close()
             await asyncio.gather(*tasks)
@@ -200,9 +202,12 @@ def _config(listener: Listener, finish_seconds: float) -> uvicorn.Config:
         date_header=True,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(finish_seconds),
-        ssl_certfile=listener.tls.cert_file,
-        ssl_keyfile=listener.tls.key_file,
+        ssl_context_factory=None if listener.certificate is None else _context(listener.certificate),
     )
+
+
+def _context(certificate: ServedCertificate) -> Callable[[Any, Any], ssl.SSLContext]:
+    return lambda *_: certificate.context
 
 
 async def _run(server: uvicorn.Server, bound: socket.socket) -> None:

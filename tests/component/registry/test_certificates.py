@@ -1,0 +1,155 @@
+"""TLS of the listeners: certificates that change while the process runs, and those that cannot be used."""
+
+import datetime
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+
+from realparts.pki import Authority
+from registry_harness import binding, mint, tool
+from registry_process import COMMAND, RegistryProcess, configuration, process
+from toolcrib_registry.certificates import CertificateError, ServedCertificate
+
+AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}
+NAMES = ("registry.test", "127.0.0.1")
+EXPIRY = "toolcrib_certificate_expiry_timestamp_seconds"
+
+
+def pair(volume: Path, version: str, *, key_of: str | None = None) -> Path:
+    """A version of a Secret's volume, as a kubelet lays it down: a folder of its own, reached over links."""
+    folder = volume / f"..{version}"
+    folder.mkdir(parents=True)
+    Authority(f"ca {version}", folder).issue("tls", "registry", hosts=NAMES)
+    if key_of is not None:
+        shutil.copy(volume / f"..{key_of}" / "tls.key", folder / "tls.key")
+    link = volume / "..new"
+    link.symlink_to(folder.name)
+    os.replace(link, volume / "..data")
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        if not (volume / name).is_symlink():
+            (volume / name).symlink_to(f"..data/{name}")
+    return folder
+
+
+def served(port: int, name: str | None = None) -> x509.Certificate:
+    """The certificate that a fresh connection is shown; without a name the client indicates none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
+        context.wrap_socket(raw, server_hostname=name) as connection,
+    ):
+        shown = connection.getpeercert(binary_form=True)
+    assert shown is not None
+    return x509.load_der_x509_certificate(shown)
+
+
+def issued_by(port: int, name: str | None = None) -> str:
+    (issuer,) = served(port, name).issuer
+    return str(issuer.value)
+
+
+def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def said(running: RegistryProcess, *words: str) -> bool:
+    return any(all(w in str(line.get("message")) for w in words) for line in running.lines)
+
+
+def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_of_tls_are_refused(
+    tmp_path: Path,
+) -> None:
+    volume = tmp_path / "tls"
+    first = pair(volume, "one")
+    files = {"cert_file": str(volume / "tls.crt"), "key_file": str(volume / "tls.key")}
+    with process(configuration(tmp_path / "r", tls=files, admin_tls=files), scheme="https") as running:
+        running.publish(tool("calculator"), bindings=(binding("bot"),))
+        trusted = ssl.create_default_context(cafile=str(first / "ca.crt"))
+        with httpx.Client(verify=trusted, headers=AUTH) as kept:
+            assert kept.get(running.url + "/").json()["total_available"] == 1
+            for port in (running.agents, running.admin):
+                assert (issued_by(port), issued_by(port, "registry.test")) == ("ca one", "ca one")
+
+            assert _handshakes(running.agents, ssl.TLSVersion.TLSv1_2)
+            assert not _handshakes(running.agents, ssl.TLSVersion.TLSv1_1)
+
+            pair(volume, "two")
+            until(lambda: issued_by(running.agents) == issued_by(running.admin) == "ca two")
+            assert issued_by(running.agents, "registry.test") == "ca two"
+            # the connection of before is still the same: a new one would not be trusted
+            assert kept.get(running.url + "/").json()["total_available"] == 1
+
+            pair(volume, "three", key_of="one")
+            until(lambda: said(running, "no pair that can be served", "certificate of before is kept"))
+            assert issued_by(running.agents) == "ca two"
+            assert kept.get(running.url + "/").status_code == 200
+
+            pair(volume, "four")
+            until(lambda: issued_by(running.agents) == "ca four")
+        metrics = httpx.get(running.admin_url + "/metrics", verify=False).text
+        wanted = served(running.admin).not_valid_after_utc
+    found = {
+        line.split()[0]: float(line.split()[1]) for line in metrics.splitlines() if line.startswith(EXPIRY)
+    }
+    assert set(found) == {f'{EXPIRY}{{listener="{name}"}}' for name in ("agents", "admin")}
+    assert {datetime.datetime.fromtimestamp(v, datetime.UTC) for v in found.values()} == {wanted}
+
+
+def _handshakes(port: int, version: ssl.TLSVersion) -> bool:
+    # OpenSSL's command line is no dependency: Python may still speak old versions at security level 0
+    code = (
+        "import socket, ssl, sys, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "c = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)\n"
+        "c.check_hostname, c.verify_mode = False, ssl.CERT_NONE\n"
+        "c.set_ciphers('ALL:@SECLEVEL=0')\n"
+        f"c.minimum_version = c.maximum_version = ssl.TLSVersion({int(version)})\n"
+        f"s = c.wrap_socket(socket.create_connection(('127.0.0.1', {port}), 5))\n"
+        "print(s.version())\n"
+    )
+    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, timeout=30)
+    return done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "words"),
+    [
+        ("nowhere.crt", "tls.key", "No such file"),
+        ("tls.key", "tls.key", "no pair that can be served"),
+        ("tls.crt", "ca.key", "key values mismatch"),
+    ],
+)
+def test_a_pair_that_cannot_be_served_at_the_start_is_named(
+    tmp_path: Path, certificate: str, key: str, words: str
+) -> None:
+    volume = pair(tmp_path, "one")
+
+    with pytest.raises(CertificateError, match=words) as raised:
+        ServedCertificate("admin", str(volume / certificate), str(volume / key))
+
+    assert certificate in str(raised.value)
+    assert "PRIVATE" not in str(raised.value)
+
+
+def test_a_process_without_its_certificate_ends_with_a_clear_word(tmp_path: Path) -> None:
+    files = {"cert_file": str(tmp_path / "tls.crt"), "key_file": str(tmp_path / "tls.key")}
+    path = configuration(tmp_path / "r", admin_tls=files)
+
+    done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 1
+    assert f"certificate {tmp_path}/tls.crt or key" in done.stderr
+    assert "Traceback" not in done.stderr
