@@ -40,10 +40,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from registry_harness import ISSUER, OPERATOR, backend, binding, keyset, mint, tool
+from toolcrib import logs
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import Issuer, ScopesPolicy, verify
 from toolcrib.wire.publish import Publish, Revision
-from toolcrib_registry import discovery, logs, serving
+from toolcrib_registry import discovery, serving
 from toolcrib_registry.adapters.outbound_http import OutboundHttp
 from toolcrib_registry.app import create_agents_app
 from toolcrib_registry.compose import Registry, build
@@ -212,5 +213,5 @@ async def main(count: int, upstream: int) -> None:
 
 
 if __name__ == "__main__":
-    logs.configure()
+    logs.configure({})
     uvloop.run(main(int(sys.argv[1]), int(sys.argv[2])))

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from toolcrib_registry import documentation
+from toolcrib_registry.access import CODE, AdminEdge
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.edge import Edge, OnePort
 from toolcrib_registry.errors import ProblemError
@@ -45,13 +46,18 @@ def create_app(deps: Deps) -> ASGIApp:
 
 
 def create_admin_app(deps: Deps) -> FastAPI:
-    """The admin listener: the operator's channel, and `/metrics`."""
+    """The admin application without its edge: the operator's channel, and `/metrics`."""
     return _admin(_bare(deps))
+
+
+def create_admin_listener(deps: Deps) -> ASGIApp:
+    """The admin listener."""
+    return AdminEdge(create_admin_app(deps))
 
 
 def create_one_port_app(deps: Deps) -> ASGIApp:
     """Both on one port, for the local mode."""
-    return OnePort(create_app(deps), create_admin_app(deps), deps.settings)
+    return OnePort(create_app(deps), create_admin_listener(deps), deps.settings)
 
 
 def _agents(app: FastAPI, oauth: APIRouter | None) -> FastAPI:
@@ -90,6 +96,11 @@ def _bare(deps: Deps) -> FastAPI:
 
 
 async def _problem(request: Request, error: ProblemError) -> Response:
+    return _answer(request, error)
+
+
+def _answer(request: Request, error: ProblemError) -> Response:
+    request.scope[CODE] = error.code
     return error.response()
 
 
@@ -101,7 +112,7 @@ async def _http_exception(request: Request, error: HTTPException) -> Response:
     }
     code, detail = codes.get(error.status_code, ("invalid_request", "The request cannot be read."))
     status = None if error.status_code in codes else error.status_code
-    return ProblemError(code, detail, status=status, headers=error.headers).response()
+    return _answer(request, ProblemError(code, detail, status=status, headers=error.headers))
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
@@ -112,9 +123,10 @@ async def _invalid(request: Request, error: RequestValidationError) -> Response:
     ]
     first = found[0] if found else {"field": "", "message": "not valid"}
     detail = f"{first['field']}: {first['message']}"
-    return ProblemError("invalid_request", detail, extra={"errors": found}).response()
+    return _answer(request, ProblemError("invalid_request", detail, extra={"errors": found}))
 
 
 async def _broken(request: Request, error: Exception) -> Response:
     # Starlette logs the traceback; the caller learns nothing of it
-    return ProblemError("internal", "Something broke; the log of the registry says what.").response()
+    detail = "Something broke; the log of the registry says what, under the id in X-Request-Id."
+    return _answer(request, ProblemError("internal", detail))

@@ -6,6 +6,7 @@ tools (409), the policy's age (503), and only then arguments and backend.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from toolcrib import logs, tracing
 from toolcrib.authorizer import Action, Decision, decide
 from toolcrib.identity import Identity
 from toolcrib.view import AmbiguousName
@@ -23,6 +25,8 @@ from toolcrib_registry.deps import Deps
 from toolcrib_registry.errors import ProblemError, unauthenticated
 from toolcrib_registry.ports import Called
 from toolcrib_registry.state import Sight
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +126,10 @@ async def call(
             )
         if named.decision.binding is not None:
             deps.metrics.charged(named.decision.binding)
-        answer = await deps.calls.call(named.tool, arguments, request_id)
-        outcome = "ok"
+        with tracing.span("call tool", _attributes(named.tool)) as span:
+            answer = await deps.calls.call(named.tool, arguments, request_id)
+            outcome = "ok"
+            span.set({"toolcrib.outcome": outcome})
     except CallError as error:
         outcome = error.code
         raise problem_of(error) from error
@@ -134,9 +140,22 @@ async def call(
         outcome = "internal"
         raise
     finally:
-        deps.metrics.called(asker.identity, named.tool, outcome, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        deps.metrics.called(asker.identity, named.tool, outcome, seconds)
+        if outcome != "ok":
+            told = {"agent": asker.identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
+            log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))
         note(deps, Action.CALL, asker.identity, name, named.tool, named.decision, named.sight, outcome)
     return named, answer
+
+
+def _attributes(tool: PublishedTool) -> dict[str, str | None]:
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": tool.name,
+        "toolcrib.tool.id": tool.tool_id,
+        "toolcrib.server": tool.server,
+    }
 
 
 def problem_of(error: CallError) -> ProblemError:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from toolcrib_registry import registration
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.app import create_admin_app, create_app, create_one_port_app
+from toolcrib_registry.app import create_admin_listener, create_app, create_one_port_app
 from toolcrib_registry.auth import Authenticator
 from toolcrib_registry.calls.caller import Caller
 from toolcrib_registry.clock import SystemClock
@@ -58,7 +58,7 @@ class Registry:
     @property
     def admin(self) -> ASGIApp:
         """The admin listener."""
-        return create_admin_app(self.deps)
+        return create_admin_listener(self.deps)
 
     @property
     def one_port(self) -> ASGIApp:

@@ -17,6 +17,7 @@ from typing import Any
 
 import orjson
 
+from toolcrib import logs
 from toolcrib.authorizer import Decision
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedTool
@@ -52,6 +53,7 @@ class DecisionLog:
         self._queue: queue.Queue[Record | None] = queue.Queue(capacity)
         self._thread: threading.Thread | None = None
         self._file: int | None = None
+        self._trouble = logs.Trouble(log)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -128,6 +130,7 @@ class DecisionLog:
             "action": action,
             "issuer": identity.issuer if identity else None,
             "subject": identity.subject if identity else None,
+            "request_id": logs.request_id.get() or None,
             **fields,
         }
         try:
@@ -146,5 +149,7 @@ class DecisionLog:
         try:
             os.write(self._file, orjson.dumps(record) + b"\n")
         except (OSError, TypeError) as error:
-            log.error("the decision log cannot be written: %s", error)
+            self._trouble.failed("the decision log cannot be written: %s", error, level=logging.ERROR)
             self._dropped()
+        else:
+            self._trouble.over("the decision log is written again")

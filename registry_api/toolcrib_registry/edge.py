@@ -7,25 +7,21 @@ In order: Host (421) and Origin (403), tokens in query strings (400), who is ask
 from __future__ import annotations
 
 import logging
-import re
-import secrets
 import time
 from collections.abc import Iterable
-from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolcrib_registry import discovery
+from toolcrib import logs, tracing
+from toolcrib_registry import access, discovery
+from toolcrib_registry.access import ASKER, CODE, Exchange
 from toolcrib_registry.auth import NOBODY, Asker, token_in_query
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.errors import PROBLEM_JSON, ProblemError, unauthenticated
 from toolcrib_registry.settings import RegistrySettings
 
-ASKER = "toolcrib.asker"
 REQUEST_ID = "toolcrib.request_id"
-log = logging.getLogger("toolcrib.registry.access")
 
-_SANE_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 _NOT_READY = ProblemError(
     "not_ready", "No leader has published to this replica yet.", headers={"Retry-After": "1"}
 )
@@ -34,7 +30,6 @@ _NO_KEYS = ProblemError(
 )
 _UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
 _ANONYMOUS_LISTS = "/v1/tools"
-_PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
 
 
 class HostRules:
@@ -77,10 +72,15 @@ class Edge:
         """Answer one request; other protocols go to the app (lifespan) or nowhere."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-            return
+        elif tracing.is_on():
+            await access.traced(self._answer, scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         hosts: list[bytes] = []
         tokens: list[bytes] = []
-        origin = request_id = none_match = None
+        origin = given_id = none_match = None
         for name, value in scope["headers"]:
             if name == b"host":
                 hosts.append(value)
@@ -89,31 +89,32 @@ class Edge:
             elif name == b"origin":
                 origin = value
             elif name == b"x-request-id":
-                request_id = value
+                given_id = value
             elif name == b"if-none-match":
                 none_match = value if none_match is None else none_match + b"," + value
-        if request_id is None or not _SANE_ID.match(request_id):
-            request_id = secrets.token_hex(8).encode()
+        request_id = access.request_id_of(given_id)
+        logs.request_id.set(request_id)
         problem = self._rules.check(hosts, origin) or _query_problem(scope["query_string"])
         if problem is None:
             path, method = scope["path"], scope["method"]
             asker = NOBODY if path in _UNGATED or not tokens else await self._deps.agents.identify(tokens)
             if asker.problem is not None:
                 self._deps.metrics.refused_token()
+            scope[ASKER] = asker
             problem = self._gate(path, method, asker)
             if problem is None and path == "/" and method in ("GET", "HEAD"):
-                await self._discover(asker, none_match, request_id, method == "HEAD", send)
+                await self._discover(asker, none_match, request_id, scope, send)
                 return
-            scope[ASKER] = asker
-        scope[REQUEST_ID] = request_id.decode()
-        finish = _Finish(scope, send, request_id)
+        scope[REQUEST_ID] = request_id
+        exchange = Exchange(scope, send, request_id)
         try:
             if problem is not None:
-                await send_problem(problem, finish.send)
+                scope[CODE] = problem.code
+                await send_problem(problem, exchange.send)
             else:
-                await self._app(scope, receive, finish.send)
+                await self._app(scope, receive, exchange.send)
         finally:
-            finish.log()
+            exchange.log()
 
     def _gate(self, path: str, method: str, asker: Asker) -> ProblemError | None:
         """401 before a body is read, where nothing is answered without an identity; 503 before the first snapshot,
@@ -135,9 +136,9 @@ class Edge:
         return None
 
     async def _discover(
-        self, asker: Asker, none_match: bytes | None, request_id: bytes, head: bool, send: Send
+        self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
     ) -> None:
-        deps = self._deps
+        deps, start = self._deps, time.perf_counter()
         sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
         body, etag = sight.discovery or discovery.encoded(sight, deps.settings)
         deps.metrics.discovered(sight.identity, "/")
@@ -147,9 +148,13 @@ class Edge:
             (b"cache-control", b"private, no-cache"),
             (b"vary", b"Authorization"),
             (b"x-content-type-options", b"nosniff"),
-            (b"x-request-id", request_id),
+            (b"x-request-id", request_id.encode()),
         ]
-        if none_match is not None and matches(none_match, etag):
+        unchanged = none_match is not None and matches(none_match, etag)
+        # the one line that is worth a look at the level first: this is asked thousands of times a second
+        if access.log.isEnabledFor(logging.DEBUG):
+            access.write(logging.DEBUG, scope, "/", 304 if unchanged else 200, request_id, start)
+        if unchanged:
             await send({"type": "http.response.start", "status": 304, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
             return
@@ -158,7 +163,7 @@ class Edge:
             (b"content-length", str(len(body)).encode()),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if head else body})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 def matches(none_match: bytes, etag: bytes) -> bool:
@@ -177,43 +182,6 @@ def _query_problem(query: bytes) -> ProblemError | None:
         f"The query parameter {name} looks like a token. Send it as Authorization: Bearer … and replace it: "
         "it may have been logged on the way.",
     )
-
-
-class _Finish:
-    """Adds the headers of every answer, and writes one line about it."""
-
-    def __init__(self, scope: Scope, send: Send, request_id: bytes) -> None:
-        self._scope = scope
-        self._send = send
-        self._id = request_id
-        self._status = 0
-        self._start = time.perf_counter()
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            headers = [
-                *message.get("headers", ()),
-                (b"x-request-id", self._id),
-                (b"x-content-type-options", b"nosniff"),
-            ]
-            if not any(name == b"cache-control" for name, _ in headers):
-                headers += _PRIVATE
-            message["headers"] = headers
-        await self._send(message)
-
-    def log(self) -> None:
-        """One line, without the query string."""
-        if not log.isEnabledFor(logging.INFO):
-            return
-        line: dict[str, Any] = {
-            "method": self._scope["method"],
-            "path": self._scope["path"][:512],
-            "status": self._status,
-            "ms": round((time.perf_counter() - self._start) * 1000, 1),
-            "request_id": self._id.decode(),
-        }
-        log.info(line)
 
 
 async def send_problem(problem: ProblemError, send: Send) -> None:

@@ -8,8 +8,10 @@ fingerprint, which equals nothing, where it does not. So a stale entry looks sta
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 
+from toolcrib import logs, tracing
 from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.metrics import Metrics
@@ -18,6 +20,8 @@ from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.errors import StoreRejected
 from toolcrib_registry.state import PolicyState
+
+log = logging.getLogger(__name__)
 
 NOT_HERE = "not in this replica's snapshot"
 NOT_READ_BACK = "written, but not found when read back"
@@ -48,6 +52,21 @@ class Indexing:
             EpochFenced: the sender no longer leads.
             SearchError: store or embedder cannot do it now; some may be in, repeat the request.
         """
+        counts = {
+            "toolcrib.index.upserts": len(request.upsert),
+            "toolcrib.index.removals": len(request.remove),
+        }
+        with tracing.span("index batch", counts) as span:
+            answer = await self._apply(request)
+            span.set({"toolcrib.index.failed": len(answer.failed)})
+        log.info(
+            "index batch: %d in, %d out, %d failed",
+            len(answer.indexed), len(request.remove), len(answer.failed),
+            extra=logs.about(indexed=len(answer.indexed), removed=len(request.remove), failed=len(answer.failed)),
+        )  # fmt: skip
+        return answer
+
+    async def _apply(self, request: IndexRequest) -> IndexAnswer:
         async with self._lock:
             self._state.fence(request.epoch)
             if request.remove:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from toolcrib.identity import Issuer, KeySet
+from toolcrib.logs import Trouble
 from toolcrib_registry.jwks import JwksInvalid, public_keys
 from toolcrib_registry.outbound.errors import EgressRefused, OutboundError
 from toolcrib_registry.outbound.guard import trusted
@@ -44,6 +45,7 @@ class _State:
     fetched: bool = False
     asked: float | None = None
     running: asyncio.Task[bool] | None = None
+    trouble: Trouble = field(default_factory=lambda: Trouble(log))
 
 
 class KeyStore:
@@ -151,13 +153,14 @@ class KeyStore:
         try:
             found, sources = public_keys(await self._document(state.issuer), state.issuer)
         except (KeysUnavailable, JwksInvalid) as error:
-            log.warning("keys of issuer %s not refreshed: %s", state.issuer.issuer, error)
+            state.trouble.failed("keys of issuer %s not refreshed: %s", state.issuer.issuer, error)
             return False
         except Exception:
             # whatever it is, it must not end the refreshing nor reach the caller with the unknown key
             log.exception("keys of issuer %s not refreshed", state.issuer.issuer)
             return False
         state.fetched = True
+        state.trouble.over("keys of issuer %s are refreshed again", state.issuer.issuer)
         if sources != state.sources:
             state.keys, state.sources = found, sources
             self._version += 1

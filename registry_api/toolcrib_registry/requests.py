@@ -11,9 +11,10 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from toolcrib_registry import strict_json
+from toolcrib_registry.access import ASKER
 from toolcrib_registry.auth import NOBODY, Asker
 from toolcrib_registry.deps import Deps
-from toolcrib_registry.edge import ASKER, REQUEST_ID
+from toolcrib_registry.edge import REQUEST_ID
 from toolcrib_registry.errors import ProblemError
 
 _JSON_TYPE = re.compile(r"application/(?:[^/;,\s]+\+)?json", re.IGNORECASE)

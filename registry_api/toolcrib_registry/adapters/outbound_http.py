@@ -21,6 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.connector import Connection
 from yarl import URL
 
+from toolcrib import tracing
 from toolcrib_registry.outbound.errors import (
     Disconnected,
     OutboundError,
@@ -94,7 +95,14 @@ class OutboundHttp:
 
     async def _send(self, request: OutboundRequest) -> OutboundResponse:
         url = URL(request.target.origin + request.path, encoded=True)
-        headers = {"accept-encoding": "identity", **request.headers}
+        about = {"http.request.method": request.method, "server.address": url.host, "server.port": url.port}
+        with tracing.span(request.method, about, kind="client") as span:
+            response = await self._exchange(request, url)
+            span.set({"http.response.status_code": response.status})
+        return response
+
+    async def _exchange(self, request: OutboundRequest, url: URL) -> OutboundResponse:
+        headers = {"accept-encoding": "identity", **request.headers, **tracing.headers()}
         context = await self._context(request.ca_file)
         async with self._session(request.target.reach).request(
             request.method,

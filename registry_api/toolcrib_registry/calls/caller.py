@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,9 +97,11 @@ class Caller:
         hints = tool.annotations
         repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
         headers = _headers(sent, request_id)
-        if repeatable and backend.method in (Method.POST, Method.PATCH) and "x-request-id" in headers:
-            headers["idempotency-key"] = headers["x-request-id"]
-        secrets = self._authenticate(backend.auth, place, headers)
+        if repeatable and backend.method in (Method.POST, Method.PATCH):
+            # for our own second try. Never the request's id: callers choose that, and with another's id a backend
+            # might answer what it answered the other
+            headers["idempotency-key"] = secrets.token_hex(16)
+        credential = self._authenticate(backend.auth, place, headers)
         timeout = min(backend.timeout, self._limits.timeout)
         started = self._clock()
         response = await self._exchange(
@@ -113,7 +116,7 @@ class Caller:
             ),
             repeatable=repeatable,
         )
-        return judged(response, limits=self._limits, elapsed=self._clock() - started, secrets=secrets)
+        return judged(response, limits=self._limits, elapsed=self._clock() - started, secrets=credential)
 
     async def _exchange(self, request: OutboundRequest, *, repeatable: bool) -> OutboundResponse:
         """One try; a second where the connection died before any answer and repeating changes nothing more."""

@@ -6,12 +6,14 @@ No tool scope opens it: its tokens have an audience of their own.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
+from toolcrib import logs
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.exposition import CONTENT_TYPE
 from toolcrib.wire.publish import (
@@ -25,11 +27,14 @@ from toolcrib.wire.publish import (
     Publish,
     ReplicaState,
 )
+from toolcrib_registry.access import ASKER
 from toolcrib_registry.documentation import BEARER, problems
 from toolcrib_registry.errors import ProblemError, unauthenticated
 from toolcrib_registry.outbox import OutboxQueue
 from toolcrib_registry.requests import DepsOf, deps_of, too_large
 from toolcrib_registry.search.errors import SearchError
+
+log = logging.getLogger(__name__)
 
 BODIES: tuple[type[BaseModel], ...] = (Publish, Heartbeat, Credentials, IndexRequest, OutboxAcks)
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -42,6 +47,7 @@ async def admitted(request: Request) -> None:
     if deps.admin is None:
         raise unauthenticated("there is no admin issuer here")
     asker = await deps.admin.identify(tokens)
+    request.scope[ASKER] = asker
     if asker.identity is None:
         raise unauthenticated(asker.problem)
     if asker.identity.subject not in deps.settings.admin_subjects:
@@ -98,6 +104,14 @@ async def publish(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
         deps.metrics.published("epoch_fenced")
         raise _fenced(error) from error
     deps.metrics.published("applied")
+    removed = body.removed
+    log.info(
+        "revision %s applied", body.to,
+        extra=logs.about(
+            revision=str(body.to), base=None if body.base is None else str(body.base), tools=len(body.tools),
+            bindings=len(body.bindings), removed=len(removed.tools) + len(removed.bindings),
+        ),
+    )  # fmt: skip
     return report
 
 

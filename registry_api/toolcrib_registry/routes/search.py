@@ -6,6 +6,7 @@ import time
 
 from fastapi import APIRouter
 
+from toolcrib import tracing
 from toolcrib.wire.api import SearchAnswer, SearchRequest, SearchResult
 from toolcrib_registry.documentation import BEARER, BODY, problems
 from toolcrib_registry.requests import AskerOf, DepsOf, StrictRoute
@@ -24,15 +25,21 @@ async def search(deps: DepsOf, asker: AskerOf, body: SearchRequest) -> SearchAns
     """Light hits, best first, filtered before the limit. An index that is away makes it lexical and `degraded`."""
     start = time.perf_counter()
     sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    found = await deps.searching.search(
-        sight,
-        body.query or "",
-        tags=body.tags,
-        servers=body.servers,
-        limit=body.limit,
-        min_score=body.min_score or 0.0,
-        top_k_servers=body.top_k_servers,
-    )
+    with tracing.span("search") as span:
+        found = await deps.searching.search(
+            sight,
+            body.query or "",
+            tags=body.tags,
+            servers=body.servers,
+            limit=body.limit,
+            min_score=body.min_score or 0.0,
+            top_k_servers=body.top_k_servers,
+        )
+        span.set({
+            "toolcrib.search.mode": found.mode,
+            "toolcrib.search.hits": len(found.hits),
+            "toolcrib.search.degradation": found.degradation or None,
+        })  # fmt: skip
     # grants may have changed while the index was asked: each hit is decided when it is sent
     now = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
     hits = tuple(

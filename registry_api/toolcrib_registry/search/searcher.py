@@ -92,9 +92,9 @@ class Searcher:
         self._store = store
         self._embedder = embedder
         self._embed_seconds = embed_seconds
-        self._embedder_outage = Outage(clock)
+        self._embedder_outage = Outage(clock, "the embedder")
         self._local = LocalIndex(embedder.dimension)
-        self._views = ViewSearch(store, self._local, Outage(clock), store_seconds)
+        self._views = ViewSearch(store, self._local, Outage(clock, "the search index"), store_seconds)
 
     async def prepare(self, entries: Collection[IndexEntry]) -> None:
         """Take in the words of `entries` ahead of the first search, and forget all others: a new snapshot is here."""
@@ -179,8 +179,8 @@ class Searcher:
         try:
             async with asyncio.timeout(self._embed_seconds):
                 vector = await self._embedder.embed_query(text)
-        except (EmbedderUnavailable, TimeoutError):
-            self._embedder_outage.failed()
+        except (EmbedderUnavailable, TimeoutError) as error:
+            self._embedder_outage.failed(error)
             return None, "embedder_unavailable"
         finally:
             timings.embed += time.perf_counter() - start

@@ -81,8 +81,8 @@ class ViewSearch:
         try:
             async with asyncio.timeout(self.seconds):
                 hits, rounds = await self._ask(question)
-        except (StoreError, TimeoutError):
-            self.outage.failed()
+        except (StoreError, TimeoutError) as error:
+            self.outage.failed(error)
             return await self._by_words(question, timings, "store_unavailable")
         finally:
             timings.store += time.perf_counter() - start
@@ -176,8 +176,8 @@ class ViewSearch:
                             self._absent.pop(tool_id, None)
                         else:
                             self._absent[tool_id] = (wanted, now)
-        except (StoreError, TimeoutError):
-            self.outage.failed()
+        except (StoreError, TimeoutError) as error:
+            self.outage.failed(error)
         timings.store += time.perf_counter() - start
 
 
