@@ -33,7 +33,7 @@ def test_the_process_serves_both_ports_ends_streams_and_stops_on_sigterm(tmp_pat
         assert child.wait(timeout=15) == 0
         assert time.monotonic() - started < 8
 
-    access = [line for line in lines if line.get("path") == "/stats"]
+    access = [line for line in lines if line.get("route") == "/stats"]
     assert access
     assert access[0]["status"] == 200
     assert "find-me" not in json.dumps(lines)
