@@ -1,0 +1,67 @@
+{{/* registry.yaml from the values; registry.config is merged over it. */}}
+{{- define "toolcrib.registry.config" -}}
+{{- $r := .Values.registry -}}
+{{- $tls := eq (include "toolcrib.tls" .) "true" -}}
+{{- $c := dict "host" "0.0.0.0" "port" 8080 "admin_host" "0.0.0.0" "admin_port" 8081 -}}
+{{- if $tls -}}
+{{- $pair := dict "cert_file" "/etc/toolcrib/tls/tls.crt" "key_file" "/etc/toolcrib/tls/tls.key" -}}
+{{- $_ := set $c "tls" $pair -}}
+{{- $_ := set $c "admin_tls" $pair -}}
+{{- end -}}
+{{- $_ := set $c "public_host" (include "toolcrib.registry.publicHost" .) -}}
+{{- $_ := set $c "public_port" (include "toolcrib.registry.publicPort" . | int) -}}
+{{- $_ := set $c "allowed_hosts" (concat (include "toolcrib.registry.hosts" . | fromJsonArray) $r.allowedHosts | uniq) -}}
+{{- with $r.allowedOrigins -}}{{- $_ := set $c "allowed_origins" . -}}{{- end -}}
+{{- $cluster := dict "audience" (list $r.audience) "cluster" true "scopes" "bindings" "token_file" "/var/run/secrets/toolcrib/token" "ca_file" "/var/run/secrets/toolcrib/ca.crt" -}}
+{{- with $r.clusterIssuer -}}{{- $_ := set $cluster "issuer" . -}}{{- end -}}
+{{- with $r.clusterJwksUri -}}{{- $_ := set $cluster "jwks_uri" . -}}{{- end -}}
+{{- $_ := set $c "issuers" (prepend .Values.issuers $cluster) -}}
+{{- $operator := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "toolcrib.serviceAccountName" (list . .Values.operator "operator")) -}}
+{{- $_ := set $c "admin_subjects" (prepend $r.adminSubjects $operator | uniq) -}}
+{{- $_ := set $c "discovery" $r.discovery -}}
+{{- $store := dict "kind" "embedded" "path" "/data/index" -}}
+{{- if not (include "toolcrib.embedded" .) -}}
+{{- $w := .Values.weaviate -}}
+{{- $store = dict "kind" "weaviate" "replicas" (int $w.replicationFactor) "collection_prefix" $w.collectionPrefix -}}
+{{- if eq $w.mode "bundled" -}}
+{{- $host := printf "%s-weaviate.%s.svc" (include "toolcrib.fullname" .) .Release.Namespace -}}
+{{- $store = merge $store (dict "host" $host "http_port" 8080 "grpc_port" 50051 "tls" $tls) -}}
+{{- if $tls -}}{{- $_ := set $store "ca_file" "/etc/toolcrib/weaviate/ca.crt" -}}{{- end -}}
+{{- else -}}
+{{- $e := $w.external -}}
+{{- $store = merge $store (dict "host" $e.host "http_port" (int $e.httpPort) "grpc_port" (int $e.grpcPort) "tls" $e.tls) -}}
+{{- with $e.grpcHost -}}{{- $_ := set $store "grpc_host" . -}}{{- end -}}
+{{- if and $e.tls $e.caSecret.name -}}{{- $_ := set $store "ca_file" "/etc/toolcrib/weaviate/ca.crt" -}}{{- end -}}
+{{- end -}}
+{{- if include "toolcrib.weaviate.keySecret" . -}}{{- $_ := set $store "api_key_file" "/etc/toolcrib/weaviate/api-key" -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $c "store" $store -}}
+{{- $embedder := dict "kind" $r.embedder.kind -}}
+{{- if eq $r.embedder.kind "openai" -}}
+{{- $embedder = merge $embedder (dict "base_url" $r.embedder.baseUrl "model" $r.embedder.model "dimension" (int $r.embedder.dimension)) -}}
+{{- if $r.embedder.apiKeySecret.name -}}{{- $_ := set $embedder "api_key_file" "/etc/toolcrib/embedder/api-key" -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $c "embedder" $embedder -}}
+{{- $_ := set $c "egress" (dict "allow" .Values.egress.allow "cluster" .Values.egress.cluster) -}}
+{{- with $r.limits -}}{{- $_ := set $c "limits" . -}}{{- end -}}
+{{- $_ := set $c "policy_max_age" $r.policyMaxAge -}}
+{{- $_ := set $c "drain_seconds" $r.drainSeconds -}}
+{{- $_ := set $c "finish_seconds" $r.finishSeconds -}}
+{{- if $r.decisionLog.enabled -}}
+{{- $_ := set $c "decision_log" (ternary "/dev/stdout" $r.decisionLog.path (eq $r.decisionLog.destination "stdout")) -}}
+{{- end -}}
+{{- if .Values.runtimeRegistration.enabled -}}
+{{- $_ := set $c "registration" true -}}
+{{- end -}}
+{{- $_ := set $c "runtime_namespace" .Values.runtimeRegistration.namespace -}}
+{{- toYaml (mergeOverwrite $c (deepCopy $r.config)) -}}
+{{- end -}}
+
+{{/* The Secret with Weaviate's API key, where there is one. */}}
+{{- define "toolcrib.weaviate.keySecret" -}}
+{{- if .Values.weaviate.apiKey.existingSecret -}}
+{{- .Values.weaviate.apiKey.existingSecret -}}
+{{- else if include "toolcrib.weaviate.bundled" . -}}
+{{- include "toolcrib.fullname" . }}-weaviate-key
+{{- end -}}
+{{- end -}}
