@@ -1,0 +1,219 @@
+"""Who and what has series of its own in the registry's metrics, what counts as `other`, and what is charged to whom."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
+from toolcrib.authorizer import Decision, Reason
+from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.wire.publish import PublishedSubject, PublishedTool
+from toolcrib_registry.ports import Called
+from toolcrib_registry.series import FORGET_AFTER, OTHER, Budget
+
+Sample = tuple[str, dict[str, str], float]
+MANY = 10_000
+
+
+@dataclass(frozen=True)
+class Done:
+    """What the backend below answers."""
+
+    status: int = 200
+    content_type: str = "application/json"
+    value: Any = "done"
+    elapsed: float = 0.001
+    raw: bytes = b'"done"'
+
+
+class Answers:
+    """A backend that answers everything at once."""
+
+    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> Called:
+        return Done()
+
+
+def scraped(r: RunningRegistry) -> list[Sample]:
+    """The samples of the real /metrics, read with Prometheus' own parser."""
+    text = r.http.get(r.admin_url + "/metrics").text
+    return [(s.name, s.labels, s.value) for f in text_string_to_metric_families(text) for s in f.samples]
+
+
+def of(samples: list[Sample], name: str, **labels: str) -> list[Sample]:
+    return [s for s in samples if s[0] == name and labels.items() <= s[1].items()]
+
+
+def total(samples: list[Sample], name: str, **labels: str) -> float:
+    return math.fsum(value for _, _, value in of(samples, name, **labels))
+
+
+def identity(number: int, issuer: str = ISSUER) -> Identity:
+    return Identity(
+        issuer=issuer,
+        subject=f"system:serviceaccount:team:agent-{number}",
+        policy=ScopesPolicy.BINDINGS,
+        expires_at=time.time() + 3600,
+        cluster=True,
+        groups=frozenset({"system:serviceaccounts", "system:serviceaccounts:team"}),
+    )
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[RunningRegistry]:
+    everyone = binding("unused", ["s"], name="everyone").model_copy(
+        update={
+            "subjects": (
+                PublishedSubject(kind=SubjectKind.GROUP, issuer=ISSUER, name="system:serviceaccounts:team"),
+            )
+        }
+    )
+    limits = {"metric_agents": 100, "metric_tools": 200, "metric_pairs": 1000}
+    with running_registry([tool("calculator", scopes=("s",))], [everyone], limits=limits) as r:
+        yield r
+
+
+def test_a_token_without_a_binding_counts_as_other_and_one_with_a_binding_as_itself() -> None:
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        for i in range(40):
+            assert r.http.get(r.url, headers=r.auth("elsewhere", f"made-up-{i}")).status_code == 200
+        for _ in range(3):
+            r.http.get(r.url, headers=r.auth("team", "bot"))
+        r.http.get(r.url)
+        samples = scraped(r)
+
+    found = {s[1]["agent"]: s[2] for s in of(samples, "toolcrib_discoveries_total")}
+    assert found == {"other": 40, "team/bot": 3, "anonymous": 1}
+    assert total(samples, "toolcrib_metrics_folded_total", label="agent") == 40
+
+
+def test_ten_thousand_agents_and_tools_make_a_bounded_number_of_series_and_lose_no_observation(
+    registry: RunningRegistry,
+) -> None:
+    metrics = registry.registry.deps.metrics
+    template = tool("calculator", server="maths")
+    tools = [
+        template.model_copy(update={"tool_id": f"team/tool-{i}", "server": f"s{i}"}) for i in range(MANY)
+    ]
+    bindings = [binding("x", name=f"rule-{i}") for i in range(MANY)]
+    denied = [Decision(False, Reason.DENIED, b) for b in bindings]
+    calls = 30_000
+
+    async def load() -> None:
+        for i in range(calls):
+            who = identity(i % MANY)
+            metrics.discovered(who, "/")
+            metrics.called(who, tools[i * 7 % MANY], "ok", 0.01)
+            metrics.decided("call", denied[i * 13 % MANY], who)
+            metrics.charged(bindings[i % MANY])
+
+    before = scraped(registry)
+    registry.on_loop(load)
+    began = time.monotonic()
+    samples = scraped(registry)
+    took = time.monotonic() - began
+
+    for name, per_call in (
+        ("toolcrib_discoveries_total", 1),
+        ("toolcrib_calls_total", 1),
+        ("toolcrib_call_duration_seconds_count", 1),
+        ("toolcrib_denials_total", 1),
+        ("toolcrib_grant_uses_total", 1),
+    ):
+        assert total(samples, name) - total(before, name) == calls * per_call, name
+    assert len({s[1]["agent"] for s in of(samples, "toolcrib_discoveries_total")}) == 101
+    assert len({s[1]["tool"] for s in of(samples, "toolcrib_call_duration_seconds_count")}) == 201
+    assert len(of(samples, "toolcrib_calls_total")) <= 1000 + 101 + 201
+    assert len(of(samples, "toolcrib_denials_total")) <= 1000 + 101 + 2001
+    assert len(of(samples, "toolcrib_grant_uses_total")) == 2001
+    assert total(samples, "toolcrib_calls_total", agent=OTHER) > calls * 0.9
+    for label in ("agent", "tool", "server", "grant"):
+        assert total(samples, "toolcrib_metrics_folded_total", label=label) > calls * 0.5, label
+    assert len(samples) < 25_000
+    assert took < 5
+
+
+def test_what_is_gone_gives_its_place_and_its_series_back_after_a_while() -> None:
+    clock = ManualClock()
+    limits = {"metric_agents": 1, "metric_tools": 1, "metric_grants": 1}
+    tools, grants = [tool("calculator"), tool("reader")], [binding("bot"), binding("cat", ["reader:use"])]
+    with running_registry(tools, grants, clock=clock, calls=Answers(), limits=limits) as r:
+
+        def use(name: str, what: str) -> set[str]:
+            r.heartbeat()
+            headers = r.auth("team", name)
+            assert r.http.post(f"{r.url}/tools/{what}", headers=headers, json={}).status_code == 200
+            samples = scraped(r)
+            labels = [s[1] for s in of(samples, "toolcrib_calls_total")]
+            labels += [s[1] for s in of(samples, "toolcrib_grant_uses_total")]
+            return {v for one in labels for k, v in one.items() if k in ("agent", "tool", "grant")}
+
+        assert use("bot", "calculator") == {"team/bot", "team/calculator"}
+        assert use("cat", "reader") == {"team/bot", "team/calculator", OTHER}
+        r.publish(remove_tools=["team/calculator"], remove_bindings=[grants[0].uid])
+        scraped(r)
+        clock.advance(FORGET_AFTER - 1)
+        assert use("cat", "reader") == {"team/bot", "team/calculator", OTHER}
+        clock.advance(2)
+        scraped(r)
+        assert use("cat", "reader") == {"team/cat", "team/reader", OTHER}
+
+
+def test_a_value_that_comes_back_in_time_keeps_its_place() -> None:
+    budget = Budget(1)
+    assert budget("a") == "a"
+    assert budget.sweep(lambda value: False, now=0.0) == set()
+    assert budget.sweep(lambda value: True, now=200.0) == set()
+    assert budget.sweep(lambda value: False, now=400.0) == set()
+    assert budget("b") == OTHER
+    assert budget.sweep(lambda value: False, now=400.0 + FORGET_AFTER) == {"a"}
+    assert budget("b") == "b"
+
+
+def test_a_permitted_call_is_charged_to_the_binding_that_decided_and_a_refused_one_to_its_rule() -> None:
+    clock = ManualClock()
+    grants = [
+        binding("bot"),
+        binding("bot", ["reader:use"], namespace=None, name="readers"),
+        binding("bot", ["writer:use"], name="no-writing", deny=("writer",)),
+    ]
+    tools = [tool("calculator"), tool("reader"), tool("writer"), tool("hidden")]
+    with running_registry(tools, grants, clock=clock, calls=Answers()) as r:
+        r.heartbeat()
+        headers = r.auth("team", "bot")
+        for name, status in (("calculator", 200), ("reader", 200), ("writer", 403), ("hidden", 403)):
+            assert r.http.post(f"{r.url}/tools/{name}", headers=headers, json={}).status_code == status
+        assert r.http.post(f"{r.url}/tools/nothing", headers=headers, json={}).status_code == 403
+        first = clock.now()
+        clock.advance(10)
+        r.http.post(f"{r.url}/tools/reader", headers=headers, json={})
+        samples = scraped(r)
+
+    uses = {(s[1]["kind"], s[1]["grant"]): s[2] for s in of(samples, "toolcrib_grant_uses_total")}
+    assert uses == {("AgentScopeBinding", "team/bot"): 1, ("ClusterAgentScopeBinding", "readers"): 2}
+    used = "toolcrib_grant_last_used_timestamp_seconds"
+    assert total(samples, used, grant="team/bot") == pytest.approx(first)
+    assert total(samples, used, grant="readers") == pytest.approx(first + 10)
+    denials = {(s[1]["reason"], s[1]["rule"]): s[2] for s in of(samples, "toolcrib_denials_total")}
+    assert denials == {
+        ("denied", "AgentScopeBinding/team/no-writing"): 1,
+        ("scope_not_granted", "ClusterAgentScopeBinding/readers"): 1,
+        ("unknown_tool", ""): 1,
+    }
+    assert {s[1]["agent"] for s in of(samples, "toolcrib_denials_total")} == {"team/bot"}
+    assert total(samples, "toolcrib_snapshot_bindings") == 3
+
+
+def test_a_call_that_a_stale_policy_refuses_is_charged_to_nobody() -> None:
+    with running_registry([tool("calculator")], [binding("bot")], policy_max_age=0.001) as r:
+        answer = r.http.post(r.url + "/tools/calculator", headers=r.auth("team", "bot"), json={})
+        samples = scraped(r)
+
+    assert answer.status_code == 503
+    assert of(samples, "toolcrib_grant_uses_total") == []
+    assert total(samples, "toolcrib_calls_total", outcome="policy_stale") == 1
