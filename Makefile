@@ -5,11 +5,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # what `make up` and `make test` may be given: make up ARGS="--port 8080", make test ARGS="-k view"
 ARGS ?=
+# what `make image` may be given
+TAG ?= toolcrib:dev
+BASE_IMAGE ?=
+BUILDER_IMAGE ?=
 SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
-SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
+SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm image
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test check fmt generate lock build-tools cluster-demo bench wheel ci clean
+.PHONY: help env up test check fmt generate lock build-tools cluster-demo bench image wheel ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +51,7 @@ generate: env ## Write what is made from the code: crds/, docs/reference/ and th
 lock: env ## Resolve the dependencies anew and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel -o requirements/runtime.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --group dev -o requirements/dev.txt
+	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt
 	@$(BIN)/python requirements/environment.py $(VENV)
 
 build-tools: env ## Find or build (once, with Go, about 15 minutes) the real servers that tests run against
@@ -57,6 +62,9 @@ cluster-demo: env build-tools ## The tour of the cluster, against a real API ser
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)
+
+image: ## Build the image with docker (TAG=…, BASE_IMAGE=…, BUILDER_IMAGE=…); prints its size, writes dist/sbom.cdx.json
+	@"$(SYSTEM_PYTHON)" image/build.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json
 
 wheel: env ## Build the wheel into dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build -t wheel

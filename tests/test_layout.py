@@ -69,7 +69,7 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("name", ["bootstrap.txt", "runtime.txt", "dev.txt"])
+@pytest.mark.parametrize("name", ["bootstrap.txt", "build.txt", "runtime.txt", "dev.txt"])
 def test_dependencies_are_locked_with_hashes_and_without_addresses(name: str) -> None:
     text = (ROOT / "requirements" / name).read_text()
     entries = [e for e in text.replace("\\\n", " ").splitlines() if e.strip() and not e.startswith("#")]

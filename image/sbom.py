@@ -1,0 +1,118 @@
+"""Write the bill of materials of the image: what `requirements/runtime.txt` became, and the base below it.
+
+    python image/sbom.py --python /opt/toolcrib/bin/python --root /base > sbom.cdx.json
+
+CycloneDX 1.6 JSON. Python distributions come from `cyclonedx-py environment`, with their licences; Debian packages
+from dpkg's own status below `--root`, with those of their machine-readable copyright files. Checked against
+CycloneDX's schema before it is written. Runs in the build stage: nothing of it is in the image.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+_MOST_LICENCES = 20
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; 1 where the document does not hold to its schema."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--python", required=True, help="the interpreter of the environment")
+    parser.add_argument("--root", type=Path, default=Path("/"), help="the base image's file system")
+    options = parser.parse_args(arguments)
+    text = json.dumps(bill(options.python, options.root), indent=1, sort_keys=True)
+    wrong = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
+    if wrong is not None:
+        print(f"sbom: {wrong}", file=sys.stderr)
+        return 1
+    print(text)
+    return 0
+
+
+def bill(python: str, root: Path) -> dict[str, Any]:
+    """The whole document."""
+    command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--no-validate"]
+    done = subprocess.run(
+        [*command, "--of", "JSON", "--sv", "1.6", python], capture_output=True, text=True, check=True
+    )
+    document: dict[str, Any] = json.loads(done.stdout)
+    components: list[dict[str, Any]] = document["components"]
+    own = next(c for c in components if c["name"] == "toolcrib")
+    components.remove(own)
+    document["metadata"]["component"] = own | {"type": "application"}
+    release = dict(_os_release(root))
+    if release:
+        components.append(_operating_system(release))
+    components += (_debian(package, release, root) for package in installed(root))
+    return document
+
+
+def installed(root: Path) -> Iterator[dict[str, str]]:
+    """The packages that dpkg knows as installed; also those of images that keep one file a package."""
+    for path in [root / "var/lib/dpkg/status", *sorted((root / "var/lib/dpkg/status.d").glob("*"))]:
+        if not path.is_file() or path.suffix == ".md5sums":
+            continue
+        for stanza in path.read_text(errors="replace").split("\n\n"):
+            fields = dict(re.findall(r"^([A-Za-z-]+): *(.*)$", stanza, re.MULTILINE))
+            if "Package" in fields and fields.get("Status", "install ok installed").endswith(" installed"):
+                yield fields
+
+
+def _os_release(root: Path) -> Iterator[tuple[str, str]]:
+    for name in ("etc/os-release", "usr/lib/os-release"):
+        path = root / name
+        if path.is_file():
+            pairs = (line.partition("=") for line in path.read_text().splitlines())
+            yield from ((key, value.strip("\"'")) for key, _, value in pairs if value)
+            return
+
+
+def _operating_system(release: dict[str, str]) -> dict[str, Any]:
+    name, version = release.get("ID", "linux"), release.get("VERSION_ID", "unknown")
+    return {"type": "operating-system", "bom-ref": f"os:{name}@{version}", "name": name, "version": version}
+
+
+def _debian(package: dict[str, str], release: dict[str, str], root: Path) -> dict[str, Any]:
+    name, version = package["Package"], package.get("Version", "unknown")
+    distribution = release.get("ID", "debian")
+    qualifiers = f"arch={package.get('Architecture', 'all')}"
+    if "VERSION_ID" in release:
+        qualifiers += f"&distro={distribution}-{release['VERSION_ID']}"
+    purl = f"pkg:deb/{distribution}/{quote(name, safe='.-')}@{quote(version, safe='.-~')}?{qualifiers}"
+    component: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": version,
+        "purl": purl,
+        "description": package.get("Description", ""),
+    }
+    licences = list(_licences(root / "usr/share/doc" / name / "copyright"))
+    if licences:
+        component["licenses"] = [{"license": {"name": licence}} for licence in licences]
+    return component
+
+
+def _licences(path: Path) -> Iterator[str]:
+    """The names in a machine-readable copyright file, in their order, each once."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return
+    if "copyright-format" not in text[:500]:
+        return
+    names = (name.strip() for name in re.findall(r"^License:[ \t]*(\S.*)$", text, re.MULTILINE))
+    yield from list(dict.fromkeys(names))[:_MOST_LICENCES]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
