@@ -25,7 +25,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import gobuild, lookup
+from realparts import gobuild, lookup, prometheus
 from realparts.parts import NODE, PARTS, SUITE
 
 
@@ -49,7 +49,10 @@ def main(arguments: Sequence[str]) -> int:
         return list_parts(names)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return provide(names)
+        status = provide(names)
+        if not options.parts:
+            provide_prometheus()
+        return status
     except gobuild.GoMissingError as error:
         print(error, file=sys.stderr)
         return 3
@@ -75,6 +78,14 @@ def provide(names: Sequence[str]) -> int:
         found = lookup.find(part, os.environ, note=print) or gobuild.build(part, os.environ, sys.stdout)
         print(found, flush=True)
     return 0
+
+
+def provide_prometheus() -> None:
+    """Find Prometheus, or unpack Debian's package; where neither can be, only its tests do not run."""
+    try:
+        print(f"prometheus: {prometheus.provide()}", flush=True)
+    except prometheus.PrometheusMissingError as error:
+        print(error, file=sys.stderr)
 
 
 def _minutes(names: Sequence[str]) -> int:

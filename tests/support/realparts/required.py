@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from realparts import lookup
+from realparts import lookup, prometheus
 
 
 def required() -> bool:
@@ -22,6 +22,17 @@ def require_real(*names: str) -> None:
         for name in names:
             lookup.path_of(name)
     except lookup.MissingPartError as error:
+        if required():
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+def require_prometheus() -> None:
+    """The same for prometheus and promtool."""
+    try:
+        for program in prometheus.PROGRAMS:
+            prometheus.path_of(program)
+    except prometheus.PrometheusMissingError as error:
         if required():
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
