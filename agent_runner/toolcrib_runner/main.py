@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from toolcrib.version import __version__
 from toolcrib_runner import health, results
@@ -68,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(settings: RunnerSettings, model_key: str = "") -> int:
     """Compose the process from its settings, run the task, write the result; the exit code."""
     metrics = RunnerMetrics(CollectorRegistry())
+    ProcessCollector(registry=metrics.registry)
     with ExitStack() as stack:
         agent = stack.enter_context(
             DynamicToolAgent(

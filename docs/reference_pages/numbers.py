@@ -26,7 +26,7 @@ from toolcrib_runner.metrics import RunnerMetrics
 def metrics_page() -> str:
     """Every series of the three services."""
     text = "# Metrics\n\nNames and labels are an API: they change only with a note in the changelog. Units are base units. Labels are\n"
-    text += "bounded: beyond its budget an agent or a tool counts as `other`. Calls and tokens carry identities from verified\ntokens only.\n"
+    text += "bounded: beyond its budget an agent or a tool counts as `other`. Calls and tokens carry identities from verified\ntokens only. All three also have the usual `process_*` series: memory, CPU, open files.\n"
     for title, where, rows in (
         ("Registry", "`/metrics` of the admin listener; in the local mode of its one port.", registry_rows()),
         ("Operator", "`/metrics` of its port. A standby has the first two.", operator_rows()),

@@ -12,7 +12,8 @@ DAY = 86400
 SOON = ((0, RED), (DAY, YELLOW), (7 * DAY, "green"))
 """Time left of a grant: ended, within a day, within a week."""
 
-GRANTS = select("toolcrib_grant_info", subject="$agent", grant="$grant")
+GRANTS = select("toolcrib_grant_info", subject="$agent", grant="$grant", scope__ne="")
+"""Bindings that only deny have no scope: they grant nothing that could be used or end."""
 HOLDERS = f"max by (kind, grant, subject) ({GRANTS})"
 EXPIRY = select("toolcrib_grant_expiry_timestamp_seconds", grant="$grant")
 MATCHED = select("toolcrib_grant_matched_tools", grant="$grant")
@@ -58,7 +59,7 @@ def _glance(made: Page) -> None:
             "Grants",
             f"count(count by (kind, grant) ({GRANTS}))",
             "short",
-            "Bindings that the operator publishes. A drop that nobody planned: look for deleted bindings "
+            "Bindings that grant something and are published; those that only deny are not counted. A drop that nobody planned: look for deleted bindings "
             "(`kubectl get asb,casb -A`) and for namespaces that went away.",
         ),
         4,

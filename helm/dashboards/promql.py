@@ -52,4 +52,4 @@ def quantile(share: float, histogram: str, window: str = STEP, by: str = "", **m
 
 def or_zero(expression: str) -> str:
     """0 where nothing ever happened: only for counters that appear with their first event, and filtered counts."""
-    return f"{expression} or vector(0)"
+    return f"({expression} or vector(0))"

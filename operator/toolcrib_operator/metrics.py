@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from prometheus_client import Histogram
+from prometheus_client import Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -14,6 +14,7 @@ from toolcrib_operator.ledger import Labels, Rows
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.world import WATCHED
 
+_PROCESS = ProcessCollector(registry=None)
 PROPAGATION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -159,4 +160,4 @@ def _family(name: str, text: str, labels: Iterable[str], found: Mapping[Labels, 
 
 def families(state: State, propagated: Propagated) -> list[Any]:
     """Everything that there is to tell of a state now, for `toolcrib.exposition.render`."""
-    return list(StateCollector(state, propagated).collect())
+    return [*StateCollector(state, propagated).collect(), *_PROCESS.collect()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from toolcrib import exposition
 from toolcrib.authorizer import Decision
@@ -19,6 +19,7 @@ from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.series import OTHER, Budget, Series
 
+_PROCESS = ProcessCollector(registry=None)
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -286,7 +287,7 @@ class Metrics:
     def exposition(self) -> bytes:
         """All series in the text format, but for those of agents, tools and bindings that are gone for long."""
         self._sweep()
-        return exposition.render(self.registry.collect())
+        return exposition.render([*self.registry.collect(), *_PROCESS.collect()])
 
     def _sweep(self) -> None:
         snapshot, now = self._snapshot(), self._clock()
