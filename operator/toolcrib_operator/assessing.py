@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from toolcrib.logs import about_object
 from toolcrib.resources.bindings import AgentScopeBinding
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
@@ -139,7 +140,7 @@ class Assessor:
         try:
             return assess_binding(entry, namespaces=namespaces, trusted=trusted)
         except Exception:
-            log.exception("%s cannot be assessed", entry.ref)
+            log.exception("it cannot be assessed", extra=about_object(entry.ref.kind, entry.ref.key))
             return BindingVerdict(None, _POISON)
 
     def _judge_tool(self, entry: Entry) -> ToolVerdict:
@@ -158,7 +159,7 @@ class Assessor:
         try:
             verdict = assess_tool(entry, owner=owner, credential=problem)
         except Exception:
-            log.exception("%s cannot be assessed", entry.ref)
+            log.exception("it cannot be assessed", extra=about_object(entry.ref.kind, entry.ref.key))
             verdict = ToolVerdict(None, _POISON)
         if verdict.published is None:
             self._credentials.pop(entry.ref, None)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from toolcrib import logs
 from toolcrib_operator.errors import ClusterUnavailable, Conflict
 from toolcrib_operator.ports import Lease, Leases
 from toolcrib_operator.settings import ElectionSettings
@@ -41,6 +42,7 @@ class Elector:
     ) -> None:
         """`identity` must be this process's alone: a restarted one is another candidate."""
         self.identity = identity
+        self._trouble = logs.Trouble(log)
         self.problem: str | None = None
         self._leases = leases
         self._settings = settings or ElectionSettings()
@@ -69,12 +71,14 @@ class Elector:
         while not stop.is_set():
             try:
                 if await self._try():
-                    log.info("%s leads, epoch %d", self.identity, self.epoch)
+                    log.info(
+                        "%s leads, epoch %d", self.identity, self.epoch, extra=logs.about(epoch=self.epoch)
+                    )
                     return True
                 self.problem = None
+                self._trouble.over("leader election works again")
             except ClusterUnavailable as error:
-                if self.problem is None:
-                    log.warning("leader election: %s", error)
+                self._trouble.failed("leader election: %s", error)
                 self.problem = str(error)
             except Conflict:
                 pass
@@ -91,9 +95,10 @@ class Elector:
                     self._renewed = None
                     return
                 self.problem = None
+                self._trouble.over("the Lease is renewed again")
             except (ClusterUnavailable, Conflict) as error:
                 self.problem = str(error)
-                log.warning("renewing the Lease: %s", error)
+                self._trouble.failed("renewing the Lease: %s", error)
 
     async def release(self) -> None:
         """Let another take over at once. Nothing may be done as leader afterwards."""

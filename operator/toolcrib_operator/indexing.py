@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
+from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced
 from toolcrib.resources.conditions import Reason
 from toolcrib.wire.publish import IndexAnswer, IndexRequest
@@ -48,6 +49,8 @@ class Indexing:
         self._retries: dict[str, Backoff] = {}
         self._written: dict[str, int] = {}
         """Tool id → fingerprint of what was written: scopes and state are searched by too, and are in no digest."""
+        self._trouble = logs.Trouble(log)
+        self._requests = 0
         self._wake = asyncio.Event()
         publisher.subscribe(self._wake.set)
 
@@ -84,7 +87,7 @@ class Indexing:
                 try:
                     pause = await self._step()
                     if self._backoff.failures:
-                        log.info("the search index is back")
+                        self._trouble.over("the search index is back")
                         self._succeeded()
                 except (IndexUnavailable, ReplicaUnavailable) as error:
                     pause = self._failure(error)
@@ -118,6 +121,7 @@ class Indexing:
 
     async def _take_inventory(self, replica: Replica) -> None:
         snapshot = self._publisher.snapshot
+        self._number("inventory")
         inventory = await replica.inventory()
         self._inventory_due = time.monotonic() + self._settings.inventory
         before, self.held = self.held, dict(inventory.tools)
@@ -156,7 +160,21 @@ class Indexing:
             return False
         request = IndexRequest(epoch=self._publisher.epoch, upsert=tuple(missing), remove=tuple(orphans))
         wanted = {i: tools[i].digest for i in missing}
-        answer = await replica.index(request)
+        self._number("index")
+        counts: dict[str, tracing.Value | None] = {
+            "toolcrib.replica": replica.name,
+            "toolcrib.index.upserts": len(missing),
+            "toolcrib.index.removals": len(orphans),
+        }
+        with tracing.span("index batch", counts) as span:
+            answer = await replica.index(request)
+            span.set({"toolcrib.index.failed": len(answer.failed)})
+        log.info(
+            "index batch: %d in, %d out, %d failed", len(answer.indexed), len(orphans), len(answer.failed),
+            extra=logs.about(
+                replica=replica.name, indexed=len(answer.indexed), removed=len(orphans), failed=len(answer.failed)
+            ),
+        )  # fmt: skip
         for tool_id in missing:
             if tool_id in answer.indexed:
                 self._written[tool_id] = snapshot.fingerprint(tool_id)
@@ -197,8 +215,9 @@ class Indexing:
         if isinstance(error, IndexUnavailable) and error.retry_after is not None:
             pause = max(pause, min(error.retry_after, self._settings.backoff[1]))
         self.problem = str(error)
-        if self._backoff.failures == 1:
-            log.warning("the search index does not answer: %s", error)
+        self._trouble.failed(
+            "the search index does not answer: %s", error, extra=logs.about(replica=self._source)
+        )
         if self._backoff.failures == self._settings.unavailable_after:
             self._tell(None)
         return pause
@@ -209,6 +228,11 @@ class Indexing:
         self.problem = None
         if told:
             self._tell(None)
+
+    def _number(self, what: str) -> None:
+        """The next request's id, for the lines here and at the replica."""
+        self._requests += 1
+        logs.request_id.set(f"op-{self._publisher.epoch}-{what}-{self._requests}")
 
     def _tell(self, ids: Collection[str] | None) -> None:
         if self._on_change is not None:

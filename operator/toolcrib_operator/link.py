@@ -7,6 +7,7 @@ import logging
 import time
 from typing import Protocol
 
+from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.wire.publish import Credentials, Heartbeat, Publish, Revision
 from toolcrib_operator.errors import ReplicaUnavailable
@@ -33,6 +34,7 @@ class Source(Protocol):
     def proven(self) -> bool: ...
     def age(self) -> float: ...
     def is_indexer(self, name: str) -> bool: ...
+    def trace_of(self, revision: Revision) -> tracing.Headers | None: ...
     def progressed(self) -> None: ...
     def fenced(self, error: EpochFenced) -> None: ...
 
@@ -50,6 +52,8 @@ class Link:
         self._backoff = Backoff(*source.settings.backoff)
         self._beat_due = 0.0
         self._behind_since: float | None = None
+        self._trouble = logs.Trouble(log)
+        self._beats = 0
 
     @property
     def behind(self) -> float:
@@ -69,18 +73,17 @@ class Link:
                 return
             except RevisionMismatch as error:
                 # a restarted replica, or one that another history reached: the full snapshot settles it
-                log.info("replica %s gets a full snapshot: %s", self.replica.name, error)
+                log.info("the replica gets a full snapshot: %s", error, extra=self._about())
                 refused_full = self.confirmed is None
                 self._set(None)
                 pause = self._backoff.next() if refused_full else 0.0
             except ReplicaUnavailable as error:
-                if self.problem is None:
-                    log.warning("replica %s: %s", self.replica.name, error)
+                self._trouble.failed("the replica cannot be reached: %s", error, extra=self._about())
                 self._set(self.confirmed, str(error))
                 pause = self._backoff.next()
             else:
                 if self.problem is not None:
-                    log.info("replica %s is back", self.replica.name)
+                    self._trouble.over("the replica is back", extra=self._about())
                     self._set(self.confirmed)
                 self._backoff.reset()
                 idle = self._beat_due - time.monotonic() if self.confirmed else None
@@ -101,10 +104,15 @@ class Link:
             for step in steps:
                 if not source.may_act():
                     return
-                # what is known is brought in force, but it is no sign that nothing was missed: a revocation, say
-                state = await self.replica.publish(step.model_copy(update={"age": source.age()}))
-                if state.revision != step.to:
-                    raise ReplicaUnavailable(f"confirmed {state.revision}, expected {step.to}")
+                # this task's lines carry it from here on, the replica's lines about the request too
+                logs.request_id.set(f"op-{step.to.epoch}-{step.to.seq}")
+                with tracing.span("deliver", self._attributes(step), parent=source.trace_of(step.to)):
+                    # what is known is brought in force, but it is no sign that nothing was missed: a revocation, say
+                    state = await self.replica.publish(step.model_copy(update={"age": source.age()}))
+                    if state.revision != step.to:
+                        raise ReplicaUnavailable(f"confirmed {state.revision}, expected {step.to}")
+                about = self._about(revision=str(step.to), full=step.base is None)
+                log.info("revision %s confirmed", step.to, extra=about)
                 if step.base is None:
                     self._told = None  # it may have been restarted: it has no credentials then
                 self._set(step.to)
@@ -114,6 +122,7 @@ class Link:
         current = self._source.credentials
         if current is None or current[0] == self._told:
             return
+        logs.request_id.set(f"op-{current[1].epoch}-credentials-{current[0]}")
         await self.replica.credentials(current[1])
         self._told = current[0]
 
@@ -125,8 +134,21 @@ class Link:
         if not (source.may_act() and source.proven()) or self.confirmed != source.revision:
             return
         indexer = source.is_indexer(self.replica.name)
+        self._beats += 1
+        logs.request_id.set(f"op-{self.confirmed.epoch}-{self.confirmed.seq}-beat-{self._beats}")
         beat = Heartbeat(revision=self.confirmed, hash=source.hash, indexer=indexer)
         await self.replica.heartbeat(beat)
+
+    def _about(self, **fields: object) -> dict[str, dict[str, object]]:
+        return logs.about(replica=self.replica.name, **fields)
+
+    def _attributes(self, step: Publish) -> dict[str, tracing.Value | None]:
+        return {
+            "toolcrib.replica": self.replica.name,
+            "toolcrib.revision": str(step.to),
+            "toolcrib.full": step.base is None,
+            "toolcrib.request_id": logs.request_id.get(),
+        }
 
     def _set(self, confirmed: Revision | None, problem: str | None = None) -> None:
         self.confirmed, self.problem = confirmed, problem

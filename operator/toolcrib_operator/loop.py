@@ -8,8 +8,9 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
+from toolcrib import logs
 from toolcrib.wire.publish import Revision
-from toolcrib_operator.assessing import Assessor
+from toolcrib_operator.assessing import Assessor, Batch
 from toolcrib_operator.board import Board
 from toolcrib_operator.events import Events
 from toolcrib_operator.indexing import Indexing
@@ -26,6 +27,8 @@ from toolcrib_operator.writes import Writes
 log = logging.getLogger(__name__)
 
 _CHUNK = 100
+_FEW = 50
+"""Objects of a revision that are worth a line each: what people apply by hand, not a takeover."""
 
 
 class Loop:
@@ -134,8 +137,7 @@ class Loop:
             revision = self._publisher.publish(
                 tools=batch.tools, bindings=batch.bindings, removed=batch.removed
             )
-            log.info("revision %s: %d tools, %d bindings, %d removed", revision, len(batch.tools),
-                     len(batch.bindings), len(batch.removed.tools) + len(batch.removed.bindings))  # fmt: skip
+            self._say(revision, batch)
             self.reach.changed()
             self._propagation.turned(revision if batch else None)
             if self._on_published is not None:
@@ -154,6 +156,25 @@ class Loop:
         self._covered = change
         self._turned.set()
         self._turned = asyncio.Event()
+
+    def _say(self, revision: Revision, batch: Batch) -> None:
+        """One line about the revision, and one about each object in it unless they are many (then at debug)."""
+        # the id that the replicas log this revision by
+        with logs.working_on(f"op-{revision.epoch}-{revision.seq}"):
+            log.info("revision %s: %d tools, %d bindings, %d removed", revision, len(batch.tools),
+                     len(batch.bindings), len(batch.removed.tools) + len(batch.removed.bindings),
+                     extra=logs.about(revision=str(revision)))  # fmt: skip
+            level = logging.INFO if len(batch.changed) <= _FEW else logging.DEBUG
+            if not log.isEnabledFor(level):
+                return
+            for ref in batch.changed:
+                entry = self._world.get(ref)
+                log.log(level, "in revision %s" if ref in self.assessor.published else "not in force from revision %s on",
+                        revision, extra=logs.about_object(
+                            ref.kind, ref.key, revision=str(revision),
+                            generation=entry.generation if entry else None,
+                            resource_version=entry.resource_version if entry else None,
+                        ))  # fmt: skip
 
     def _progressed(self) -> None:
         """A replica came, went, failed or confirmed; only a confirmation or a set of others can finish anything."""

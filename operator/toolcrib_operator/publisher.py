@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import (
@@ -68,6 +69,7 @@ class Publisher:
         self._history: deque[Publish] = deque(maxlen=self.settings.history)
         self._credentials: tuple[int, Credentials] | None = None
         self._indexer: str | None = None
+        self._trace: tuple[Revision, tracing.Headers] | None = None
         self._progress: list[Callable[[], None]] = []
         self._moved = asyncio.Event()
 
@@ -102,11 +104,24 @@ class Publisher:
             tools=tuple(tools),
             removed=removed or Removed(),
         )
-        self.snapshot = self.snapshot.apply(step)
+        counts: dict[str, tracing.Value | None] = {
+            "toolcrib.revision": str(step.to),
+            "toolcrib.replicas": len(self._links),
+            "toolcrib.tools": len(step.tools),
+            "toolcrib.bindings": len(step.bindings),
+            "toolcrib.removed": len(step.removed.tools) + len(step.removed.bindings),
+        }
+        with tracing.span("publish", counts):
+            self._trace = (step.to, tracing.headers())
+            self.snapshot = self.snapshot.apply(step)
         if base is not None:
             self._history.append(step)
         self._wake_links()
         return step.to
+
+    def trace_of(self, revision: Revision) -> tracing.Headers | None:
+        """What carries the span of a publish to the tasks that deliver it; the latest one's alone is kept."""
+        return self._trace[1] if self._trace is not None and self._trace[0] == revision else None
 
     def set_credentials(self, credentials: Iterable[Credential]) -> None:
         """Replace the credentials; equal ones are not sent again."""
@@ -192,15 +207,16 @@ class Publisher:
     async def run(self, stop: asyncio.Event) -> None:
         """Find replicas and keep a link to each until `stop`."""
         backoff = Backoff(*self.settings.backoff)
+        trouble = logs.Trouble(log)
         try:
             while not stop.is_set():
                 try:
                     self._adopt(await self._replicas.current())
                     pause = self.settings.discover
                     backoff.reset()
+                    trouble.over("the registry's replicas are known again")
                 except ReplicasUnknown as error:
-                    if backoff.failures == 0:
-                        log.warning("the registry's replicas are not known: %s", error)
+                    trouble.failed("the registry's replicas are not known: %s", error)
                     pause = backoff.next()
                 await wait(stop, pause)
         finally:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from toolcrib import logs
 from toolcrib.errors import EpochFenced
 from toolcrib.wire.publish import OutboxAck, OutboxAcks, OutboxEntry, Revision
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid, ReplicaUnavailable
@@ -23,6 +24,8 @@ from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
 
+REQUEST_ID = "toolcrib.dev/request-id"
+"""Annotation: the request that asked for the registration, as the logs of registry and operator name it."""
 _LATE = "The operator took it too late; nothing has changed."
 _AWAY = "The API server did not confirm that it was created; ask again."
 
@@ -82,13 +85,15 @@ class Registering:
 
     async def _serve(self, name: str, stop: asyncio.Event) -> None:
         channel, backoff = self._channel(name), Backoff(*self._settings.backoff)
+        trouble, asked = logs.Trouble(log), 0
         epoch = self._publisher.epoch
         while not stop.is_set():
             # before its first snapshot a replica can have admitted nobody
             if not self._publisher.may_act() or self._publisher.confirmed(name) is None:
                 await wait(stop, 0.2)
                 continue
-            started = time.monotonic()
+            started, asked = time.monotonic(), asked + 1
+            logs.request_id.set(f"op-{epoch}-outbox-{asked}")
             try:
                 entries = (await channel.outbox(epoch, self._settings.wait)).entries
                 if entries:
@@ -97,12 +102,12 @@ class Registering:
                 self._publisher.fenced(error)
                 return
             except ReplicaUnavailable as error:
-                if name not in self.problems:
-                    log.warning("the outbox of %s: %s", name, error)
+                trouble.failed("the outbox cannot be read: %s", error, extra=logs.about(replica=name))
                 self.problems[name] = str(error)
                 await wait(stop, backoff.next())
                 continue
             self.problems.pop(name, None)
+            trouble.over("the outbox is read again", extra=logs.about(replica=name))
             backoff.reset()
             if not entries and time.monotonic() - started < 0.1:
                 await wait(stop, 0.2)  # it did not wait: it is stopping
@@ -112,7 +117,9 @@ class Registering:
         now, before = time.monotonic(), self._world.change
         acks, change = [], before
         for entry in entries:
-            ack, change = await self._create(entry, now + entry.seconds, change)
+            # the id of the caller's request, which the registry logs too
+            with logs.working_on(entry.request_id or logs.request_id.get()):
+                ack, change = await self._create(entry, now + entry.seconds, change)
             acks.append(ack)
         if change != before:
             try:
@@ -131,10 +138,13 @@ class Registering:
             ), change
 
         namespace = self._settings.namespace
+        about = logs.about_object("Tool", entry.tool.tool_id)
         try:
             manifest = manifest_of(entry.tool, namespace)
         except ValueError as error:
             return ack("refused", str(error))
+        if logs.is_sane_request_id(entry.request_id):
+            manifest["metadata"].setdefault("annotations", {})[REQUEST_ID] = entry.request_id
         if is_taken(entry.tool, self._world.all("Tool")):
             return ack("exists")
         if not self._publisher.may_act() or time.monotonic() >= deadline:
@@ -146,12 +156,12 @@ class Registering:
         except Invalid as error:
             return ack("refused", str(error))
         except Gone:
-            log.warning("registrations fail: there is no namespace %s", namespace)
+            log.warning("registrations fail: there is no namespace %s", namespace, extra=about)
             return ack("failed", f"There is no namespace {namespace}; nothing has changed.")
         except ClusterUnavailable as error:
-            log.warning("the registration of %s failed: %s", entry.tool.tool_id, error)
+            log.warning("the registration failed: %s", error, extra=about)
             return ack("failed", _AWAY)
         self.created += 1
-        log.info("created Tool %s for a registration", entry.tool.tool_id)
+        log.info("created for a registration", extra=about)
         change = self._world.upsert("Tool", created)
         return ack("created")

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from toolcrib import logs
 from toolcrib_operator.errors import ClusterUnavailable, NotListable
 from toolcrib_operator.ports import ClusterReader
 from toolcrib_operator.settings import WatchSettings
@@ -35,6 +36,7 @@ class Watching:
     ) -> None:
         self.problems: dict[str, str] = {}
         self.repairs = 0
+        self._troubles: dict[str, logs.Trouble] = {}
         self._world, self._reader, self._kinds, self._secrets = world, reader, tuple(kinds), secrets
         self._settings = settings or WatchSettings()
         self._monotonic = monotonic
@@ -123,11 +125,13 @@ class Watching:
                 self._trouble(SECRET, error)
 
     def _trouble(self, kind: str, error: ClusterUnavailable) -> None:
-        if kind not in self.problems:
-            level = logging.ERROR if isinstance(error, NotListable) else logging.WARNING
-            log.log(level, "%s; nothing is taken as absent meanwhile", error)
+        level = logging.ERROR if isinstance(error, NotListable) else logging.WARNING
+        self._troubles.setdefault(kind, logs.Trouble(log)).failed(
+            "%s; nothing is taken as absent meanwhile", error, level=level, extra=logs.about(kind=kind)
+        )
         self.problems[kind] = str(error)
 
     def _fine(self, kind: str) -> None:
-        if self.problems.pop(kind, None) is not None:
-            log.info("%s is listed again", kind)
+        self.problems.pop(kind, None)
+        if (trouble := self._troubles.get(kind)) is not None:
+            trouble.over("%s is listed again", kind, extra=logs.about(kind=kind))

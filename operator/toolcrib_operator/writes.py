@@ -10,9 +10,11 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from toolcrib import logs, tracing
 from toolcrib_operator.board import Board, Plan
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone
 from toolcrib_operator.events import Events
@@ -23,6 +25,9 @@ from toolcrib_operator.waiting import Backoff, wait
 from toolcrib_operator.world import Ref, World
 
 log = logging.getLogger(__name__)
+
+_BAD = frozenset({"Expired", "MatchesNothing", "Drifted"})
+"""Conditions of which True is the bad news."""
 
 
 @dataclass
@@ -61,6 +66,7 @@ class Writes:
         """Objects that are being looked at, or whose write has failed so far: since when they were due."""
         self._retries: dict[Ref, Backoff] = {}
         self._away = Backoff(0.5, 15.0)
+        self._trouble = logs.Trouble(log)
         self._wake = asyncio.Event()
 
     def due(self, ref: Ref, at: float) -> None:
@@ -140,6 +146,7 @@ class Writes:
             self._done(ref)
             self._away.reset()
             self.problem = None
+            self._trouble.over("writing to the API server works again")
         except Conflict:
             self.counts.conflicts += 1
             self.due(ref, self._clock() + self._retries.setdefault(ref, Backoff(0.1, 5.0)).next())
@@ -147,8 +154,9 @@ class Writes:
             self._done(ref)
         except ClusterUnavailable as error:
             self.counts.failures += 1
-            if self.problem is None:
-                log.warning("writing to the API server: %s", error)
+            self._trouble.failed(
+                "writing to the API server: %s", error, extra=logs.about_object(ref.kind, ref.key)
+            )
             self.problem = str(error)
             self.due(ref, self._clock() + self._away.next())
         finally:
@@ -179,13 +187,30 @@ class Writes:
         patch = difference(entry.status, plan.status)
         if not patch:
             return
-        answer = await self._writer.write_status(ref, resource_version=entry.resource_version, status=patch)
+        about = {"k8s.namespace.name": ref.namespace, "toolcrib.kind": ref.kind, "toolcrib.name": ref.name}
+        with tracing.span("status write", about):
+            answer = await self._writer.write_status(
+                ref, resource_version=entry.resource_version, status=patch
+            )
         self.counts.statuses += 1
         self._world.wrote(ref, entry.uid, answer.resource_version, status=answer.status)
         before, after = entry.status.get("matchedTools"), plan.status.get("matchedTools")
         self._board.wrote_count(ref, before, after, self._clock())
         for condition in transitions(entry.status, plan.status):
+            _say(ref, entry.generation, condition)
             self._events.transition(ref, entry.uid, condition)
+
+
+def _say(ref: Ref, generation: int, condition: Mapping[str, Any]) -> None:
+    """A condition that is not as people want it is worth a line; the others are told at debug."""
+    good = condition["status"] == ("False" if condition["type"] in _BAD else "True")
+    log.log(
+        logging.DEBUG if good else logging.INFO, "%s=%s", condition["type"], condition["status"],
+        extra=logs.about_object(
+            ref.kind, ref.key, generation=generation, reason=condition["reason"],
+            told=condition["message"][:300],
+        ),
+    )  # fmt: skip
 
 
 async def _either(stop: asyncio.Event, wake: asyncio.Event, seconds: float | None) -> None:

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from toolcrib import logs
 from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, OutboxEntry, PublishedTool
 from toolcrib_registry.registration import AlreadyRegistered, RegistrationFailed, RegistrationRefused
 from toolcrib_registry.state import PolicyState
@@ -26,6 +27,7 @@ class _Waiting:
 
     tool: PublishedTool
     deadline: float
+    request_id: str
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     handed_out: int = 0
     ack: OutboxAck | None = None
@@ -57,7 +59,7 @@ class OutboxQueue:
         """
         if len(self._waiting) >= self._capacity:
             raise RegistrationFailed("Too many registrations wait for the operator; nothing has changed.")
-        waiting = _Waiting(tool, time.monotonic() + self._within)
+        waiting = _Waiting(tool, time.monotonic() + self._within, logs.request_id.get())
         self._waiting[waiting.id] = waiting
         self._move()
         try:
@@ -85,7 +87,10 @@ class OutboxQueue:
         for waiting in found:
             waiting.handed_out += 1
         return Outbox(
-            entries=tuple(OutboxEntry(id=w.id, tool=w.tool, seconds=w.deadline - now) for w in found)
+            entries=tuple(
+                OutboxEntry(id=w.id, tool=w.tool, seconds=w.deadline - now, request_id=w.request_id)
+                for w in found
+            )
         )
 
     def acknowledge(self, acks: OutboxAcks) -> None:

@@ -225,6 +225,7 @@ class OutboxEntry(Wire):
     id: str
     tool: PublishedTool
     seconds: float = Field(ge=0, description="how long its caller still waits; later it must not be begun")
+    request_id: str = Field(default="", description="of the caller's request, for the logs")
 
 
 class Outbox(Wire):
