@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import signal
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Sequence
 
 import aiohttp
 
+from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced
 from toolcrib_operator import options
 from toolcrib_operator.adapters.cluster import Cluster
@@ -20,6 +20,7 @@ from toolcrib_operator.adapters.endpoints import ServiceReplicas, UrlReplicas
 from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.adapters.leases import KubeLease
 from toolcrib_operator.adapters.replica_http import HttpReplica
+from toolcrib_operator.adapters.trust import Trust
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.handlers.recording import Memo, watch
@@ -41,14 +42,20 @@ log = logging.getLogger("toolcrib_operator")
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `toolcrib-operator`. Exit codes: 0 asked to stop, 1 leadership lost or a failure, 2 usage."""
     settings = options.parse(argv, os.environ)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("kopf").setLevel(logging.ERROR)
     try:
-        sys.exit(asyncio.run(serve(settings)))
+        logs.configure(os.environ)
+    except ValueError as error:
+        print(f"toolcrib-operator: {error}", file=sys.stderr)
+        sys.exit(2)
+    tracing.start(os.environ, "toolcrib-operator")
+    try:
+        code = asyncio.run(serve(settings))
     except ClusterUnavailable as error:
-        sys.exit(f"toolcrib-operator: {error}")
+        log.error("the operator cannot run: %s", error)
+        code = 1
+    finally:
+        tracing.close()
+    sys.exit(code)
 
 
 async def serve(settings: OperatorSettings) -> int:
@@ -160,11 +167,10 @@ async def _watch(kube: Kube, world: World, watching: Watching, stop: asyncio.Eve
 
 def _maker(settings: OperatorSettings, session: aiohttp.ClientSession) -> Callable[[str], HttpReplica]:
     """The admin channel of a replica, by its URL."""
-    ca = settings.registry_ca
-    tls = None if ca is None else ssl.create_default_context(cafile=str(ca))
+    trust = Trust(settings.registry_ca, settings.registry_server_name)
 
     def make(url: str) -> HttpReplica:
-        return HttpReplica(url, session, token_file=settings.token_file, tls=tls)
+        return HttpReplica(url, session, token_file=settings.token_file, trust=trust)
 
     return make
 

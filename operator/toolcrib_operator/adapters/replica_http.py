@@ -11,6 +11,7 @@ import aiohttp
 import orjson
 from pydantic import BaseModel, ValidationError
 
+from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.wire.publish import (
     Credentials,
@@ -23,6 +24,7 @@ from toolcrib.wire.publish import (
     Publish,
     ReplicaState,
 )
+from toolcrib_operator.adapters.trust import Trust
 from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
 
 _Answer = TypeVar("_Answer", bound=BaseModel)
@@ -39,13 +41,14 @@ class HttpReplica:
         session: aiohttp.ClientSession,
         *,
         token_file: Path | None = None,
-        tls: ssl.SSLContext | None = None,
+        trust: Trust | None = None,
         timeout: float = 10.0,
         index_timeout: float = 120.0,
     ) -> None:
         """Timeouts are in seconds; embedding a batch may take much longer than a publish."""
         self.name = url
-        self._session, self._token_file, self._tls = session, token_file, tls
+        self._session, self._token_file = session, token_file
+        self._trust = (trust or Trust()) if url.startswith("https:") else None
         self._timeout, self._index_timeout = timeout, index_timeout
 
     async def publish(self, publish: Publish) -> ReplicaState:
@@ -88,20 +91,11 @@ class HttpReplica:
         self, method: str, route: str, body: bytes | None, answer: type[_Answer], seconds: float
     ) -> _Answer:
         limits = aiohttp.ClientTimeout(total=seconds, sock_connect=3.0)
-        try:
-            headers = self._headers()
-            async with self._session.request(
-                method, f"{self.name}/v1/admin/{route}", data=body, headers=headers, timeout=limits,
-                allow_redirects=False, ssl=self._tls if self._tls is not None else True,
-            ) as response:  # fmt: skip
-                data = await response.content.read(MAX_ANSWER)
-                while not response.content.at_eof():
-                    data += await response.content.read(MAX_ANSWER)
-                    if len(data) > MAX_ANSWER:
-                        raise ReplicaUnavailable(f"{route}: the answer is too large")
-                status, retry_after = response.status, response.headers.get("Retry-After")
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise ReplicaUnavailable(f"{route}: {type(error).__name__}: {error}"[:_DETAIL]) from error
+        plain = f"/v1/admin/{route.partition('?')[0]}"
+        about = {"http.request.method": method, "url.template": plain, "toolcrib.replica": self.name}
+        with tracing.span(f"{method} {plain}", about, kind="client") as span:
+            status, data, retry_after = await self._exchange(method, route, body, limits)
+            span.set({"http.response.status_code": status})
         if status == 200:
             try:
                 return await asyncio.to_thread(answer.model_validate_json, data)
@@ -109,8 +103,35 @@ class HttpReplica:
                 raise ReplicaUnavailable(f"{route}: not the answer that was expected") from error
         raise _failure(route, status, data, retry_after)
 
+    async def _exchange(
+        self, method: str, route: str, body: bytes | None, limits: aiohttp.ClientTimeout
+    ) -> tuple[int, bytes, str | None]:
+        trust = self._trust
+        tls = trust.context() if trust is not None else None
+        try:
+            headers = self._headers()
+            async with self._session.request(
+                method, f"{self.name}/v1/admin/{route}", data=body, headers=headers, timeout=limits,
+                allow_redirects=False, ssl=tls if tls is not None else True,
+                server_hostname=None if trust is None else trust.server_name,
+            ) as response:  # fmt: skip
+                data = await response.content.read(MAX_ANSWER)
+                while not response.content.at_eof():
+                    data += await response.content.read(MAX_ANSWER)
+                    if len(data) > MAX_ANSWER:
+                        raise ReplicaUnavailable(f"{route}: the answer is too large")
+                return response.status, data, response.headers.get("Retry-After")
+        except aiohttp.ClientConnectorCertificateError as error:
+            cause = error.certificate_error
+            if trust is None or not isinstance(cause, ssl.SSLCertVerificationError):
+                raise ReplicaUnavailable(f"{route}: the certificate is not trusted") from error
+            raise ReplicaUnavailable(f"{route}: {trust.explained(cause)}"[: 2 * _DETAIL]) from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise ReplicaUnavailable(f"{route}: {type(error).__name__}: {error}"[:_DETAIL]) from error
+
     def _headers(self) -> dict[str, str]:
-        headers = {"Content-Type": "application/json"}
+        request_id = logs.request_id.get() or logs.new_request_id("op-")
+        headers = {"Content-Type": "application/json", "X-Request-Id": request_id, **tracing.headers()}
         if self._token_file is not None:
             headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
         return headers

@@ -1,8 +1,6 @@
 """TLS of the listeners: certificates that change while the process runs, and those that cannot be used."""
 
 import datetime
-import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -14,30 +12,14 @@ import httpx
 import pytest
 from cryptography import x509
 
-from realparts.pki import Authority
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, RegistryProcess, configuration, process
+from secret_volume import SecretVolume
 from toolcrib_registry.certificates import CertificateError, ServedCertificate
 
 AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}
 NAMES = ("registry.test", "127.0.0.1")
 EXPIRY = "toolcrib_certificate_expiry_timestamp_seconds"
-
-
-def pair(volume: Path, version: str, *, key_of: str | None = None) -> Path:
-    """A version of a Secret's volume, as a kubelet lays it down: a folder of its own, reached over links."""
-    folder = volume / f"..{version}"
-    folder.mkdir(parents=True)
-    Authority(f"ca {version}", folder).issue("tls", "registry", hosts=NAMES)
-    if key_of is not None:
-        shutil.copy(volume / f"..{key_of}" / "tls.key", folder / "tls.key")
-    link = volume / "..new"
-    link.symlink_to(folder.name)
-    os.replace(link, volume / "..data")
-    for name in ("tls.crt", "tls.key", "ca.crt"):
-        if not (volume / name).is_symlink():
-            (volume / name).symlink_to(f"..data/{name}")
-    return folder
 
 
 def served(port: int, name: str | None = None) -> x509.Certificate:
@@ -72,12 +54,11 @@ def said(running: RegistryProcess, *words: str) -> bool:
 def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_of_tls_are_refused(
     tmp_path: Path,
 ) -> None:
-    volume = tmp_path / "tls"
-    first = pair(volume, "one")
-    files = {"cert_file": str(volume / "tls.crt"), "key_file": str(volume / "tls.key")}
+    volume = SecretVolume(tmp_path / "tls", *NAMES)
+    files = volume.files
     with process(configuration(tmp_path / "r", tls=files, admin_tls=files), scheme="https") as running:
         running.publish(tool("calculator"), bindings=(binding("bot"),))
-        trusted = ssl.create_default_context(cafile=str(first / "ca.crt"))
+        trusted = ssl.create_default_context(cafile=str(volume.ca))
         with httpx.Client(verify=trusted, headers=AUTH) as kept:
             assert kept.get(running.url + "/").json()["total_available"] == 1
             for port in (running.agents, running.admin):
@@ -86,18 +67,18 @@ def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_o
             assert _handshakes(running.agents, ssl.TLSVersion.TLSv1_2)
             assert not _handshakes(running.agents, ssl.TLSVersion.TLSv1_1)
 
-            pair(volume, "two")
+            volume.swap("two")
             until(lambda: issued_by(running.agents) == issued_by(running.admin) == "ca two")
             assert issued_by(running.agents, "registry.test") == "ca two"
             # the connection of before is still the same: a new one would not be trusted
             assert kept.get(running.url + "/").json()["total_available"] == 1
 
-            pair(volume, "three", key_of="one")
+            volume.swap("three", key_of="one")
             until(lambda: said(running, "no pair that can be served", "certificate of before is kept"))
             assert issued_by(running.agents) == "ca two"
             assert kept.get(running.url + "/").status_code == 200
 
-            pair(volume, "four")
+            volume.swap("four")
             until(lambda: issued_by(running.agents) == "ca four")
         metrics = httpx.get(running.admin_url + "/metrics", verify=False).text
         wanted = served(running.admin).not_valid_after_utc
@@ -135,7 +116,7 @@ def _handshakes(port: int, version: ssl.TLSVersion) -> bool:
 def test_a_pair_that_cannot_be_served_at_the_start_is_named(
     tmp_path: Path, certificate: str, key: str, words: str
 ) -> None:
-    volume = pair(tmp_path, "one")
+    volume = SecretVolume(tmp_path, *NAMES).version("one")
 
     with pytest.raises(CertificateError, match=words) as raised:
         ServedCertificate("admin", str(volume / certificate), str(volume / key))
