@@ -13,7 +13,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm image
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test check fmt generate lock build-tools cluster-demo bench image wheel ci clean
+.PHONY: help env up test check fmt generate chart-snapshots lock build-tools cluster-demo bench image wheel ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ generate: env ## Write what is made from the code: crds/, docs/reference/ and th
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python helm/dashboards/generate.py
 	@$(BIN)/python helm/readme.py
+
+chart-snapshots: env build-tools ## Write what the chart renders to tests/chart/snapshots, for reading the diff
+	@TOOLCRIB_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/chart/test_snapshots.py
 
 lock: env ## Resolve the dependencies anew and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel -o requirements/runtime.txt

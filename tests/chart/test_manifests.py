@@ -1,0 +1,86 @@
+"""What the chart renders is what Kubernetes takes, in every version that the chart says it supports."""
+
+import pytest
+import yaml
+
+from chart import CHART, ROOT, Object, Rendered, lint, named, refused, render
+from chart_snapshot import snapshot
+from chart_values import MATRIX
+from kubernetes_schemas import VERSIONS, problems
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_every_manifest_is_valid_in_every_supported_version(name: str) -> None:
+    found = [
+        text
+        for version in VERSIONS
+        for item in render(MATRIX[name]).objects
+        for text in problems(item, version)
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("version", ["1.31.0", "1.34.2-gke.100", "1.37.0+k3s1"])
+def test_versions_as_clusters_write_them_are_taken(version: str) -> None:
+    assert render(kube_version=version).objects
+
+
+def test_an_older_kubernetes_is_refused() -> None:
+    assert "1.31" in refused({}, kube_version="1.30.9")
+
+
+@pytest.mark.parametrize("name", ["default", "embedded", "extras", "agents", "bare"])
+def test_helm_lint_has_nothing_to_say(name: str) -> None:
+    done = lint(MATRIX[name])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[ERROR]" not in done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_no_object_is_rendered_twice(name: str) -> None:
+    rendered = render(MATRIX[name])
+    keys = [(named(item), item["metadata"].get("namespace", "")) for item in rendered.objects]
+    assert len(keys) == len(set(keys))
+
+
+def test_two_renderings_differ_in_nothing_but_what_is_made_at_random() -> None:
+    """Else every upgrade would restart pods for nothing."""
+    again = render(MATRIX["default"], upgrade=True)
+    assert snapshot(render(MATRIX["default"])) == snapshot(again)
+
+
+def test_the_definitions_are_those_of_the_repository() -> None:
+    shipped = {file.name: file.read_bytes() for file in (CHART / "files" / "crds").glob("*.yaml")}
+    assert shipped == {file.name: file.read_bytes() for file in (ROOT / "crds").glob("*.yaml")}
+    rendered = {item["metadata"]["name"]: item["spec"] for item in _definitions(render())}
+    assert rendered == {name: item["spec"] for name, item in _repository().items()}
+
+
+def test_definitions_are_kept_at_uninstall_unless_told_otherwise() -> None:
+    policy = "helm.sh/resource-policy"
+    assert all(item["metadata"]["annotations"][policy] == "keep" for item in _definitions(render()))
+    loose = render({"crds": {"keep": False}})
+    assert all(policy not in item["metadata"].get("annotations", {}) for item in _definitions(loose))
+
+
+def test_annotations_of_the_repository_stay_on_the_definitions() -> None:
+    shared = {"commonAnnotations": {"example.com/a": "b"}}
+    for item in _definitions(render(shared)):
+        expected = _repository()[item["metadata"]["name"]]["metadata"].get("annotations", {})
+        annotations = item["metadata"]["annotations"]
+        assert annotations.items() >= expected.items()
+        assert annotations["example.com/a"] == "b"
+
+
+def test_definitions_can_be_left_out() -> None:
+    assert not _definitions(render({"crds": {"install": False}}))
+
+
+def _definitions(rendered: Rendered) -> list[Object]:
+    return rendered.of("CustomResourceDefinition")
+
+
+def _repository() -> dict[str, Object]:
+    read = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in (ROOT / "crds").glob("*.yaml")]
+    return {item["metadata"]["name"]: item for item in read}

@@ -1,0 +1,143 @@
+"""The rights that the chart asks a cluster for: few, and the same as the manifests for installing by hand."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from chart import ROOT, Object, Rendered, named, render
+from chart_values import MATRIX
+
+_READING = {"get", "list", "watch"}
+_OPERATORS = ("toolcrib-operator", "toolcrib-registrations", "toolcrib-credentials")
+Rule = dict[str, Any]
+
+
+def _rules(rendered: Rendered, *kinds: str) -> list[tuple[str, Rule]]:
+    return [(named(item), rule) for item in rendered.of(*kinds) for rule in item.get("rules") or []]
+
+
+def _facts(rules: list[Rule]) -> set[tuple[str, str, str, str]]:
+    """Each right by itself: group, resource, verb, name."""
+    return {
+        (group, resource, verb, name)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for name in rule.get("resourceNames", [""])
+    }
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_no_right_is_a_wildcard_or_leads_to_more_rights(name: str) -> None:
+    for where, rule in _rules(render(MATRIX[name]), "ClusterRole", "Role"):
+        words = {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+        assert "*" not in words, where
+        assert not words & {"escalate", "bind", "impersonate"}, where
+        assert not words & {"pods/exec", "serviceaccounts/token", "nodes/proxy", "pods/attach"}, where
+        assert "nonResourceURLs" not in rule, where
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_nobody_reads_secrets_but_in_namespaces_that_were_named(name: str) -> None:
+    rendered = render(MATRIX[name])
+    reading = {
+        item["metadata"]["name"]
+        for item in rendered.of("ClusterRole", "Role")
+        if any("secrets" in rule["resources"] for rule in item.get("rules") or [])
+    }
+    everywhere = [item for item in rendered.of("ClusterRoleBinding") if item["roleRef"]["name"] in reading]
+    assert not everywhere
+    bound = [item for item in rendered.of("RoleBinding") if item["roleRef"]["name"] in reading]
+    named_ones = MATRIX[name].get("credentials", {}).get("namespaces", [])
+    hooks = [item for item in bound if "helm.sh/hook" in item["metadata"].get("annotations", {})]
+    assert {item["metadata"].get("namespace") for item in bound if item not in hooks} == set(named_ones)
+    assert all(
+        set(rule["verbs"]) <= _READING for where, rule in _rules(rendered) if "secrets" in rule["resources"]
+    )
+
+
+def test_the_operator_writes_nothing_of_ours_but_status_and_finalizers() -> None:
+    """It patches bindings for their finalizer; a Tool, which others write, only in its status."""
+    rules = render().one("ClusterRole", "toolcrib-operator")["rules"]
+    writes = {(resource, verb) for group, resource, verb, _ in _facts(rules) if verb not in _READING}
+    assert writes == {
+        ("agentscopebindings", "patch"),
+        ("clusteragentscopebindings", "patch"),
+        ("tools/status", "patch"),
+        ("agentscopebindings/status", "patch"),
+        ("clusteragentscopebindings/status", "patch"),
+        ("events", "create"),
+    }
+
+
+def test_the_registry_weaviate_and_agents_have_no_rights() -> None:
+    rendered = render(MATRIX["agents"])
+    holders = {
+        subject["name"]
+        for item in rendered.of("ClusterRoleBinding", "RoleBinding")
+        if "helm.sh/hook" not in item["metadata"].get("annotations", {})
+        for subject in item["subjects"]
+    }
+    assert holders == {"toolcrib-operator"}
+
+
+def test_the_manifests_for_installing_by_hand_give_the_same_rights() -> None:
+    """examples/cluster/rbac.yaml is what tests compare with the API server's audit log."""
+    text = (ROOT / "examples" / "cluster" / "rbac.yaml").read_text(encoding="utf-8")
+    example = [item for item in yaml.safe_load_all(text) if item["kind"] in ("ClusterRole", "Role")]
+    rendered = render({"runtimeRegistration": {"enabled": True}, "credentials": {"namespaces": ["team-a"]}})
+    for item in example:
+        ours = _counterpart(rendered, item)
+        assert _facts(ours["rules"]) == _facts(item["rules"]), named(item)
+
+
+def _counterpart(rendered: Rendered, example: Object) -> Object:
+    facts = _facts(example["rules"])
+    found = [item for item in rendered.of(example["kind"], "Role") if _facts(item["rules"]) == facts]
+    assert found, f"the chart has no role like {named(example)}"
+    return found[0]
+
+
+def test_rights_can_be_left_to_others() -> None:
+    assert not render(MATRIX["bare"]).of("ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding")
+
+
+def test_our_kinds_join_the_roles_of_the_cluster() -> None:
+    roles = {
+        label.removeprefix("rbac.authorization.k8s.io/aggregate-to-"): item
+        for item in render().of("ClusterRole")
+        for label in item["metadata"]["labels"]
+        if label.startswith("rbac.authorization.k8s.io/aggregate-to-")
+    }
+    assert set(roles) == {"view", "edit", "admin"}
+
+
+@pytest.mark.parametrize(
+    ("role", "may", "may_not"),
+    [
+        ("view", {("tools", "get"), ("agentscopebindings", "list")}, {("tools", "create")}),
+        ("edit", {("tools", "create"), ("tools", "delete")}, {("agentscopebindings", "create")}),
+        (
+            "admin",
+            {("tools", "create"), ("agentscopebindings", "create")},
+            {("clusteragentscopebindings", "create")},
+        ),
+    ],
+)
+def test_who_may_edit_may_change_tools_and_who_administrates_may_grant(
+    role: str, may: set[tuple[str, str]], may_not: set[tuple[str, str]]
+) -> None:
+    """As with Deployments and RoleBindings; cluster-wide grants stay with cluster admins; status with the operator."""
+    label = f"rbac.authorization.k8s.io/aggregate-to-{role}"
+    rules = [
+        rule
+        for item in render().of("ClusterRole")
+        if label in item["metadata"]["labels"]
+        for rule in item["rules"]
+    ]
+    held = {(resource, verb) for _, resource, verb, _ in _facts(rules)}
+    assert may <= held
+    assert not may_not & held
+    assert not any(resource.endswith("/status") for resource, _ in held)
