@@ -13,7 +13,7 @@ import typer
 
 from toolcrib import __version__
 from toolcrib_cli import options, output
-from toolcrib_cli.commands import agents_view, manifests_view, services
+from toolcrib_cli.commands import agents_view, health, manifests_view, services
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
@@ -48,6 +48,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str | None], ...] = (
     ("call", agents_view.call, _AGENTS),
     ("validate", manifests_view.validate, _MANIFESTS),
     ("crds", manifests_view.crds, _MANIFESTS),
+    ("health", health.health, _CLUSTER),
     ("version", version, None),
 )
 for _name, _command, _panel in _COMMANDS:

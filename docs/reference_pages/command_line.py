@@ -50,13 +50,13 @@ def commands() -> dict[str, Any]:
 
 def _typer_rows(command: Any) -> Iterator[tuple[str, str, str]]:
     for p in command.params:
+        more = f" Also `{p.envvar}`." if p.envvar else ""
         if p.param_type_name == "argument":
             shown = f"{p.name.upper()}{'…' if p.nargs != 1 else ''}"
-            yield code(shown), "**required**" if p.required else "", p.help or ""
+            yield code(shown), "**required**" if p.required else "", (p.help or "") + more
             continue
         names = ", ".join(code(n) for n in (*p.opts, *p.secondary_opts))
         default = p.show_default if isinstance(p.show_default, str) else default_of(p.default)
-        more = f" Also `{p.envvar}`." if p.envvar else ""
         yield names, default, (p.help or "") + more
 
 
