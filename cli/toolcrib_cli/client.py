@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import ssl
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,13 +15,19 @@ from toolcrib_cli.errors import CliError, Exit
 
 
 class RegistryClient:
-    """Plain HTTP to one registry as one identity."""
+    """HTTP to one registry as one identity. `ca_file` replaces the system's certificate authorities.
 
-    def __init__(self, url: str, token: str, *, timeout: float = 30.0) -> None:
+    Raises:
+        CliError: the CA file holds no certificate that can be used.
+    """
+
+    def __init__(self, url: str, token: str, *, ca_file: Path | None = None, timeout: float = 30.0) -> None:
         self.url = url
         headers = {"Authorization": f"Bearer {token}", "User-Agent": f"toolcrib-cli/{__version__}"}
         # a proxy between the command line and a registry would see the token
-        self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout, trust_env=False)
+        self._http = httpx.Client(
+            base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=_trust(ca_file)
+        )
 
     def __enter__(self) -> RegistryClient:
         return self
@@ -43,6 +51,12 @@ class RegistryClient:
         try:
             response = self._http.request(method, path, **kwargs)
         except httpx.TransportError as error:
+            if (why := _distrust(error)) is not None:
+                raise CliError(
+                    f"the certificate of {self.url} is not trusted: {why}",
+                    hint="name its CA with --ca-file or TOOLCRIB_CA_FILE",
+                    code=Exit.UNREACHABLE,
+                ) from error
             raise CliError(
                 f"no registry answers at {self.url} ({type(error).__name__})",
                 hint="start one with `toolcrib up`, or say where it is with --url or TOOLCRIB_URL",
@@ -53,6 +67,26 @@ class RegistryClient:
         if response.is_success:
             return _json(response)
         raise _error(response)
+
+
+def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:
+    if ca_file is None:
+        return True
+    try:
+        return ssl.create_default_context(cafile=str(ca_file))
+    except OSError as error:  # ssl.SSLError is one
+        raise CliError(
+            f"--ca-file: {ca_file} holds no certificate that can be used", code=Exit.USAGE
+        ) from error
+
+
+def _distrust(error: BaseException | None) -> str | None:
+    """Why a certificate was refused, if that is at the bottom of `error`."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _json(response: httpx.Response) -> Any:
@@ -79,6 +113,8 @@ def _error(response: httpx.Response) -> CliError:
             detail += f"\n  {item.get('pointer', '')}: {item.get('message', item.get('detail', ''))}"
     if body.get("upstream"):
         detail += f"\n  the tool says: {_words(body['upstream'])}"
+    if response.status_code >= 500 and (request_id := response.headers.get("x-request-id")):
+        detail += f"\n  in the registry's log: request_id {truncate(request_id, 64)}"
     ended = {401: Exit.NOT_PERMITTED, 403: Exit.NOT_PERMITTED, 404: Exit.NOT_PERMITTED, 503: Exit.UNREACHABLE}
     hints = {
         401: "the token is missing, expired or of another issuer",

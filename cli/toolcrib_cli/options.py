@@ -47,6 +47,16 @@ TokenFile = Annotated[
         help="A file with a bearer token; TOOLCRIB_TOKEN holds one itself.",
     ),
 ]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        envvar="TOOLCRIB_CA_FILE",
+        exists=True,
+        dir_okay=False,
+        help="Trust the registry's certificate if this CA (PEM) issued it, instead of the system's.",
+    ),
+]
 
 
 def data_folder(given: Path | None) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +17,11 @@ from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
 
-def _client(url: str | None, as_: str | None, token_file: Any, data: Any) -> RegistryClient:
-    return RegistryClient(options.registry_url(url, data), options.bearer(as_, token_file, data))
+def _client(
+    url: str | None, as_: str | None, token_file: Path | None, data: Path | None, ca_file: Path | None
+) -> RegistryClient:
+    where, token = options.registry_url(url, data), options.bearer(as_, token_file, data)
+    return RegistryClient(where, token, ca_file=ca_file)
 
 
 def tools(
@@ -25,12 +29,13 @@ def tools(
     url: options.Url = None,
     data: options.Data = None,
     token_file: options.TokenFile = None,
+    ca_file: options.CaFile = None,
     out: options.Output = Format.TABLE,
 ) -> None:
     """List the tools that an identity may see now."""
     found: list[dict[str, Any]] = []
     cursor: str | None = None
-    with _client(url, as_, token_file, data) as client:
+    with _client(url, as_, token_file, data, ca_file) as client:
         while True:
             page = client.get("/v1/tools", limit=200, cursor=cursor)
             found += page["tools"]
@@ -72,6 +77,7 @@ def search(
     url: options.Url = None,
     data: options.Data = None,
     token_file: options.TokenFile = None,
+    ca_file: options.CaFile = None,
     out: options.Output = Format.TABLE,
 ) -> None:
     """Find tools by meaning, within what the identity may see."""
@@ -80,7 +86,7 @@ def search(
         body["tags"] = tag
     if server:
         body["servers"] = server
-    with _client(url, as_, token_file, data) as client:
+    with _client(url, as_, token_file, data, ca_file) as client:
         answer = client.post("/v1/search", body)
     if out is not Format.TABLE:
         output.data(answer, out)
@@ -112,10 +118,11 @@ def call(
     url: options.Url = None,
     data: options.Data = None,
     token_file: options.TokenFile = None,
+    ca_file: options.CaFile = None,
     out: options.Output = Format.TABLE,
 ) -> None:
     """Call a tool through the registry."""
-    with _client(url, as_, token_file, data) as client:
+    with _client(url, as_, token_file, data, ca_file) as client:
         texts = _texts(client, tool, arguments or [])
         answer = client.post(
             "/v1/call", {"tool": tool, "arguments": _arguments(arguments or [], json_, texts)}

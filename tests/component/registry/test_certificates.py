@@ -4,6 +4,7 @@ import datetime
 import socket
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,11 @@ def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
         time.sleep(0.05)
 
 
+def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "toolcrib_cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
 def said(running: RegistryProcess, *words: str) -> bool:
     return any(all(w in str(line.get("message")) for w in words) for line in running.lines)
 
@@ -80,6 +86,14 @@ def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_o
 
             volume.swap("four")
             until(lambda: issued_by(running.agents) == "ca four")
+        token = tmp_path / "token"
+        token.write_text(AUTH["Authorization"].removeprefix("Bearer "))
+        listed = command_line("tools", "--url", running.url, "--token-file", str(token))
+        assert (listed.returncode, "--ca-file" in listed.stderr) == (3, True), listed
+        listed = command_line(
+            "tools", "--url", running.url, "--token-file", str(token), "--ca-file", str(volume.ca)
+        )
+        assert "team/calculator" in listed.stdout, listed
         metrics = httpx.get(running.admin_url + "/metrics", verify=False).text
         wanted = served(running.admin).not_valid_after_utc
     found = {
