@@ -35,6 +35,8 @@ class RunnerError(Exception):
     """The root: catch it to catch everything the runner raises on purpose."""
 
     code: str = "runner_error"
+    request_id: str | None = None
+    """Of the request that was answered like this: what to look for in the registry's log."""
 
 
 class ToolError(RunnerError):

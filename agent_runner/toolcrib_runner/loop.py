@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from toolcrib import text
+from toolcrib import logs, text, tracing
 from toolcrib_runner import functions, session
 from toolcrib_runner.discovery import DiscoveredTool
 from toolcrib_runner.errors import (
@@ -128,17 +128,30 @@ class TaskLoop:
         self._max_functions = max_functions
         self.report = Report(Outcome.STOPPED)
         """What has come of the task so far; it outlives an interruption."""
+        self._id = ""
 
     def run(self, task: str, system_prompt: str = "") -> Report:
         """Work on the task until there is an answer or a bound is reached; never raises a RunnerError."""
         conversation = Session(system_prompt, task, max_functions=self._max_functions)
         report = self.report = Report(Outcome.STOPPED)
         ends = self._clock() + self._bounds.seconds
-        try:
-            report.outcome = self._converse(conversation, report, ends)
-        except ModelError as error:
-            report.outcome = Outcome.MODEL_FAILED
-            report.error = str(error)
+        about = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": self._agent.name}
+        with (
+            logs.working_on(logs.new_request_id("task-")) as self._id,
+            tracing.span("task", {**about, "toolcrib.request_id": self._id}) as span,
+        ):
+            try:
+                report.outcome = self._converse(conversation, report, ends)
+            except ModelError as error:
+                report.outcome = Outcome.MODEL_FAILED
+                report.error = str(error)
+                span.failed(error.code)
+            span.set({
+                "toolcrib.outcome": report.outcome.value,
+                "toolcrib.turns": report.turns,
+                "gen_ai.usage.input_tokens": report.prompt_tokens,
+                "gen_ai.usage.output_tokens": report.completion_tokens,
+            })  # fmt: skip
         return report
 
     def _converse(self, conversation: Session, report: Report, ends: float) -> Outcome:
@@ -185,9 +198,15 @@ class TaskLoop:
             offered = conversation.functions(tools)
             started = self._clock()
             try:
-                reply = self._model.complete(
-                    conversation.messages(tools), offered, min(left, self._bounds.model_timeout)
-                )
+                with tracing.span("model request", {"gen_ai.operation.name": "chat"}, kind="client") as span:
+                    reply = self._model.complete(
+                        conversation.messages(tools), offered, min(left, self._bounds.model_timeout)
+                    )
+                    span.set({
+                        "gen_ai.response.model": reply.model or None,
+                        "gen_ai.usage.input_tokens": reply.prompt_tokens,
+                        "gen_ai.usage.output_tokens": reply.completion_tokens,
+                    })  # fmt: skip
             except ModelError as error:
                 self._replied(error.code, started, None)
                 wait = pause * (0.5 + self._chance() / 2)
@@ -221,9 +240,15 @@ class TaskLoop:
 
     def _execute(self, conversation: Session, call: FunctionCall, report: Report, allowed: bool) -> str:
         """Execute one call and return what the model is told about it."""
+        # an id of its own for each call: a backend may answer the same id with the same answer
+        with logs.working_on(f"{self._id}-{len(report.calls) + 1}"):
+            return self._carry_out(conversation, call, report, allowed)
+
+    def _carry_out(self, conversation: Session, call: FunctionCall, report: Report, allowed: bool) -> str:
         shown = text.truncate(text.escape(call.name), 128)
         tool = conversation.names.tool(call.name)
         started, outcome = self._clock(), "ok"
+        about = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": tool or "unknown"}
         try:
             if tool is None:
                 raise ToolNotFound(shown, f"there is no function {shown}")
@@ -231,12 +256,17 @@ class TaskLoop:
                 raise ToolError(
                     tool, "not executed: too many calls in one turn, or no time left", code="not_executed"
                 )
-            told = session.result_text(self._agent.call(tool, functions.arguments(tool, call.arguments)))
+            with tracing.span("tool call", {**about, "toolcrib.request_id": logs.request_id.get()}):
+                told = session.result_text(self._agent.call(tool, functions.arguments(tool, call.arguments)))
         except RunnerError as error:
             outcome = error.code
             told = session.error_text(error)
-            log.warning("%s: %s", outcome, error)
+            log.warning("%s: %s", outcome, error, extra=logs.about(agent=self._agent.name, tool=tool))
         record = CallRecord(tool or shown, outcome, self._clock() - started)
         report.calls.append(record)
-        log.info("called %s: %s in %.0f ms", record.tool, record.outcome, record.seconds * 1000)
+        ms = round(record.seconds * 1000, 1)
+        log.info(
+            "called %s: %s in %.0f ms", record.tool, record.outcome, ms,
+            extra=logs.about(agent=self._agent.name, tool=tool, outcome=outcome, ms=ms),
+        )  # fmt: skip
         return told

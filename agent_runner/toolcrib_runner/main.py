@@ -18,6 +18,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from toolcrib import logs, tracing
 from toolcrib.version import __version__
 from toolcrib_runner import health, results
 from toolcrib_runner.adapters.openai_model import OpenAIModel
@@ -48,19 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         for problem in invalid.problems:
             print(f"toolcrib-runner: {problem}", file=sys.stderr)
         return 2
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    for noisy in ("httpx", "httpx2", "httpcore", "httpcore2", "openai"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logs.configure({}, level=settings.log_level, form=settings.log_format)
+    tracing.start(os.environ, "toolcrib-runner")
     before = {s: signal.signal(s, _end) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         return run(settings, os.environ.get("OPENAI_API_KEY", ""))
     except _Ended as ended:
         return ended.exit_code
     finally:
+        tracing.close()
         for signum, handler in before.items():
             signal.signal(signum, handler)
 

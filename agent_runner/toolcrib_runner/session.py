@@ -105,5 +105,7 @@ def error_text(error: RunnerError) -> str:
         about["answer"] = error.answer
     if isinstance(error, ToolError | RegistryError) and error.retry_after is not None:
         about["retry_after_seconds"] = error.retry_after
+    if error.request_id is not None:
+        about["request_id"] = error.request_id
     about["retry"] = isinstance(error, LimitReached | InvalidArguments | RegistryError)
     return text.truncate(json.dumps({"error": about}, ensure_ascii=False), MAX_RESULT)

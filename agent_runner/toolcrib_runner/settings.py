@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from toolcrib_runner.errors import SettingsInvalid
 
@@ -29,6 +29,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "keep_serving": "TOOLCRIB_KEEP_SERVING",
     "output": "TOOLCRIB_OUTPUT",
     "log_level": "TOOLCRIB_LOG_LEVEL",
+    "log_format": "TOOLCRIB_LOG_FORMAT",
 }
 """Field → environment variable."""
 _URL = r"^https?://[^\s@?#]+$"
@@ -91,6 +92,15 @@ class RunnerSettings(BaseModel):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much goes to standard error: debug, info, warning or error."
     )
+    log_format: Literal["json", "text"] | None = Field(
+        default=None, description="json or text; else text where standard error is a terminal."
+    )
+
+    @field_validator("log_level", "log_format", mode="before")
+    @classmethod
+    def _any_case(cls, value: Any) -> Any:
+        # the other services read the same two variables in any case
+        return value.lower() if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _has_something_to_do(self) -> RunnerSettings:

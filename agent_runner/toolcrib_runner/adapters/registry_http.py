@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import httpx_sse
 
+from toolcrib import logs, tracing
 from toolcrib.version import __version__
 from toolcrib_runner import answers, discovery, tokens
 from toolcrib_runner.discovery import Discovered, DiscoveredTool
@@ -58,7 +59,7 @@ class RegistryHttp:
                 "the discovery URL must be http(s)://host[:port][/path], without query or credentials"
             )
         self._base = str(url).rstrip("/")
-        self._scheme = url.scheme
+        self._scheme, self._host = url.scheme, url.host
         self._token = token
         self._call_hosts = frozenset(call_hosts)
         self._call_timeout = httpx.Timeout(call_timeout, connect=min(timeout, 5.0))
@@ -148,7 +149,7 @@ class RegistryHttp:
                 self._client,
                 "GET",
                 self._base + "/v1/watch",
-                headers=self._authorization(),
+                headers={**self._authorization(), **_carried("watch-")},
             ) as source:
                 response = source.response
                 if response.status_code != 200:
@@ -204,11 +205,20 @@ class RegistryHttp:
         return response, body
 
     def _exchange(self, method: str, url: str, limit: int, **request: Any) -> tuple[httpx.Response, bytes]:
+        about = {"http.request.method": method, "server.address": self._host}
         try:
-            with self._client.stream(method, url, **request) as response:
-                return response, _bounded(response, limit if response.is_success else MAX_PROBLEM)
+            with tracing.span(method, about, kind="client") as span:
+                headers = {**request.pop("headers"), **_carried("run-")}
+                with self._client.stream(method, url, headers=headers, **request) as response:
+                    span.set({"http.response.status_code": response.status_code})
+                    return response, _bounded(response, limit if response.is_success else MAX_PROBLEM)
         except httpx.HTTPError as error:
             raise _unreachable(error) from error
+
+
+def _carried(prefix: str) -> dict[str, str]:
+    """What ties the request to the work that it is for, in the logs and traces of both sides."""
+    return {"x-request-id": logs.request_id.get() or logs.new_request_id(prefix), **tracing.headers()}
 
 
 def _bounded(response: httpx.Response, limit: int) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
+from toolcrib import logs, tracing
 from toolcrib_runner import arguments as argument_checks
 from toolcrib_runner import discovery, errors, prompt
 from toolcrib_runner.adapters.registry_http import RegistryHttp
@@ -89,6 +90,7 @@ class DynamicToolAgent:
         self._discovered = False
         self._accepted = True
         self._last_error: RunnerError | None = None
+        self._trouble = logs.Trouble(log)
         self._follower: Follower | None = None
         try:
             self._start(strict=strict, follow=follow, pace=pace or Pace())
@@ -99,10 +101,9 @@ class DynamicToolAgent:
     def _start(self, *, strict: bool, follow: bool, pace: Pace) -> None:
         try:
             self.rediscover()
-        except (RegistryError, TokenUnavailable) as error:
+        except (RegistryError, TokenUnavailable):
             if strict:
                 raise
-            log.warning("agent %s starts without tools: %s", self.name, error)
         if follow:
             self._follower = Follower(
                 self._registry,
@@ -135,12 +136,13 @@ class DynamicToolAgent:
             RegistryError: there was no usable answer; the tools stay as they were.
             TokenUnavailable: there is no token to ask with; the tools stay as they were.
         """
-        with self._asking:
+        with self._asking, tracing.span("discover", {"gen_ai.agent.name": self.name}) as span:
             try:
                 found = self._registry.discover(self._etag)
             except (RegistryError, TokenUnavailable) as error:
                 self._failed(error)
                 raise
+            span.set({"toolcrib.tools": len(found.tools) if found is not None else len(self._tools)})
             change = discovery.compare(self._tools, self._tools) if found is None else self._take(found)
             self._recovered(change)
         if change and self._on_change is not None:
@@ -169,20 +171,26 @@ class DynamicToolAgent:
         return change
 
     def _failed(self, error: RunnerError) -> None:
-        if self._last_error is None and self._discovered:
-            log.warning("agent %s keeps its %d tools: %s", self.name, len(self._tools), error)
+        about = logs.about(agent=self.name, code=error.code)
+        if self._discovered:
+            told = "agent %s keeps its %d tools: %s"
+            self._trouble.failed(told, self.name, len(self._tools), error, extra=about)
+        else:
+            self._trouble.failed("agent %s starts without tools: %s", self.name, error, extra=about)
         self._last_error = error
         self._observer.discovered(self.name, "failed", len(self._tools))
 
     def _recovered(self, change: Rediscovery) -> None:
         first, self._discovered = not self._discovered, True
-        if self._last_error is not None:
-            log.info("agent %s: the registry answers again", self.name)
+        self._trouble.over(
+            "agent %s: the registry answers again", self.name, extra=logs.about(agent=self.name)
+        )
         self._last_error = None
         if change or first:
             log.info(
                 "agent %s has %d tools (gained %d, lost %d, changed %d)",
                 self.name, len(self._tools), len(change.gained), len(change.lost), len(change.changed),
+                extra=logs.about(agent=self.name, tools=len(self._tools)),
             )  # fmt: skip
         self._observer.discovered(self.name, "changed" if change else "unchanged", len(self._tools))
         with self._changed:
@@ -212,6 +220,10 @@ class DynamicToolAgent:
             RegistryError: the registry could not be asked, or does not accept the token.
             TokenUnavailable: there is no token to ask with.
         """
+        with logs.working_on(logs.request_id.get() or logs.new_request_id("call-")) as request_id:
+            return self._call(tool_name, arguments, request_id)
+
+    def _call(self, tool_name: str, arguments: Mapping[str, Any], request_id: str) -> Any:
         started = time.perf_counter()
         outcome, known = "ok", "unknown"
         try:
@@ -221,6 +233,8 @@ class DynamicToolAgent:
             result = self._registry.call(tool, arguments)
         except RunnerError as error:
             outcome = error.code
+            if isinstance(error, RegistryError | errors.ToolError) and error.status is not None:
+                error.request_id = request_id
             if isinstance(error, errors.UpstreamFailed):
                 self._usage.count(known)
             if isinstance(error, errors.NotPermitted | errors.ToolNotFound) and self._follower is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -32,8 +33,14 @@ def up(
     ] = "packaged",
 ) -> None:
     """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything."""
+    from toolcrib.logs import configure
     from toolcrib_cli.local.up import Options, run
 
+    try:
+        # what it says to people goes to standard output; the log is for what goes wrong
+        configure({"TOOLCRIB_LOG_FORMAT": "text", "TOOLCRIB_LOG_LEVEL": "warning", **os.environ})
+    except ValueError as error:
+        raise CliError(str(error), code=Exit.USAGE) from error
     run(
         Options(
             port=port,
