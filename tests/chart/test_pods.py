@@ -1,0 +1,236 @@
+"""What holds for every pod that the chart makes, whatever the values: hooks, tests and agent runners included."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from chart import Object, Rendered, containers, render
+from chart_values import COMPONENTS, MATRIX, extras
+
+_VOLUMES = {
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+}
+# Containers that users add are theirs; `extras` adds one before and one beside.
+_FOREIGN = ("init-", "beside-")
+
+
+def _own(pod: Object) -> list[Object]:
+    return [item for item in containers(pod) if not item["name"].startswith(_FOREIGN)]
+
+
+def _long_running(rendered: Rendered) -> Iterator[tuple[str, Object]]:
+    return ((name, pod) for name, pod in rendered.pods() if name.startswith(("Deployment/", "StatefulSet/")))
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_every_pod_meets_the_restricted_pod_security_standard(name: str) -> None:
+    """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted, and a read-only root besides."""
+    for where, pod in render(MATRIX[name]).pods():
+        spec = pod["spec"]
+        assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & spec.keys(), where
+        for volume in spec.get("volumes", []):
+            assert len(volume.keys() & _VOLUMES) == 1, f"{where}: {volume}"
+        outer = spec["securityContext"]
+        assert outer["runAsNonRoot"] is True, where
+        assert outer["runAsUser"] != 0, where
+        assert outer["seccompProfile"] == {"type": "RuntimeDefault"}, where
+        assert "sysctls" not in outer, where
+        for container in _own(pod):
+            inner = container["securityContext"]
+            assert inner["allowPrivilegeEscalation"] is False, where
+            assert inner["capabilities"] == {"drop": ["ALL"]}, where
+            assert inner["readOnlyRootFilesystem"] is True, where
+            assert not inner.get("privileged"), where
+            assert all("hostPort" not in port for port in container.get("ports", [])), where
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_every_container_says_what_it_needs_and_which_image_it_is(name: str) -> None:
+    for where, pod in render(MATRIX[name]).pods():
+        for container in _own(pod):
+            resources = container.get("resources", {})
+            assert {"cpu", "memory"} <= resources.get("requests", {}).keys(), where
+            assert "memory" in resources.get("limits", {}), where
+            _, _, tag = container["image"].rpartition("/")[2].partition(":")
+            assert "@sha256:" in container["image"] or tag not in ("", "latest"), (
+                f"{where}: {container['image']}"
+            )
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_every_long_running_pod_has_probes_on_ports_that_it_names(name: str) -> None:
+    for where, pod in _long_running(render(MATRIX[name])):
+        container = _own(pod)[0]
+        names = {port["name"] for port in container["ports"]}
+        needed = {"startupProbe", "livenessProbe"}
+        if "agent" not in where:  # nobody calls an agent runner
+            needed.add("readinessProbe")
+        assert needed <= container.keys(), where
+        assert {container[probe]["httpGet"]["port"] for probe in needed} <= names, where
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_only_those_who_ask_the_api_server_get_a_token_for_it(name: str) -> None:
+    """The operator and the hooks work with it. The registry projects one of its own, for the signing keys."""
+    for where, pod in render(MATRIX[name]).pods():
+        labels = pod["metadata"]["labels"]
+        if labels["app.kubernetes.io/component"] in ("registry", "weaviate", "agent"):
+            assert pod["spec"]["automountServiceAccountToken"] is False, where
+        assert "automountServiceAccountToken" in pod["spec"], where
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_service_accounts_hand_out_no_token_by_themselves(name: str) -> None:
+    assert all(
+        item["automountServiceAccountToken"] is False for item in render(MATRIX[name]).of("ServiceAccount")
+    )
+
+
+def _audiences(pod: Object) -> set[str]:
+    return {
+        source["serviceAccountToken"].get("audience", "(the API server's)")
+        for volume in pod["spec"]["volumes"]
+        for source in volume.get("projected", {}).get("sources", [])
+        if "serviceAccountToken" in source
+    }
+
+
+def test_each_projected_token_is_for_one_audience() -> None:
+    pods = {
+        pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod
+        for _, pod in render(MATRIX["agents"]).pods()
+    }
+    assert _audiences(pods["operator"]) == {"toolcrib-admin"}
+    assert _audiences(pods["agent"]) == {"toolcrib"}
+    assert _audiences(pods["registry"]) == {"(the API server's)"}
+    assert _audiences(pods["weaviate"]) == set()
+
+
+def test_agents_get_tokens_for_the_registrys_audience_whatever_it_is() -> None:
+    rendered = render(MATRIX["agents"] | {"registry": {"audience": "tools.example.com"}})
+    for where, pod in rendered.pods():
+        if pod["metadata"]["labels"]["app.kubernetes.io/component"] == "agent":
+            assert _audiences(pod) == {"tools.example.com"}, where
+    assert "tools.example.com" in rendered.one("ConfigMap", "toolcrib-registry")["data"]["registry.yaml"]
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_no_secret_is_written_where_it_can_be_read(name: str) -> None:
+    """Keys come by reference or as files: never in a ConfigMap, an argument or an environment variable."""
+    rendered = render(MATRIX[name])
+    secrets = {
+        value
+        for item in rendered.of("Secret")
+        for key, value in item.get("data", {}).items()
+        if not key.endswith(".crt")
+    }
+    elsewhere = json.dumps([item for item in rendered.objects if item["kind"] != "Secret"])
+    assert not [value for value in secrets if value in elsewhere]
+    assert "PRIVATE KEY" not in elsewhere
+    for where, pod in rendered.pods():
+        for variable in (entry for container in _own(pod) for entry in container.get("env", [])):
+            if variable["name"].endswith(("KEY", "KEYS", "SECRET", "PASSWORD", "TOKEN")):
+                assert "value" not in variable, f"{where}: {variable['name']}"
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_every_volume_is_mounted_and_every_mount_has_a_volume(name: str) -> None:
+    rendered = render(MATRIX[name])
+    claims = {
+        f"StatefulSet/{item['metadata']['name']}": {
+            claim["metadata"]["name"] for claim in item["spec"]["volumeClaimTemplates"]
+        }
+        for item in rendered.of("StatefulSet")
+        if "volumeClaimTemplates" in item["spec"]
+    }
+    for where, pod in rendered.pods():
+        volumes = {volume["name"] for volume in pod["spec"].get("volumes", [])} | claims.get(where, set())
+        mounts = {mount["name"] for item in containers(pod) for mount in item.get("volumeMounts", [])}
+        assert volumes == mounts, where
+
+
+@pytest.mark.parametrize("component", [*COMPONENTS, "agent"])
+def test_what_people_add_to_a_component_reaches_its_pods_and_no_others(component: str) -> None:
+    added = extras(component)
+    values: dict[str, Any] = {component: added}
+    if component == "agent":
+        values = {"agents": [MATRIX["agents"]["agents"][0] | added]}
+    for where, pod in render(values).pods():
+        text = json.dumps(pod)
+        if pod["metadata"]["labels"]["app.kubernetes.io/component"] != component:
+            assert f"env-{component}" not in text, where
+            assert f"for-{component}" not in text, where
+            continue
+        spec = pod["spec"]
+        main = _own(pod)[0]
+        assert added["extraEnv"][0] in main["env"], where
+        assert added["extraEnvFrom"][0] in main["envFrom"], where
+        assert added["extraVolumes"][0] in spec["volumes"], where
+        assert added["extraVolumeMounts"][0] in main["volumeMounts"], where
+        assert added["extraArgs"][0] in main["args"], where
+        assert added["extraContainers"][0] in spec["containers"], where
+        assert pod["metadata"]["labels"]["example.com/label"] == component, where
+        assert pod["metadata"]["annotations"]["example.com/annotation"] == component, where
+        for field in (
+            "initContainers",
+            "nodeSelector",
+            "tolerations",
+            "affinity",
+            "topologySpreadConstraints",
+            "priorityClassName",
+            "runtimeClassName",
+            "hostAliases",
+            "dnsConfig",
+        ):
+            assert spec[field] == added[field], f"{where}: {field}"
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_security_contexts_can_be_replaced_field_by_field(component: str) -> None:
+    """OpenShift chooses users itself: null takes a field out and the rest stays."""
+    rendered = render({component: {"podSecurityContext": {"runAsUser": None, "fsGroup": 2000}}})
+    pod = next(
+        pod
+        for _, pod in rendered.pods()
+        if pod["metadata"]["labels"].get("app.kubernetes.io/component") == component
+    )
+    assert pod["spec"]["securityContext"].get("runAsUser") is None
+    assert pod["spec"]["securityContext"]["fsGroup"] == 2000
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+@pytest.mark.parametrize(
+    ("image", "expected"),
+    [
+        ({"repository": "registry.example.com/toolcrib", "tag": "1.2"}, "registry.example.com/toolcrib:1.2"),
+        ({"digest": "sha256:" + "a" * 64}, "toolcrib@sha256:" + "a" * 64),
+        ({"tag": "1.2", "digest": "sha256:" + "a" * 64}, "toolcrib@sha256:" + "a" * 64),
+    ],
+)
+def test_one_image_runs_all_our_programs(image: dict[str, str], expected: str) -> None:
+    for where, pod in render(MATRIX["agents"] | {"image": image}).pods():
+        if pod["metadata"]["labels"]["app.kubernetes.io/component"] != "weaviate":
+            assert {item["image"] for item in containers(pod)} == {expected}, where
+
+
+def test_a_changed_setting_of_the_registry_restarts_its_pods() -> None:
+    def checksum(values: dict[str, Any]) -> str:
+        pod = render(values).one("Deployment", "toolcrib-registry")["spec"]["template"]
+        return str(pod["metadata"]["annotations"]["checksum/config"])
+
+    assert checksum({}) == checksum({"operator": {"replicas": 3}})
+    assert checksum({}) != checksum({"registry": {"policyMaxAge": 60}})
+
+
+def test_rolling_updates_of_the_registry_take_no_pod_away_first() -> None:
+    strategy = render().one("Deployment", "toolcrib-registry")["spec"]["strategy"]
+    assert strategy["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
