@@ -23,7 +23,7 @@ authority changed, or if it ends within tls.generate.renewBeforeDays.
 {{- $_ := set $authority "previous" (get $data "previous.crt" | default "" | b64dec) -}}
 {{- $_ := set $authority "notAfter" $lasts -}}
 {{- else -}}
-{{- $new := genCAWithKey (printf "%s %s" $name (now | date "2006-01-02")) (int $g.caDays) (genPrivateKey "ecdsa") -}}
+{{- $new := genCAWithKey (printf "%s %s" $name (now | date "2006-01-02 15:04:05")) (int $g.caDays) (genPrivateKey "ecdsa") -}}
 {{- $_ := set $authority "cert" $new.Cert -}}
 {{- $_ := set $authority "key" $new.Key -}}
 {{- $_ := set $authority "previous" (get $data "tls.crt" | default "" | b64dec) -}}
