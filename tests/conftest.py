@@ -1,6 +1,7 @@
 """Fixtures of the whole suite: the real API server and the real Weaviate, started once, when first asked for.
 
-Tests that use them carry the markers `apiserver` and `weaviate` by themselves (`-m "not apiserver"`).
+Tests that use them carry the markers `apiserver` and `weaviate` by themselves (`-m "not apiserver"`). Tests marked
+`node` run only with `-m node` (`make cluster-test`).
 """
 
 import secrets
@@ -13,7 +14,7 @@ from realparts.apiserver import ApiServer
 from realparts.required import require_real, required
 from realparts.weaviate import Weaviate
 
-_MARKERS = {"apiserver": "apiserver", "weaviate_server": "weaviate"}
+_MARKERS = {"apiserver": "apiserver", "weaviate_server": "weaviate", "node": "node"}
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +48,12 @@ def weaviate_server() -> Iterator[Weaviate]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # A whole node is stood up only where it is asked for by its marker, whatever else a `-m` says.
+    if "node" not in (config.option.markexpr or ""):
+        left_out = [item for item in items if item.get_closest_marker("node")]
+        items[:] = [item for item in items if not item.get_closest_marker("node")]
+        config.hook.pytest_deselected(items=left_out)
     for item in items:
         for fixture, marker in _MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()):

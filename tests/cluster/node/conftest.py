@@ -1,0 +1,86 @@
+"""One real node for these tests, with the chart installed by helm; what it left behind is an error at the end.
+
+The files are numbered, since the order saves time: installed once, toured, loaded, broken, uninstalled at last.
+"""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import figures
+from node_cluster import IMAGES, NodeCluster, remains
+from realparts import debian, lookup, nodeplan
+from realparts.images import images
+from realparts.node import Node
+from realparts.processes import wait_until
+from realparts.required import required
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[Node]:
+    """The node, with the images imported."""
+    try:
+        debian.require(*debian.NODE)
+        for part in (*nodeplan.PARTS, "helm"):
+            lookup.path_of(part)
+    except (debian.MissingPackagesError, lookup.MissingPartError) as error:
+        if required():
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+    archives = images(IMAGES)
+    began = time.monotonic()
+    with Node() as up:
+        figures.note("node ready after", f"{time.monotonic() - began:.1f} s")
+        up.import_image(*archives)
+        yield up
+    left = remains(up)
+    assert not left, f"left behind: {left}"
+    figures.note("left behind on this machine", "nothing")
+
+
+@pytest.fixture(scope="session")
+def cluster(node: Node) -> NodeCluster:
+    """The release installed, the heist applied; measured until the first tool is discovered."""
+    cluster = NodeCluster(node)
+    began = time.monotonic()
+    cluster.install()
+    figures.note("helm install --wait", f"{time.monotonic() - began:.1f} s")
+    cluster.apply_heist()
+    token = cluster.token("heist", "planner")
+    wait_until(lambda: bool(cluster.discover(token)), timeout=60, interval=0.1)
+    figures.note("chart install to first discovered tool", f"{time.monotonic() - began:.1f} s")
+    cluster.wait_objects()
+    node.kubectl("rollout", "status", "deployment/example-tools", "-n", "heist", "--timeout=60s")
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def planner(cluster: NodeCluster) -> str:
+    """A token of the service account heist/planner."""
+    return cluster.token("heist", "planner")
+
+
+@pytest.fixture(autouse=True)
+def _state_of_a_failure(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A failed test shows the pods and their last words."""
+    yield
+    report = getattr(request.node, "report_of_call", None)
+    if report is not None and report.failed and "cluster" in request.fixturenames:
+        print(request.getfixturevalue("cluster").state())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.when == "call":
+        item.report_of_call = report
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The figures, for the documentation to quote."""
+    if said := figures.lines():
+        terminalreporter.section("figures (make cluster-test)")
+        for line in said:
+            terminalreporter.write_line(line)

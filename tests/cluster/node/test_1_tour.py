@@ -1,0 +1,127 @@
+"""The README's cluster tour on a real node: the chart, pods with projected tokens, and kubectl."""
+
+import time
+
+import pytest
+
+import figures
+from cluster import counter
+from node_cluster import EXAMPLES, RELEASE, SYSTEM, NodeCluster, agent_binding, condition
+from realparts.processes import wait_until
+
+pytestmark = pytest.mark.node
+
+HEIST = {
+    "planner": ["calculator", "file_reader", "simulation_data"],
+    "hacker": ["calculator", "database_query"],
+    "safecracker": ["calculator", "simulation_data"],
+}
+
+
+def test_everything_is_ready_without_a_restart_and_restricted(cluster: NodeCluster) -> None:
+    assert cluster.ready()
+    assert set(cluster.restarts().values()) == {0}
+    label = "pod-security.kubernetes.io/enforce=restricted"
+    said = cluster.node.try_kubectl("label", "--dry-run=server", "--overwrite", "namespace", SYSTEM, label)
+
+    assert said.returncode == 0
+    assert "violate" not in said.stderr
+
+
+def test_agents_discover_exactly_their_tools_by_url_and_token(cluster: NodeCluster) -> None:
+    found = {name: cluster.discover(cluster.token("heist", name)) for name in HEIST}
+
+    assert found == HEIST
+
+
+def test_a_tool_is_found_by_meaning_and_called_through_the_registry(
+    cluster: NodeCluster, planner: str
+) -> None:
+    found = cluster.search(planner, "how many minutes does it take to drill a hole")
+    answer = cluster.call(planner, "calculator", {"expression": "310 / 4.5"})
+
+    assert found["tools"][0]["name"] == "calculator"
+    assert found["search_mode"] == "hybrid"
+    assert answer.json()["result"] == pytest.approx(68.888, rel=1e-4)
+
+
+def test_what_an_agent_may_not_use_does_not_exist_for_it(cluster: NodeCluster, planner: str) -> None:
+    denied, unknown = (
+        cluster.call(planner, tool, {"query": "select 1"}) for tool in ("database_query", "no_such_tool")
+    )
+
+    assert denied.status_code == unknown.status_code == 403
+    assert denied.json()["code"] == unknown.json()["code"] == "not_permitted"
+
+
+def test_a_bad_manifest_is_refused_at_apply(cluster: NodeCluster) -> None:
+    bad = (
+        "{apiVersion: toolcrib.dev/v1alpha1, kind: Tool, metadata: {name: bad, namespace: heist}, "
+        "spec: {scopes: [], backend: {none: {}}}}"
+    )
+    said = cluster.node.try_kubectl("apply", "-f", "-", input=bad)
+
+    assert said.returncode == 1
+    assert "spec.scopes" in said.stderr
+
+
+def test_an_agent_pod_of_the_chart_discovers_by_its_projected_token_and_calls(cluster: NodeCluster) -> None:
+    (pod,) = cluster.pods("agent")
+    agent = f"deployment/{RELEASE}-agent-planner"
+
+    def called() -> bool:
+        metrics = cluster.metrics(pod, 8092)
+        return counter(metrics, "toolcrib_agent_tool_calls_total", tool="calculator", outcome="ok") >= 1
+
+    # It may have begun before its grant was there: then its task ended without tools.
+    if not called():
+        cluster.node.kubectl("rollout", "restart", agent, "-n", SYSTEM)
+        cluster.wait_ready("agent", but=[pod["metadata"]["name"]])
+        (pod,) = cluster.pods("agent")
+    wait_until(called, timeout=60, interval=0.5)
+
+    assert "68.88" in cluster.node.logs(agent, SYSTEM, "-c", "agent")
+
+
+def test_a_change_of_scope_reaches_the_running_pod(cluster: NodeCluster) -> None:
+    (pod,) = cluster.pods("agent")
+
+    def available() -> float:
+        return counter(cluster.metrics(pod, 8092), "toolcrib_agent_tools_available")
+
+    wait_until(lambda: available() == 2, timeout=30, interval=0.1)
+    began = time.monotonic()
+    cluster.node.apply(agent_binding("calculator:use"))
+    wait_until(lambda: available() == 1, timeout=30, interval=0.02)
+    figures.note("scope change applied to seen by the running pod", f"{time.monotonic() - began:.2f} s")
+    cluster.node.apply(agent_binding("calculator:use", "simulation_data:use"))
+    wait_until(lambda: available() == 2, timeout=30, interval=0.1)
+
+    assert cluster.pods("agent")[0]["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert cluster.restarts()[pod["metadata"]["name"]] == 0
+
+
+def test_deleting_a_binding_returns_when_the_grant_is_gone(cluster: NodeCluster) -> None:
+    token = cluster.token("heist", "hacker")
+    wait_until(lambda: len(cluster.discover(token)) == 2, timeout=30, interval=0.1)
+    began = time.monotonic()
+    cluster.node.kubectl("delete", "agentscopebinding", "hacker", "-n", "heist")
+    figures.note("kubectl delete of a binding returns after", f"{time.monotonic() - began:.2f} s")
+    answers = [cluster.call(token, "calculator", {"expression": "1"}).status_code for _ in range(6)]
+    cluster.node.kubectl("apply", "-f", str(EXAMPLES / "heist" / "41-binding-hacker.yaml"))
+
+    assert answers == [403] * 6
+
+
+def test_the_status_tells_what_is_there(cluster: NodeCluster) -> None:
+    cluster.wait_objects()
+    tools = cluster.node.get("tools.toolcrib.dev", "-n", "heist")["items"]
+
+    assert len(tools) == 4
+    assert {condition(tool, "Indexed") for tool in tools} == {"True"}
+
+
+def test_helm_test_discovers_and_calls(cluster: NodeCluster) -> None:
+    said = cluster.helm("test", RELEASE, "--namespace", SYSTEM, "--timeout", "150s", "--logs")
+
+    assert "Succeeded" in said

@@ -1,0 +1,315 @@
+"""Toolcrib on a real node, installed by helm from the chart; what the end-to-end tests do with it.
+
+Requests are made from the host to the registry's ClusterIP, verified by the Service's name and the chart's own
+authority. Identities are service accounts; tokens are the API server's.
+"""
+
+import contextlib
+import json
+import ssl
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from realparts import lookup, nodejail
+from realparts.node import Node
+from realparts.processes import wait_until
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "toolcrib"
+EXAMPLES = ROOT / "examples"
+SYSTEM = "toolcrib-system"
+RELEASE = "toolcrib"
+IMAGES = ("pause", "weaviate", "toolcrib")
+TASK = 'call calculator {"expression": "310 / 4.5"}'
+
+Values = dict[str, Any]
+
+
+def values() -> Values:
+    """The chart's values on this node: its images, small requests, and one agent with a model that is a script."""
+    scripted = {
+        "name": "model",
+        "image": "toolcrib:test",
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-m", "toolcrib_runner.scripted", "--port", "8090"],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    agent = {
+        "name": "planner",
+        "task": TASK,
+        "model": {"name": "toolcrib-scripted", "url": "http://127.0.0.1:8090/v1"},
+        "extraContainers": [scripted],
+    }
+    small = {"requests": {"cpu": "20m"}, "limits": {"memory": "1Gi"}}
+    return {
+        "image": {"repository": "toolcrib", "tag": "test", "pullPolicy": "Never"},
+        "weaviate": {
+            "image": {"repository": "local/weaviate", "tag": "1", "pullPolicy": "Never"},
+            "resources": small,
+        },
+        "operator": {"resources": small},
+        "registry": {"resources": small},
+        "agents": [agent],
+    }
+
+
+class NodeCluster:
+    """The release `toolcrib` in `toolcrib-system` of a node, with the heist's manifests and their tools."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._helm = str(lookup.path_of("helm"))
+        self.values = values()
+
+    # ---- helm ----
+
+    def helm(self, *arguments: str, timeout: float = 300) -> str:
+        """What helm printed. Raises AssertionError with what it said, and the state of the pods, if it failed."""
+        done = self.node.try_run(self._helm, *arguments, timeout=timeout)
+        assert done.returncode == 0, f"helm {' '.join(arguments)}: {done.stderr}{done.stdout}\n{self.state()}"
+        return done.stdout
+
+    def install(self, *more: str, chart: Path = CHART, wait: bool = True) -> str:
+        """`helm upgrade --install` with the values of this node; `more` options come last."""
+        file = self.node.folder / "values.json"
+        file.write_text(json.dumps(self.values))
+        waiting = ["--wait", "--timeout", "180s"] if wait else []
+        return self.helm(
+            "upgrade", "--install", RELEASE, str(chart), "--namespace", SYSTEM, "--create-namespace",
+            "--values", str(file), *waiting, *more,
+        )  # fmt: skip
+
+    def uninstall(self) -> str:
+        """`helm uninstall --wait`, and wait for the last pod."""
+        said = self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "90s")
+        wait_until(lambda: not self.pods(), timeout=90, interval=0.5)
+        return said
+
+    def apply_heist(self) -> None:
+        """The example's manifests, and its tools as pods; the chart's agent may use what the planner may."""
+        manifest = (EXAMPLES / "cluster" / "example-tools.yaml").read_text()
+        tools = manifest.replace("toolcrib:0.1.0", "toolcrib:test")
+        self.node.kubectl("apply", "-f", str(EXAMPLES / "heist"))
+        self.node.kubectl("apply", "-f", "-", input=tools)
+        self.node.apply(agent_binding("calculator:use", "simulation_data:use"))
+
+    # ---- the registry, as an agent on the network sees it ----
+
+    @property
+    def tls(self) -> bool:
+        return bool(self.values.get("tls", {}).get("mode") != "off")
+
+    @cached_property
+    def ca_file(self) -> Path:
+        """The chart's authority, in a file."""
+        config = self.node.get("configmap", f"{RELEASE}-ca", "-n", SYSTEM)
+        path = self.node.folder / "registry-ca.crt"
+        path.write_text(config["data"]["ca.crt"])
+        return path
+
+    @property
+    def address(self) -> str:
+        """The ClusterIP of the agents' Service."""
+        return str(self.node.get("service", f"{RELEASE}-registry", "-n", SYSTEM)["spec"]["clusterIP"])
+
+    @property
+    def url(self) -> str:
+        """The registry by the name it has in the cluster."""
+        return f"{'https' if self.tls else 'http'}://{RELEASE}-registry.{SYSTEM}.svc"
+
+    def request(
+        self, method: str, path: str, token: str, body: Any = None, timeout: float = 15
+    ) -> httpx.Response:
+        """One request to the ClusterIP on a connection of its own."""
+        name = httpx.URL(self.url).host
+        verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=self.ca_file) if self.tls else False
+        url = self.url.replace(name, self.address) + path
+        with httpx.Client(verify=verify, trust_env=False, timeout=timeout) as client:
+            return client.request(
+                method,
+                url,
+                json=body,
+                headers={"Host": name, "Authorization": f"Bearer {token}"},
+                extensions={"sni_hostname": name},
+            )
+
+    def token(self, namespace: str, name: str) -> str:
+        """A token for the registry's audience."""
+        made = self.node.kubectl(
+            "create", "token", name, "-n", namespace, "--audience", "toolcrib", "--duration", "2h"
+        )
+        return made.strip()
+
+    def discover(self, token: str) -> list[str]:
+        """The names that `GET /` lists; empty while nothing answers."""
+        try:
+            answer = self.request("GET", "/", token, timeout=5)
+        except httpx.TransportError:
+            return []
+        return sorted(t["name"] for t in answer.json()["tools"]) if answer.is_success else []
+
+    def call(self, token: str, tool: str, arguments: Mapping[str, Any]) -> httpx.Response:
+        """`POST /tools/NAME`."""
+        return self.request("POST", f"/tools/{tool}", token, dict(arguments))
+
+    def search(self, token: str, query: str) -> dict[str, Any]:
+        """`POST /v1/search`."""
+        answer = self.request("POST", "/v1/search", token, {"query": query, "limit": 5})
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+        return found
+
+    # ---- its pods ----
+
+    def pods(self, component: str = "") -> list[dict[str, Any]]:
+        """The release's pods, of one component or all, without those that have ended."""
+        selector = f"app.kubernetes.io/instance={RELEASE}" + (
+            f",app.kubernetes.io/component={component}" if component else ""
+        )
+        items = self.node.get("pods", "-n", SYSTEM, "-l", selector)["items"]
+        return [pod for pod in items if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+
+    def ready(self, component: str = "", *, but: Iterable[str] = ()) -> bool:
+        """Whether every pod that is wanted is Ready, and none of those named is left."""
+        pods = self.pods(component)
+        names = {pod["metadata"]["name"] for pod in pods}
+        return (
+            bool(pods)
+            and not names & set(but)
+            and all(condition(pod, "Ready") == "True" for pod in pods)
+            and all(
+                item["status"].get("readyReplicas", 0) == item["spec"]["replicas"]
+                for item in self._workloads()
+            )
+        )
+
+    def _workloads(self) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = self.node.get(
+            "deployments,statefulsets", "-n", SYSTEM, "-l", f"app.kubernetes.io/instance={RELEASE}"
+        )["items"]
+        return items
+
+    def wait_ready(self, component: str = "", *, but: Iterable[str] = (), timeout: float = 120) -> float:
+        """Wait for `ready`; how long it took (s). The error shows the state of the pods."""
+        began = time.monotonic()
+        gone = list(but)
+        try:
+            wait_until(lambda: self.ready(component, but=gone), timeout=timeout, interval=0.3)
+        except TimeoutError:
+            raise AssertionError(f"not ready after {timeout:g} s\n{self.state()}") from None
+        return time.monotonic() - began
+
+    def wait_objects(self, namespace: str = "heist", timeout: float = 90) -> float:
+        """Wait until every object of ours there is Ready, by its newest generation; how long it took (s)."""
+        began = time.monotonic()
+
+        def holds() -> bool:
+            items = self.node.get("toolcrib", "-n", namespace)["items"]
+            return bool(items) and all(condition(item, "Ready") == "True" for item in items)
+
+        wait_until(holds, timeout=timeout, interval=0.3)
+        return time.monotonic() - began
+
+    def restarts(self) -> dict[str, int]:
+        """How often the containers of each pod were started again."""
+        return {
+            pod["metadata"]["name"]: sum(
+                s["restartCount"] for s in pod["status"].get("containerStatuses", ())
+            )
+            for pod in self.pods()
+        }
+
+    def leader(self) -> str:
+        """The name of the pod that leads; empty if none does."""
+        done = self.node.try_kubectl(
+            "get", "lease", f"{RELEASE}-operator", "-n", SYSTEM, "-o", "jsonpath={.spec.holderIdentity}"
+        )
+        holder = done.stdout.strip()
+        names = [pod["metadata"]["name"] for pod in self.pods("operator")]
+        return next((name for name in names if holder.startswith(name)), holder)
+
+    def state(self) -> str:
+        """For errors: pods, their last events, and the ends of the logs of those not ready."""
+        said = [self.node.try_kubectl("get", "pods", "-A", "-o", "wide").stdout]
+        for pod in self.pods():
+            if condition(pod, "Ready") != "True":
+                name = pod["metadata"]["name"]
+                said += [f"--- {name}", self.node.logs(name, SYSTEM, "--all-containers", "--tail", "12")]
+        events = self.node.try_kubectl("get", "events", "-A", "--sort-by=.lastTimestamp").stdout.splitlines()
+        return "\n".join([*said, *events[-12:]])
+
+    def metrics(self, pod: Mapping[str, Any], port: int) -> str:
+        """A pod's metrics, as Prometheus reads them."""
+        scheme = "https" if self.tls and port == 8081 else "http"
+        url = f"{scheme}://{pod['status']['podIP']}:{port}/metrics"
+        return httpx.get(url, verify=False, trust_env=False, timeout=10).text
+
+    def usage(self) -> dict[str, tuple[float, float]]:
+        """Of each pod: memory in use without what can be dropped (MiB), CPU time so far (s); by kubelet."""
+        summary = json.loads(
+            self.node.kubectl(
+                "get", "--raw", "/api/v1/nodes/crib/proxy/stats/summary?only_cpu_and_memory=true"
+            )
+        )
+        return {
+            pod["podRef"]["name"]: (
+                sum(c["memory"].get("workingSetBytes", 0) for c in pod["containers"] if "memory" in c)
+                / 2**20,
+                sum(c["cpu"].get("usageCoreNanoSeconds", 0) for c in pod["containers"] if "cpu" in c) / 1e9,
+            )
+            for pod in summary["pods"]
+        }
+
+
+def agent_binding(*scopes: str) -> dict[str, Any]:
+    """What the chart's agent `planner` may use."""
+    return {
+        "apiVersion": "toolcrib.dev/v1alpha1",
+        "kind": "AgentScopeBinding",
+        "metadata": {"name": "chart-agent", "namespace": "heist"},
+        "spec": {
+            "subjects": [
+                {"kind": "ServiceAccount", "namespace": SYSTEM, "name": f"{RELEASE}-agent-planner"},
+            ],
+            "scopes": list(scopes),
+        },
+    }
+
+
+def condition(item: Mapping[str, Any], kind: str) -> str:
+    """The status of a condition; Unknown if it is about an older generation."""
+    status = item.get("status", {})
+    if "observedGeneration" in status and status["observedGeneration"] != item["metadata"].get("generation"):
+        return "Unknown"
+    return next((c["status"] for c in status.get("conditions", ()) if c["type"] == kind), "Unknown")
+
+
+def remains(node: Node) -> list[str]:
+    """What a node that has ended left on this machine."""
+    plan = node.plan
+    links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
+    routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
+    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=False).stdout
+    found = [f"link {plan['link']}"] if plan["link"] in links else []
+    found += [f"route {each}" for each in plan["routes"] if each in routes]
+    found += [f"firewall {line}" for line in rules.splitlines() if "KUBE-" in line or "CNI-" in line]
+    found += [
+        f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if str(node.folder) in line
+    ]
+    found += [f"cgroup {folder}" for folder in nodejail.cgroups_of(plan["cgroup"])]
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes()
+            found += [f"process {words!r}"] if str(node.folder).encode() in words else []
+    found += [f"folder {node.folder}"] if node.folder.exists() else []
+    return found
