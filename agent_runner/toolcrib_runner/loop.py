@@ -19,6 +19,7 @@ from toolcrib import logs, text, tracing
 from toolcrib_runner import functions, session
 from toolcrib_runner.discovery import DiscoveredTool
 from toolcrib_runner.errors import (
+    InvalidArguments,
     ModelError,
     ModelUnavailable,
     RegistryUnavailable,
@@ -261,7 +262,11 @@ class TaskLoop:
         except RunnerError as error:
             outcome = error.code
             told = session.error_text(error)
-            log.warning("%s: %s", outcome, error, extra=logs.about(agent=self._agent.name, tool=tool))
+            # what is wrong with arguments may quote them: that is for the model alone
+            said = (
+                f"{tool or shown}: see the model's answer" if isinstance(error, InvalidArguments) else error
+            )
+            log.warning("%s: %s", outcome, said, extra=logs.about(agent=self._agent.name, tool=tool))
         record = CallRecord(tool or shown, outcome, self._clock() - started)
         report.calls.append(record)
         ms = round(record.seconds * 1000, 1)

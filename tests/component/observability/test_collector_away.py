@@ -1,0 +1,99 @@
+"""Traces never cost a request: not where they are off, nor where the collector hangs, is away, or the package is."""
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+
+from otlp_receiver import collecting
+from realparts.processes import free_port, wait_until
+from registry_harness import binding, mint, tool
+from registry_process import configuration, process
+
+AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:planner')}"}
+
+
+def test_a_collector_that_hangs_slows_no_request_and_holds_up_no_stop(tmp_path: Path) -> None:
+    with collecting(threading.Event()) as collector:
+        settings = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "20",
+            "OTEL_BSP_MAX_QUEUE_SIZE": "64",
+            "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "32",
+        }
+        with process(configuration(tmp_path), environment=settings) as registry:
+            registry.publish(tool("calculator"), bindings=(binding("planner"),))
+            slowest = 0.0
+            with httpx.Client(headers=AUTH) as client:
+                # more than the queue holds: it drops, it does not wait
+                for _ in range(120):
+                    started = time.perf_counter()
+                    assert client.get(registry.url + "/stats").status_code == 200
+                    slowest = max(slowest, time.perf_counter() - started)
+            assert slowest < 1.0
+            started = time.monotonic()
+            registry.child.terminate()
+            assert registry.child.wait(timeout=20) == 0
+            assert time.monotonic() - started < 8
+
+
+def test_a_collector_that_is_away_is_said_once_not_with_every_batch(tmp_path: Path) -> None:
+    settings = {
+        "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": f"http://127.0.0.1:{free_port()}/v1/traces",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "0.2",
+        "OTEL_BSP_SCHEDULE_DELAY": "20",
+    }
+    with process(configuration(tmp_path), environment=settings) as registry:
+        registry.publish(tool("calculator"))
+
+        def said() -> list[str]:
+            return [x["message"] for x in registry.lines if "traces cannot be sent" in x.get("message", "")]
+
+        def another() -> bool:
+            httpx.get(registry.url + "/stats", headers=AUTH)
+            return bool(said())
+
+        wait_until(another, timeout=10)
+        deadline = time.monotonic() + 0.4
+        while time.monotonic() < deadline:
+            another()
+        assert len(said()) == 1
+        assert not [x for x in registry.lines if x["logger"].startswith(("opentelemetry", "urllib3"))]
+
+
+def test_nothing_of_opentelemetry_is_imported_unless_traces_are_asked_for() -> None:
+    code = """
+import sys
+import toolcrib_registry.main
+from toolcrib import tracing
+endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+for off in ({"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}):
+    tracing.start(endpoint | off, "x")
+tracing.start({}, "x")
+assert not tracing.is_on()
+# kopf or weaviate may look whether the API is there; the SDK and its exporter are ours alone
+print([m for m in sys.modules if m.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))])
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+
+
+def test_without_the_package_one_line_names_the_remedy_and_the_service_goes_on() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['opentelemetry'] = None\n"
+        "from toolcrib import logs, tracing\n"
+        "logs.configure({})\n"
+        "tracing.start({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:9'}, 'x')\n"
+        "with tracing.span('y'):\n"
+        "    print('goes on')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "goes on\n"
+    assert done.stderr.count("\n") == 1
+    assert "toolcrib[otel]" in done.stderr

@@ -1,0 +1,209 @@
+"""One request through real processes: agent runner, registry, the tool's backend; in logs, decisions and traces."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+
+from otlp_receiver import Collector, Received, collecting
+from registry_harness import backend, binding, mint, tool
+from registry_process import RegistryProcess, configuration, process
+from toolcrib_runner import scripted
+
+SECRET = "the vault is at 4711"
+NOTE = {
+    "type": "object",
+    "properties": {"note": {"type": "string"}, "times": {"type": "integer"}},
+    "required": ["note"],
+}
+SUBJECT = "system:serviceaccount:team:planner"
+
+
+@dataclass
+class Told:
+    """What one run left behind."""
+
+    registry: RegistryProcess
+    collector: Collector
+    runner: list[dict[str, Any]]
+    upstream: list[dict[str, str]]
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    token: str = ""
+
+    def everything(self) -> str:
+        """All that was written down anywhere."""
+        spans = [(s.name, s.attributes) for s in self.collector.spans]
+        return json.dumps([self.registry.lines, self.runner, self.decisions, spans])
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    folder = tmp_path_factory.mktemp("one-request")
+    seen: list[dict[str, str]] = []
+
+    class Backend(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            seen.append({k.lower(): v for k, v in self.headers.items()})
+            status = 200 if self.path == "/calculator" else 500
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"42")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    upstream = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
+    threading.Thread(target=upstream.serve_forever, daemon=True).start()
+    port = upstream.server_address[1]
+    decisions = folder / "decisions.jsonl"
+    config = configuration(folder, decision_log=str(decisions), egress={"loopback": True})
+    with collecting() as collector, scripted.serving() as model:
+        otel = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-collector-key=k1",
+            "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test",
+            "OTEL_BSP_SCHEDULE_DELAY": "50",
+        }
+        with process(config, environment=otel) as registry:
+            tools = [
+                tool("calculator", backend=backend(port, "/calculator"), input_schema=NOTE),
+                tool("broken", backend=backend(port, "/broken"), scopes=("calculator:use",)),
+            ]
+            registry.publish(*tools, bindings=(binding("planner"),))
+            told = Told(registry, collector, [], seen, token=mint(SUBJECT))
+            (folder / "token").write_text(told.token)
+            done = subprocess.run(
+                [
+                    sys.executable, "-m", "toolcrib_runner.main", "--name", "planner", "--registry-url", registry.url,
+                    "--token-file", str(folder / "token"), "--model-url", model,
+                    "--task", f'call calculator {{"note": "{SECRET}"}}\ncall broken {{}}\n'
+                    f'call calculator {{"note": "", "times": "{SECRET}"}}',
+                ],
+                env={**{k: v for k, v in os.environ.items() if not k.startswith("TOOLCRIB_")}, **otel},
+                capture_output=True, text=True, timeout=60, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            told.runner += [json.loads(line) for line in done.stderr.splitlines()]
+            httpx.post(
+                f"{registry.url}/v1/search",
+                json={"query": "compute"},
+                headers={"Authorization": f"Bearer {told.token}", "X-Request-Id": "by-hand-1"},
+            )
+            collector.wait_for("toolcrib-registry", "POST /v1/search")
+        told.decisions += [json.loads(line) for line in decisions.read_text().splitlines()]
+        yield told
+    upstream.shutdown()
+    upstream.server_close()
+
+
+def called(told: Told, tool: str = "calculator") -> dict[str, Any]:
+    """The runner's line about its call."""
+    return next(line for line in told.runner if line.get("tool") == tool and "outcome" in line)
+
+
+def test_one_request_id_is_in_the_lines_of_runner_and_registry_in_the_decision_and_at_the_backend(
+    told: Told,
+) -> None:
+    request_id = called(told)["request_id"]
+    (access,) = [
+        x for x in told.registry.lines if x.get("request_id") == request_id and x.get("route") == "/tools/{name}"
+    ]  # fmt: skip
+    assert (access["method"], access["status"], access["agent"]) == ("POST", 200, "team/planner")
+    (decision,) = [d for d in told.decisions if d["request_id"] == request_id]
+    assert (decision["action"], decision["tool"], decision["outcome"]) == ("call", "team/calculator", "ok")
+    assert told.upstream[0]["x-request-id"] == request_id
+
+
+def test_every_call_has_an_id_of_its_own_that_begins_with_the_tasks(told: Told) -> None:
+    ids = [told.upstream[0]["x-request-id"], called(told, "broken")["request_id"]]
+    assert len(set(ids)) == 2
+    assert len({i.rpartition("-")[0] for i in ids}) == 1
+
+
+def test_a_failed_call_names_tool_agent_outcome_and_code_as_fields(told: Told) -> None:
+    request_id = called(told, "broken")["request_id"]
+    lines = [x for x in told.registry.lines if x.get("request_id") == request_id]
+    (failed,) = [x for x in lines if x.get("kind") == "Tool"]
+    assert (failed["namespace"], failed["name"], failed["outcome"]) == ("team", "broken", "upstream_error")
+    (access,) = [x for x in lines if "route" in x]
+    assert (access["code"], access["status"], access["level"]) == ("upstream_error", 502, "warning")
+
+
+def test_the_search_by_hand_is_found_by_the_id_that_was_sent(told: Told) -> None:
+    (line,) = [x for x in told.registry.lines if x.get("request_id") == "by-hand-1"]
+    assert line["route"] == "/v1/search"
+    assert len(line["trace_id"]) == 32
+
+
+def test_no_line_record_or_span_holds_a_token_an_argument_or_a_description(told: Told) -> None:
+    everything = told.everything()
+    assert told.token not in everything
+    assert SECRET not in everything
+    assert "The tool calculator" not in everything
+
+
+def of(told: Told, name: str, service: str = "toolcrib-registry") -> list[Received]:
+    return [s for s in told.collector.spans if (s.service, s.name) == (service, name)]
+
+
+def test_one_trace_leads_from_the_task_to_the_backend(told: Told) -> None:
+    (task,) = of(told, "task", "toolcrib-runner")
+    trace = {s.id: s for s in told.collector.spans if s.trace == task.trace}
+    backends = [s for s in trace.values() if s.service == "toolcrib-registry" and s.kind == 3]
+    span = next(s for s in backends if trace[s.parent].attributes["gen_ai.tool.name"] == "calculator")
+    chain = [(span.service, span.name)]
+    while span.parent:
+        span = trace[span.parent]
+        chain.append((span.service, span.name))
+    assert chain == [
+        ("toolcrib-registry", "POST"),
+        ("toolcrib-registry", "call tool"),
+        ("toolcrib-registry", "POST /tools/{name}"),
+        ("toolcrib-runner", "POST"),
+        ("toolcrib-runner", "tool call"),
+        ("toolcrib-runner", "task"),
+    ]
+    assert told.upstream[0]["traceparent"].split("-")[1] == task.trace
+
+
+def test_spans_carry_ids_and_outcomes_by_the_semantic_conventions(told: Told) -> None:
+    ok, broken = of(told, "call tool")
+    assert ok.attributes == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "calculator",
+        "toolcrib.tool.id": "team/calculator",
+        "toolcrib.outcome": "ok",
+    }
+    assert (broken.failed, broken.attributes["error.type"]) == (True, "upstream_error")
+    served = of(told, "POST /tools/{name}")[0]
+    assert served.attributes["http.response.status_code"] == 200
+    assert served.attributes["http.route"] == "/tools/{name}"
+    assert served.attributes["toolcrib.agent"] == "team/planner"
+    (task,) = of(told, "task", "toolcrib-runner")
+    assert (task.attributes["toolcrib.outcome"], task.attributes["gen_ai.agent.name"]) == (
+        "answered",
+        "planner",
+    )
+    assert of(told, "discover", "toolcrib-runner")
+    assert (
+        of(told, "model request", "toolcrib-runner")[0].attributes["gen_ai.response.model"]
+        == "toolcrib-scripted"
+    )
+    assert of(told, "search")[0].attributes["toolcrib.search.mode"] in ("lexical", "hybrid")
+
+
+def test_the_standard_variables_set_resource_and_headers(told: Told) -> None:
+    assert all(r["deployment.environment"] == "test" for r in told.collector.resources)
+    assert {r["service.name"] for r in told.collector.resources} == {"toolcrib-registry", "toolcrib-runner"}
+    assert all(h["x-collector-key"] == "k1" for h in told.collector.headers)
