@@ -108,9 +108,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and one for each of a traceback's."""
         line = _line(self, record)
-        head = (
-            f"{line.pop('ts')[11:19]} {line.pop('level'):<7} {line.pop('logger')}: {line.pop('message', '')}"
-        )
+        head = f"{line.pop('ts')[11:19]} {line.pop('level').upper():<7} {line.pop('logger')}: {line.pop('message', '')}"
         trace = line.pop("exception", "")
         parts = [head, *(f"{k}={v}" for k, v in line.items() if v not in (None, ""))]
         shown = escape(" ".join(parts))
