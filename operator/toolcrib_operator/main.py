@@ -31,6 +31,7 @@ from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.registering import Registering
+from toolcrib_operator.releasing import release
 from toolcrib_operator.settings import OperatorSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.watching import Watching
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)
     tracing.start(os.environ, "toolcrib-operator")
     try:
-        code = asyncio.run(serve(settings))
+        code = asyncio.run(uninstall(settings) if settings.release_finalizers else serve(settings))
     except ClusterUnavailable as error:
         log.error("the operator cannot run: %s", error)
         code = 1
@@ -81,6 +82,20 @@ async def serve(settings: OperatorSettings) -> int:
             failed = await _lead(settings, kube, elector, state, propagated, stop)
             await elector.release()
             return 1 if failed else 0
+    finally:
+        kube.close()
+
+
+async def uninstall(settings: OperatorSettings) -> int:
+    """Remove our finalizer from every binding. Returns the exit code."""
+    kube = Kube(settings.kubeconfig)
+    election = settings.election
+    try:
+        leases = KubeLease(kube, election.namespace, election.name)
+        cluster = Cluster(kube)
+        number = await release(cluster, cluster, leases, election=election, identity=settings.identity)
+        log.info("%d bindings released: deleting them waits for nobody", number)
+        return 0
     finally:
         kube.close()
 

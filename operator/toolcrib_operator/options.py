@@ -73,6 +73,10 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         default=environ.get(variable, "").lower() in ("1", "true", "yes", "on"),
         help=f"create the Tools that agents register at run time [{variable}; off]",
     )  # fmt: skip
+    parser.add_argument(
+        "--release-finalizers", action="store_true",
+        help="take the Lease, remove our finalizer from every binding, and end: before an uninstall",
+    )  # fmt: skip
     return parser
 
 
@@ -85,7 +89,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
     a = usage.parse_args(argv)
     urls = environ.get("TOOLCRIB_OPERATOR_REGISTRY_URL", "").split()
     found = tuple(a.registry_url if a.registry_url is not None else urls)
-    if bool(found) == bool(a.registry_service):
+    if bool(found) == bool(a.registry_service) and not a.release_finalizers:
         usage.error("give either --registry-url (for each replica) or --registry-service namespace/name")
     if a.registry_service and a.registry_service.count("/") != 1:
         usage.error(f"--registry-service is namespace/name, not {a.registry_service!r}")
@@ -117,6 +121,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
         ),
         watch=WatchSettings(prove_after=a.prove_after, unproven_after=a.prove_after + 10.0),
         registration=RegistrationSettings(a.runtime_namespace) if a.runtime_registration else None,
+        release_finalizers=a.release_finalizers,
     )
 
 

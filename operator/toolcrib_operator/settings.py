@@ -148,3 +148,5 @@ class OperatorSettings:
     watch: WatchSettings = field(default_factory=WatchSettings)
     registration: RegistrationSettings | None = None
     """None: runtime registrations are not served."""
+    release_finalizers: bool = False
+    """Do nothing but remove the finalizer from every binding, then end: for an uninstall."""

@@ -1,0 +1,81 @@
+"""`toolcrib operator --release-finalizers`: what the chart runs before it is uninstalled."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from operator_harness import HttpReplica, OperatorProcess, binding, cluster_binding, running
+from realparts import processes
+from realparts.apiserver import ApiServer
+from realparts.processes import wait_until
+from realparts.required import require_real
+
+ROOT = Path(__file__).parents[2]
+FINALIZER = "toolcrib.dev/revocation"
+KINDS = ("agentscopebindings", "clusteragentscopebindings")
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    require_real("kube-apiserver", "etcd", "kubectl")
+    with ApiServer() as server:
+        yield server
+
+
+def release(server: ApiServer, folder: Path) -> subprocess.CompletedProcess[str]:
+    """As the chart's hook runs it, with a Lease that its holder gives up fast."""
+    command = [sys.executable, "-m", "toolcrib_operator.main", "--release-finalizers"]
+    options = ["--kubeconfig", str(server.admin_kubeconfig), "--lease-renew", "2.5", "--lease-retry", "0.3"]
+    return subprocess.run(
+        [*command, *options, "--lease-duration", "4"],
+        env=processes.clean_environment(), cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def finalizers(server: ApiServer) -> list[list[str]]:
+    found = [
+        o
+        for kind in KINDS
+        for o in json.loads(server.kubectl("get", kind, "-A", "-o", "json").stdout)["items"]
+    ]
+    return [o["metadata"].get("finalizers", []) for o in found]
+
+
+def test_without_our_kinds_there_is_nothing_to_release(server: ApiServer, tmp_path: Path) -> None:
+    ended = release(server, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert "0 bindings released" in ended.stderr
+
+
+def test_the_leader_ends_and_bindings_can_be_deleted_without_an_operator(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    for path in ("crds", "examples/cluster/rbac.yaml"):
+        assert server.kubectl("apply", "-f", str(ROOT / path)).returncode == 0
+    server.create_namespace("heist")
+    with HttpReplica() as replica:
+        operator = OperatorProcess(server.admin_kubeconfig, [replica.url], tmp_path)
+        with running(operator):
+            both = [
+                binding("planner", ["a:use"]),
+                cluster_binding("auditors", ["a:use"], namespaces=["heist"]),
+            ]
+            items = json.dumps({"apiVersion": "v1", "kind": "List", "items": both})
+            applied = server.kubectl("apply", "-f", "-", input=items)
+            assert applied.returncode == 0, applied.stderr
+            wait_until(lambda: finalizers(server) == [[FINALIZER], [FINALIZER]], 10)
+            more = '{"metadata":{"finalizers":["toolcrib.dev/revocation","example.com/kept"]}}'
+            patched = server.kubectl("patch", "casb", "auditors", "--type=merge", "-p", more)
+            assert patched.returncode == 0, patched.stderr
+            ended = release(server, tmp_path)
+            assert ended.returncode == 0, ended.stderr
+            assert "2 bindings released" in ended.stderr
+            assert finalizers(server) == [[], ["example.com/kept"]]
+            wait_until(lambda: not operator.running, 5)
+    assert server.kubectl("delete", "asb", "-A", "--all", "--timeout=5s").returncode == 0
