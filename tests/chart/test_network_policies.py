@@ -1,0 +1,155 @@
+"""The flows that NetworkPolicies let pass. Nothing enforces them in these tests: they are read, not tried."""
+
+import ipaddress
+from typing import Any
+
+import pytest
+
+from chart import Object, Rendered, render
+from chart_values import MATRIX
+
+
+def _policy(rendered: Rendered, name: str) -> dict[str, Any]:
+    spec: dict[str, Any] = rendered.one("NetworkPolicy", f"toolcrib-{name}")["spec"]
+    return spec
+
+
+def _component(labels: Object) -> Object:
+    return {
+        "podSelector": {
+            "matchLabels": {
+                "app.kubernetes.io/name": "toolcrib",
+                "app.kubernetes.io/instance": "toolcrib",
+                **({"app.kubernetes.io/component": labels} if labels else {}),
+            }
+        }
+    }
+
+
+def _ports(rule: Object) -> list[Any]:
+    return [port["port"] for port in rule.get("ports", [])]
+
+
+def _reaches(rules: list[Object], address: str) -> bool:
+    """Whether some rule lets packets go to this address."""
+    wanted = ipaddress.ip_address(address)
+    for block in (peer["ipBlock"] for rule in rules for peer in rule.get("to", []) if "ipBlock" in peer):
+        network = ipaddress.ip_network(block["cidr"])
+        outside = [ipaddress.ip_network(text) for text in block.get("except", [])]
+        if wanted in network and not any(wanted in hole for hole in outside):
+            return True
+    return False
+
+
+def test_a_pod_of_the_release_may_do_nothing_that_is_not_named() -> None:
+    spec = _policy(render(), "default-deny")
+    assert spec["podSelector"] == _component("")["podSelector"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    assert "ingress" not in spec
+    assert "egress" not in spec
+
+
+def test_every_component_has_a_policy() -> None:
+    names = {item["metadata"]["name"] for item in render(MATRIX["agents"]).of("NetworkPolicy")}
+    assert names >= {
+        f"toolcrib-{name}" for name in ("operator", "registry", "weaviate", "agents", "dns", "default-deny")
+    }
+    assert "toolcrib-weaviate" not in {
+        item["metadata"]["name"] for item in render(MATRIX["external-weaviate"]).of("NetworkPolicy")
+    }
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_no_rule_means_everybody_by_being_empty(name: str) -> None:
+    """An absent or empty `from` or `to` lets all pass: only the ports of a Weaviate whose address we do not know."""
+    for item in render(MATRIX[name]).of("NetworkPolicy"):
+        for rule in item["spec"].get("ingress", []):
+            assert rule.get("from"), item["metadata"]["name"]
+        for rule in item["spec"].get("egress", []):
+            assert rule.get("to") or _ports(rule) == [443, 50051], item["metadata"]["name"]
+
+
+def test_weaviate_hears_the_registry_alone_and_calls_nobody() -> None:
+    spec = _policy(render(), "weaviate")
+    assert [rule["from"] for rule in spec["ingress"]] == [[_component("registry")]]
+    assert _ports(spec["ingress"][0]) == ["http", "grpc"]
+    assert "egress" not in spec
+
+
+def test_the_admin_listener_hears_the_operator_and_prometheus_alone() -> None:
+    spec = _policy(render(MATRIX["narrow-network"]), "registry")
+    admitted = [rule["from"] for rule in spec["ingress"] if "admin" in _ports(rule)]
+    prometheus = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    assert admitted == [[_component("operator")], [prometheus]]
+
+
+def test_the_agents_listener_hears_the_namespaces_that_were_chosen() -> None:
+    spec = _policy(render(MATRIX["narrow-network"]), "registry")
+    admitted = [peer for rule in spec["ingress"] if _ports(rule) == ["agents"] for peer in rule["from"]]
+    assert {"namespaceSelector": {"matchLabels": {"agents": "yes"}}} in admitted
+    assert {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}} in admitted
+    assert {"namespaceSelector": {}} not in admitted
+
+
+@pytest.mark.parametrize("component", ["operator", "registry", "agents", "hooks"])
+def test_the_public_internet_is_closed_unless_something_needs_it(component: str) -> None:
+    rules = _policy(render(MATRIX["narrow-network"]), component)["egress"]
+    assert not _reaches(rules, "8.8.8.8")
+    if component != "agents":
+        assert not _reaches(_policy(render(), component)["egress"], "8.8.8.8")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"egress": {"allow": ["api.example.com"]}},
+        {"issuers": MATRIX["ingress"]["issuers"]},
+        {"registry": {"embedder": MATRIX["extras"]["registry"]["embedder"]}},
+    ],
+    ids=["allowed hosts", "issuers", "embedder"],
+)
+def test_the_registry_reaches_public_addresses_where_its_settings_name_some(values: dict[str, Any]) -> None:
+    rules = _policy(render(values), "registry")["egress"]
+    assert _reaches(rules, "8.8.8.8")
+    assert not _reaches(rules, "169.254.169.254"), "the metadata service of clouds"
+
+
+def test_the_registry_reaches_tools_in_every_namespace_or_in_those_that_were_chosen() -> None:
+    assert {"to": [{"namespaceSelector": {}}]} in _policy(render(), "registry")["egress"]
+    chosen = {
+        "networkPolicy": {
+            "toolEgress": [{"namespaceSelector": {"matchLabels": {"tools": "yes"}}}],
+            "toolPorts": [8000],
+        }
+    }
+    rules = _policy(render(chosen), "registry")["egress"]
+    assert {"to": [{"namespaceSelector": {}}]} not in rules
+    assert [_ports(rule) for rule in rules if rule.get("to") == chosen["networkPolicy"]["toolEgress"]] == [
+        [8000]
+    ]
+
+
+def test_agents_reach_their_models_where_they_are() -> None:
+    inside = _policy(render(MATRIX["narrow-network"]), "agents")["egress"]
+    assert {
+        "to": [{"namespaceSelector": {"matchLabels": {"models": "yes"}}}],
+        "ports": [{"protocol": "TCP", "port": 8000}],
+    } in inside
+    assert _reaches(_policy(render(MATRIX["agents"]), "agents")["egress"], "8.8.8.8")
+
+
+def test_the_api_server_is_reached_by_address() -> None:
+    assert _reaches(_policy(render(), "operator")["egress"], "10.96.0.1")
+    narrow = _policy(render(MATRIX["narrow-network"]), "operator")["egress"]
+    assert _reaches(narrow, "192.0.2.10")
+    assert not _reaches(narrow, "10.96.0.1")
+
+
+def test_rules_of_ones_own_are_added() -> None:
+    extra = MATRIX["narrow-network"]["networkPolicy"]["extraEgress"][0]
+    for component in ("operator", "registry", "agents"):
+        assert extra in _policy(render(MATRIX["narrow-network"]), component)["egress"]
+
+
+def test_policies_can_be_left_out() -> None:
+    assert not render(MATRIX["bare"]).of("NetworkPolicy")
