@@ -42,8 +42,9 @@ fmt: env ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix --quiet $(SOURCES) || true
 	$(BIN)/ruff format $(SOURCES)
 
-generate: env ## Write what is made from the code: crds/, docs/reference/ and the chart's README
+generate: env ## Write what is made from the code: crds/ (and in the chart), docs/reference/ and the chart's README
 	@$(BIN)/toolcrib crds --write crds
+	@$(BIN)/toolcrib crds --write helm/toolcrib/files/crds
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python helm/dashboards/generate.py
 	@$(BIN)/python helm/readme.py
