@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -199,6 +200,34 @@ def test_the_operator_measures_how_long_a_change_takes_to_every_replica(cluster:
     change = '{"spec": {"title": "Pocket calculator"}}'
     cluster.kubectl("patch", "tool", "calculator", "-n", "heist", "--type=merge", "-p", change)
     wait_until(lambda: measured() == before + 1, timeout=5)
+
+
+def test_a_change_is_followed_by_one_id_from_the_operators_log_to_those_of_all_replicas(
+    cluster: Cluster,
+) -> None:
+    def lines(name: str) -> list[dict[str, Any]]:
+        return [json.loads(x) for x in (cluster.folder / f"{name}.log").read_text().splitlines()]
+
+    change = '{"spec": {"title": "Slide rule"}}'
+    cluster.kubectl("patch", "tool", "calculator", "-n", "heist", "--type=merge", "-p", change)
+    generation = json.loads(cluster.kubectl("get", "tool", "calculator", "-n", "heist", "-o", "json"))["metadata"][
+        "generation"
+    ]  # fmt: skip
+
+    def told() -> list[dict[str, Any]]:
+        wanted = {"kind": "Tool", "namespace": "heist", "name": "calculator", "generation": generation}
+        return [x for x in lines("operator-0") if wanted.items() <= x.items() and "revision" in x]
+
+    wait_until(lambda: bool(told()), timeout=5)
+    request_id = told()[0]["request_id"]
+    for replica in ("registry-0", "registry-1"):
+
+        def applied(name: str = replica) -> bool:
+            return any(x.get("request_id") == request_id and "applied" in x["message"] for x in lines(name))
+
+        wait_until(applied, timeout=5)
+    text = (cluster.folder / "operator-0.log").read_text()
+    assert "eyJ" not in text
 
 
 def test_get_describe_and_explain_read_well(cluster: Cluster) -> None:
