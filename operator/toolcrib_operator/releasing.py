@@ -1,7 +1,8 @@
 """Uninstalling: bindings lose our finalizer, so that they can be deleted where no operator runs any more.
 
 The Lease is taken from the leader first, whoever it is: a leader that went on would set the finalizer again. It notices
-within its renew deadline and ends itself; the others wait for the Lease, which is held long enough for an uninstall.
+within its renew deadline and ends itself. The Lease is renewed at the end: nobody leads for another lease duration, in
+which the uninstall goes on; one that is given up heals itself after that.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
+from dataclasses import replace
 
 from toolcrib.resources import KINDS
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, NotListable
@@ -17,9 +20,6 @@ from toolcrib_operator.settings import FINALIZER, ElectionSettings
 from toolcrib_operator.world import BINDINGS, Ref, key_of
 
 log = logging.getLogger(__name__)
-
-HELD = 60.0
-"""Seconds for which nobody leads afterwards. An uninstall that was given up heals itself then."""
 
 _TRIES = 5
 
@@ -31,24 +31,33 @@ async def release(
 
     Where the API server does not know the kinds (any more), there is none. Raises ClusterUnavailable.
     """
-    if await _take(leases, identity):
+    lease = await _take(leases, Lease(identity, 0, "", election.lease, ""))
+    if lease is not None:
         await asyncio.sleep(election.renew)
-    return sum([await _strip(reader, writer, kind) for kind in BINDINGS])
+        lease = await _renew(leases, lease)
+    released = sum([await _strip(reader, writer, kind) for kind in BINDINGS])
+    if lease is not None:
+        await _renew(leases, lease)
+    return released
 
 
-async def _take(leases: Leases, identity: str) -> bool:
-    """Whether somebody may be leading who has yet to notice."""
+async def _take(leases: Leases, mine: Lease) -> Lease | None:
+    """The Lease as it is after it was taken; None where there is none, so nobody leads."""
     for _ in range(_TRIES):
         lease = await leases.read()
         if lease is None:
-            return False
-        try:
-            taken = Lease(identity, lease.transitions + 1, "", HELD, lease.resource_version)
-            await leases.write(taken, acquired=True)
-        except Conflict:  # the leader has just renewed it
-            continue
-        return bool(lease.holder)
+            return None
+        taken = replace(mine, transitions=lease.transitions + 1, resource_version=lease.resource_version)
+        with suppress(Conflict):  # the leader has just renewed it
+            return await leases.write(taken, acquired=True)
     raise ClusterUnavailable("the Lease changes faster than it can be taken")
+
+
+async def _renew(leases: Leases, lease: Lease) -> Lease:
+    try:
+        return await leases.write(lease, acquired=False)
+    except Conflict as error:
+        raise ClusterUnavailable("an operator has taken the Lease back") from error
 
 
 async def _strip(reader: ClusterReader, writer: ClusterWriter, kind: str) -> int:
