@@ -1,0 +1,238 @@
+"""Values that cannot be meant are refused before anything reaches the cluster, with the path and what to do."""
+
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from chart import CHART, refused, render
+from chart_values import MATRIX
+
+Values = dict[str, Any]
+_HOST = {"publicHost": "toolcrib.example.com"}
+
+
+def _nested(path: str, value: Any) -> Values:
+    """`_nested("a.b", 1)` → `{"a": {"b": 1}}`."""
+    return functools.reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value)
+
+
+def _levels(values: Any, path: str = "") -> Iterator[str]:
+    """Every mapping of values.yaml whose keys the chart itself defines."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    yield from _walk(schema, schema, values, path)
+
+
+def _walk(schema: Values, node: Values, values: Any, path: str) -> Iterator[str]:
+    while "$ref" in node:
+        node = schema["definitions"][node["$ref"].rpartition("/")[2]]
+    if node.get("additionalProperties") is not False:
+        return
+    yield path
+    for key, below in node["properties"].items():
+        if isinstance(values, dict) and isinstance(values.get(key), dict):
+            yield from _walk(schema, below, values[key], f"{path}.{key}" if path else key)
+
+
+_DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+
+def test_a_typo_is_refused_at_every_level_and_named() -> None:
+    """One rendering with a typo in each mapping: helm names them all."""
+    levels = list(_levels(_DEFAULTS))
+    assert len(levels) > 40, levels
+    values: Values = {}
+    for level in levels:
+        place = values
+        for key in filter(None, level.split(".")):
+            place = place.setdefault(key, {})
+        place["tpyo"] = 1
+    said = refused(values)
+    for level in levels:
+        pointer = "".join(f"/{key}" for key in filter(None, level.split(".")))
+        assert f"at '{pointer}': additional properties 'tpyo' not allowed" in said, level
+
+
+@pytest.mark.parametrize("level", ["agents", "issuers"])
+def test_a_typo_in_an_entry_of_a_list_is_refused(level: str) -> None:
+    entry = (MATRIX["ingress"] if level == "issuers" else MATRIX["agents"])[level][0]
+    said = refused({level: [entry | {"tpyo": 1}]})
+    assert f"at '/{level}/0'" in said
+    assert "'tpyo'" in said
+
+
+def test_every_level_of_the_values_is_closed_or_handed_on_as_it_is() -> None:
+    """What is neither is a hole in which a typo would go unseen."""
+    handed_on = {
+        "commonLabels",
+        "commonAnnotations",
+        "annotations",
+        "labels",
+        "podLabels",
+        "podAnnotations",
+        "nodeSelector",
+        "affinity",
+        "dnsConfig",
+        "podSecurityContext",
+        "securityContext",
+        "requests",
+        "limits",
+        "behavior",
+        "timeouts",
+        "config",
+        "agentNamespaces",
+        "monitoringNamespaces",
+    }
+    closed = set(_levels(_DEFAULTS))
+
+    def mappings(values: Values, path: str = "") -> Iterator[str]:
+        for key, below in values.items():
+            if isinstance(below, dict) and key not in handed_on:
+                yield f"{path}{key}"
+                yield from mappings(below, f"{path}{key}.")
+
+    assert set(mappings(_DEFAULTS)) <= closed
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("registry.replicas", "two", "integer"),
+        ("registry.replicas", -1, "minimum"),
+        ("profile", "postgres", "'weaviate', 'embedded'"),
+        ("tls.mode", "none", "'generate'"),
+        ("image.digest", "latest", "pattern"),
+        ("networkPolicy.enabled", "yes", "boolean"),
+        ("networkPolicy.apiServerCIDRs", ["10.0.0.1"], "pattern"),
+        ("registry.resources", {"limits": {"memory": "much"}}, "pattern"),
+        ("registry.extraEnv", {"A": "b"}, "array"),
+        ("registry.pdb.minAvailable", "half", "pattern"),
+        ("registry.service.type", "Cluster", "'ClusterIP'"),
+        ("monitoring.serviceMonitor.interval", "often", "pattern"),
+        ("egress.allow", "api.example.com", "array"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused_with_its_path(path: str, value: Any, said: str) -> None:
+    words = refused(_nested(path, value))
+    assert f"at '/{path.replace('.', '/')}" in words
+    assert said in words
+
+
+_CONTRADICTIONS: dict[str, tuple[Values, str]] = {
+    "embedded with replicas": (
+        {"profile": "embedded", "registry": {"replicas": 2}},
+        "leave it unset, or set profile=weaviate",
+    ),
+    "embedded with an autoscaler": (
+        {"profile": "embedded", "registry": {"autoscaling": {"enabled": True}}},
+        "set profile=weaviate, or switch it off",
+    ),
+    "embedded with a Weaviate": (
+        {"profile": "embedded", "weaviate": {"mode": "external", "external": {"host": "w"}}},
+        "set profile=weaviate, or leave weaviate out",
+    ),
+    "external without a host": ({"weaviate": {"mode": "external"}}, "needs weaviate.external.host"),
+    "bundled with a host": (
+        {"weaviate": {"external": {"host": "w"}}},
+        "set weaviate.mode=external, or clear the host",
+    ),
+    "bundled with copies": ({"weaviate": {"replicationFactor": 3}}, "set weaviate.mode=external"),
+    "an authority for no TLS": (
+        {
+            "weaviate": {
+                "mode": "external",
+                "external": {"host": "w", "tls": False, "caSecret": {"name": "ca"}},
+            }
+        },
+        "needs weaviate.external.tls=true",
+    ),
+    "replicas and an autoscaler": (
+        {"registry": {"replicas": 3, "autoscaling": {"enabled": True}}},
+        "leave registry.replicas unset",
+    ),
+    "fewest above most": (
+        {"registry": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
+        "minReplicas is above maxReplicas",
+    ),
+    "nothing to scale by": (
+        {"registry": {"autoscaling": {"enabled": True, "targetCPUUtilizationPercentage": None}}},
+        "nothing to scale by",
+    ),
+    "a share of nothing": (
+        {"registry": {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}},
+        "registry.resources.requests.cpu, which is not set",
+    ),
+    "killed while it drains": (
+        {"registry": {"drainSeconds": 60, "terminationGracePeriodSeconds": 30}},
+        "would be killed while it drains",
+    ),
+    "existing without Secrets": ({"tls": {"mode": "existing"}}, "tls.existing.registrySecret"),
+    "existing without Weaviate's": (
+        {"tls": {"mode": "existing", "existing": {"registrySecret": "a"}}},
+        "tls.existing.weaviateSecret",
+    ),
+    "existing without an authority": (
+        {"tls": {"mode": "existing", "existing": {"registrySecret": "a", "weaviateSecret": "b"}}},
+        "tls.ca.configMap or tls.ca.bundle",
+    ),
+    "two authorities": (
+        {"tls": {"mode": "certManager", "ca": {"configMap": "a", "bundle": "-----BEGIN CERTIFICATE-----"}}},
+        "keep one",
+    ),
+    "an authority beside the chart's": ({"tls": {"ca": {"configMap": "a"}}}, "not for generate"),
+    "trust without TLS": ({"tls": {"mode": "off", "trustNamespaces": ["a"]}}, "there is nothing to trust"),
+    "trust in the unknown": ({"tls": {"mode": "certManager", "trustNamespaces": ["a"]}}, "trust-manager"),
+    "always new certificates": (
+        {"tls": {"generate": {"certificateDays": 100, "renewBeforeDays": 100}}},
+        "every upgrade would make new certificates",
+    ),
+    "longer than the authority": (
+        {"tls": {"generate": {"caDays": 700}}},
+        "certificates would outlive their authority",
+    ),
+    "an ingress without a host": ({"registry": {"ingress": {"enabled": True}}}, "registry.ingress.hosts"),
+    "a route without a gateway": (
+        {"registry": _HOST | {"httpRoute": {"enabled": True}}},
+        "registry.httpRoute.parentRefs",
+    ),
+    "a route without a host": (
+        {"registry": {"httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}]}}},
+        "registry.httpRoute.hostnames",
+    ),
+    "a node port of no node": (
+        {"registry": {"service": {"nodePort": 30443}}},
+        "type NodePort or LoadBalancer",
+    ),
+    "an endpoint without an address": (
+        {"registry": {"embedder": {"kind": "openai"}}},
+        "needs baseUrl, model and dimension",
+    ),
+    "agents who could publish": ({"registry": {"audience": "toolcrib-admin"}}, "every agent could publish"),
+    "an issuer twice": ({"issuers": MATRIX["ingress"]["issuers"] * 2}, "is there twice"),
+    "an agent twice": ({"agents": MATRIX["agents"]["agents"][:1] * 2}, "is there twice"),
+    "an agent without a model": ({"agents": [{"name": "a", "task": "do"}]}, "set model.url and model.name"),
+    "registrations at home": (
+        {"runtimeRegistration": {"enabled": True, "namespace": "toolcrib-system"}},
+        "belong in another",
+    ),
+    "no node could be drained": ({"operator": {"pdb": {"minAvailable": 2}}}, "no node could ever be drained"),
+}
+
+
+@pytest.mark.parametrize("name", _CONTRADICTIONS)
+def test_values_that_contradict_each_other_are_refused_with_the_remedy(name: str) -> None:
+    values, remedy = _CONTRADICTIONS[name]
+    assert remedy in refused(values)
+
+
+def test_all_contradictions_are_named_at_once() -> None:
+    said = refused({"tls": {"mode": "existing"}, "weaviate": {"replicationFactor": 3}})
+    for remedy in ("tls.existing.registrySecret", "tls.ca.configMap", "weaviate.replicationFactor"):
+        assert remedy in said
+
+
+def test_each_of_the_sets_that_are_tested_is_taken() -> None:
+    assert all(render(values).objects for values in MATRIX.values())
