@@ -29,7 +29,8 @@ class Metrics:
     Args:
         registry: where the series are.
         agents, tools, grants: how many of each have series of their own (servers: as many as tools).
-        pairs: how many combinations of agent and tool, or of agent and deciding rule, have.
+        pairs: how many combinations of agent and tool, or of agent and deciding rule, have; a fifth as many of tool
+            and outcome have a histogram.
         snapshot: what is published; it says who has a binding and what is gone.
         clock: seconds since the epoch.
     """
@@ -60,6 +61,7 @@ class Metrics:
         self._identities: dict[str, Identity] = {}
         self._pairs: set[tuple[str, str]] = set()
         self._rules: set[tuple[str, str]] = set()
+        self._timed: set[tuple[str, str]] = set()
         self._most_pairs = pairs
         self._discoveries = Series(
             Counter(
@@ -245,9 +247,14 @@ class Metrics:
         if tool is not None:
             name = self._tool(tool.tool_id)
             server = self._server(tool.server) if tool.server else ""
-            self._call_seconds(name, server, outcome).observe(seconds)
+            folded = OTHER, OTHER if server else ""
+            # a histogram is 17 series
+            apart = name == OTHER or _within((name, outcome), self._timed, self._most_pairs // 5)
+            labels = (name, server) if apart else folded
+            self._call_seconds(*labels, outcome).observe(seconds)
             if name != OTHER and not _within((agent, name), self._pairs, self._most_pairs):
-                name, server = self._tool.fold(), OTHER if server else ""
+                name, server = folded
+                self._tool.fold()
         self._calls(agent, name, server, outcome).inc()
 
     def searched(self, mode: str, found: int, seconds: float, *, degraded: bool) -> None:
@@ -285,11 +292,11 @@ class Metrics:
         self._publishes.labels(result).inc()
 
     def exposition(self) -> bytes:
-        """All series in the text format, but for those of agents, tools and bindings that are gone for long."""
-        self._sweep()
+        """All series in the text format; may run in a thread of its own."""
         return exposition.render([*self.registry.collect(), *_PROCESS.collect()])
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
+        """Forget the series of agents, tools and bindings that have been gone for long; before each exposition."""
         snapshot, now = self._snapshot(), self._clock()
         policy, tools = snapshot.policy, snapshot.tools
         agents = self._agent.sweep(lambda label: bool(policy.of(self._identities[label])), now)
@@ -314,6 +321,7 @@ class Metrics:
             self._last_used.forget(lambda k: "/".join(k) in rules)
         self._pairs = {p for p in self._pairs if p[0] not in agents and p[1] not in ids}
         self._rules = {p for p in self._rules if p[0] not in agents and p[1] not in rules}
+        self._timed = {p for p in self._timed if p[0] not in ids}
 
 
 def _rule(binding: PublishedBinding) -> str:

@@ -212,7 +212,10 @@ async def acknowledge(deps: DepsOf, request: Request, _: Admitted) -> ReplicaSta
 )
 async def metrics(deps: DepsOf) -> Response:
     """Prometheus text format; no token."""
-    return Response(deps.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
+    deps.metrics.sweep()
+    # tens of thousands of series at most: agents are answered meanwhile
+    text = await asyncio.to_thread(deps.metrics.exposition)
+    return Response(text, headers={"content-type": CONTENT_TYPE})
 
 
 def _mismatch(deps: DepsOf, error: RevisionMismatch) -> ProblemError:
