@@ -15,7 +15,8 @@ from toolcrib_registry.auth import Asker
 
 ASKER = "toolcrib.asker"
 CODE = "toolcrib.problem_code"
-"""Keys of the ASGI scope: who asks, and the code of the problem that was the answer."""
+TRACED = "toolcrib.traced"
+"""Keys of the ASGI scope: who asks, the code of the problem that was the answer, whether the span is open."""
 log = logging.getLogger("toolcrib.registry.access")
 
 _CARRIED = (b"traceparent", b"tracestate")
@@ -27,8 +28,9 @@ _PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization"
 
 def request_id_of(given: bytes | None) -> str:
     """The caller's id if it is a sane one, else a fresh one."""
-    text = "" if given is None else given.decode("latin-1")
-    return text if logs.is_sane_request_id(text) else logs.new_request_id()
+    if given is not None and logs.is_sane_request_id(text := given.decode("latin-1")):
+        return text
+    return logs.new_request_id()
 
 
 def route_of(scope: Scope) -> str:
@@ -76,7 +78,9 @@ class Exchange:
         write(level, self._scope, route, self._status, self._id, self._start)
 
 
-def write(level: int, scope: Scope, route: str, status: int, request_id: str, start: float) -> None:
+def write(
+    level: int, scope: Scope, route: str, status: int, request_id: str, start: float | None = None
+) -> None:
     """The line of one request. `start` is of `time.perf_counter`."""
     if not log.isEnabledFor(level):
         return
@@ -86,10 +90,11 @@ def write(level: int, scope: Scope, route: str, status: int, request_id: str, st
         "method": method,
         "route": route,
         "status": status,
-        "ms": round((time.perf_counter() - start) * 1000, 1),
         "agent": _agent(scope),
         "request_id": request_id,
     }
+    if start is not None:
+        line["ms"] = round((time.perf_counter() - start) * 1000, 1)
     if code := scope.get(CODE):
         line["code"] = code
     log.log(level, line)
@@ -97,6 +102,7 @@ def write(level: int, scope: Scope, route: str, status: int, request_id: str, st
 
 async def traced(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Let `app` answer inside the server's span, which continues the caller's trace."""
+    scope[TRACED] = True
     status = 0
 
     async def watched(message: Message) -> None:
@@ -134,12 +140,10 @@ class AdminEdge:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif tracing.is_on():
-            await traced(self._answer, scope, receive, send)
-        else:
-            await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
+        if tracing.is_on() and TRACED not in scope:
+            await traced(self, scope, receive, send)
+            return
         request_id = request_id_of(next((v for k, v in scope["headers"] if k == b"x-request-id"), None))
         logs.request_id.set(request_id)
         exchange = Exchange(scope, send, request_id)

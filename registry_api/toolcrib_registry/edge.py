@@ -7,7 +7,6 @@ In order: Host (421) and Origin (403), tokens in query strings (400), who is ask
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -72,12 +71,10 @@ class Edge:
         """Answer one request; other protocols go to the app (lifespan) or nowhere."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
-        elif tracing.is_on():
-            await access.traced(self._answer, scope, receive, send)
-        else:
-            await self._answer(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
+        if tracing.is_on() and access.TRACED not in scope:
+            await access.traced(self, scope, receive, send)
+            return
         hosts: list[bytes] = []
         tokens: list[bytes] = []
         origin = given_id = none_match = None
@@ -138,7 +135,7 @@ class Edge:
     async def _discover(
         self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
     ) -> None:
-        deps, start = self._deps, time.perf_counter()
+        deps = self._deps
         sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
         body, etag = sight.discovery or discovery.encoded(sight, deps.settings)
         deps.metrics.discovered(sight.identity, "/")
@@ -153,7 +150,7 @@ class Edge:
         unchanged = none_match is not None and matches(none_match, etag)
         # the one line that is worth a look at the level first: this is asked thousands of times a second
         if access.log.isEnabledFor(logging.DEBUG):
-            access.write(logging.DEBUG, scope, "/", 304 if unchanged else 200, request_id, start)
+            access.write(logging.DEBUG, scope, "/", 304 if unchanged else 200, request_id)
         if unchanged:
             await send({"type": "http.response.start", "status": 304, "headers": headers})
             await send({"type": "http.response.body", "body": b""})
