@@ -29,8 +29,8 @@ class Column:
     label: str
     title: str
     unit: str = ""
-    link: str = ""
-    """Where a click leads, from `link_to`."""
+    links: Sequence[tuple[str, str]] = ()
+    """What a click offers: (title, URL from `link_to`)."""
     steps: Steps = ()
     below: str = GREEN
     width: int = 0
@@ -98,6 +98,14 @@ def link_to(uid: str, variable: str) -> str:
     """
     kept = "${__url_time_range}&${datasource:queryparam}&${namespace:queryparam}"
     return f"/d/{uid}?var-{variable}=${{__value.raw}}&{kept}"
+
+
+GOVERNANCE, USAGE, HEALTH = "toolcrib-governance", "toolcrib-usage", "toolcrib-health"
+CALLS_OF_AGENT = ("Calls of this agent", link_to(USAGE, "agent"))
+GRANTS_OF_AGENT = ("Grants of this agent", link_to(GOVERNANCE, "agent"))
+CALLS_OF_TOOL = ("Calls of this tool", link_to(USAGE, "tool"))
+REACH_OF_TOOL = ("Who reaches this tool", link_to(GOVERNANCE, "tool"))
+CALLS_OF_SERVER = ("Calls of this server", link_to(USAGE, "server"))
 
 
 def graph(
@@ -216,8 +224,8 @@ def _properties(column: Column) -> list[model.DynamicConfigValue]:
         found.append(("unit", column.unit))
     if column.width:
         found.append(("custom.width", column.width))
-    if column.link:
-        found.append(("links", [{"title": f"Show this {column.title.lower()}", "url": column.link}]))
+    if column.links:
+        found.append(("links", [{"title": title, "url": url} for title, url in column.links]))
     if column.steps:
         steps: list[dict[str, object]] = [{"value": None, "color": column.below}]
         steps += [{"value": value, "color": color} for value, color in column.steps]

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
-from dashboards.common import BLUE, RED, YELLOW, Column, Page, figure, graph, link_to, listing, page
-from dashboards.promql import RANGE, or_zero, rate, select, total
+from dashboards.common import (
+    BLUE,
+    CALLS_OF_AGENT,
+    CALLS_OF_SERVER,
+    CALLS_OF_TOOL,
+    GOVERNANCE,
+    GRANTS_OF_AGENT,
+    GREEN,
+    RED,
+    YELLOW,
+    Column,
+    Page,
+    figure,
+    graph,
+    link_to,
+    listing,
+    page,
+)
+from dashboards.promql import DAY, RANGE, or_zero, rate, select, total
 
-UID = "toolcrib-governance"
-DAY = 86400
-SOON = ((0, RED), (DAY, YELLOW), (7 * DAY, "green"))
-"""Time left of a grant: ended, within a day, within a week."""
+UID = GOVERNANCE
+ENDS_SOON = 3 * DAY
+"""As the alert ToolcribGrantExpiring."""
+SOON = ((0, YELLOW), (ENDS_SOON, GREEN))
+"""Colours of the time left; below 0, a grant has ended: red."""
 
 GRANTS = select("toolcrib_grant_info", subject="$agent", grant="$grant", scope__ne="")
 """Bindings that only deny have no scope: they grant nothing that could be used or end."""
@@ -25,10 +43,10 @@ REACHED = f"max by (tool, server) ({select('toolcrib_tool_grants', tool='$tool',
 LATEST_USE = f"max by (kind, grant) (max_over_time({LAST_USED}[{RANGE}]))"
 TIME_LEFT = f"max by (kind, grant) ({EXPIRY}) - time()"
 UNUSED = f"{HOLDERS} unless on (kind, grant) ({LATEST_USE} >= time() - $__range_s)"
-ENDING = f"{TIME_LEFT} < {7 * DAY} > 0"
+ENDING = f"{TIME_LEFT} < {ENDS_SOON} > 0"
 
-AGENT = Column("subject", "Agent", link=link_to("toolcrib-usage", "agent"))
-GRANT = Column("grant", "Grant", link=link_to(UID, "grant"))
+AGENT = Column("subject", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT))
+GRANT = Column("grant", "Grant", links=(("This grant alone", link_to(UID, "grant")),))
 KIND = Column("kind", "Kind")
 
 
@@ -59,8 +77,10 @@ def _glance(made: Page) -> None:
             "Grants",
             f"count(count by (kind, grant) ({GRANTS}))",
             "short",
-            "Bindings that grant something and are published; those that only deny are not counted. A drop that nobody planned: look for deleted bindings "
-            "(`kubectl get asb,casb -A`) and for namespaces that went away.",
+            "Bindings that grant something and are published; those that only deny are not counted. "
+            "A drop that nobody planned: look for deleted bindings (`kubectl get asb,casb -A`) and for namespaces "
+            "that went away.",
+            none="0",
         ),
         4,
         4,
@@ -79,11 +99,11 @@ def _glance(made: Page) -> None:
     )
     made.add(
         figure(
-            "Expire in 7 days",
+            "End within 3 days",
             or_zero(f"count({ENDING})"),
             "short",
-            "Grants with an end within a week. Renew `spec.expiresAt` or tell their agents; the table below is in "
-            "order of time left.",
+            "Grants with an end within three days. Renew `spec.expiresAt`, or let them end; the table below is in "
+            "order of time left. Runbook: ToolcribGrantExpiring.",
             steps=((1, YELLOW),),
         ),
         4,
@@ -107,7 +127,7 @@ def _glance(made: Page) -> None:
             or_zero(f"round(sum({total(DENIALS)}))"),
             "short",
             "Denied calls, reads and loads in the time range. Some are normal: agents ask for what they may not have. "
-            "For a jump see who and why under Refused.",
+            "For a jump see who and why under Refused. Runbook: ToolcribDenialSpike.",
         ),
         4,
         4,
@@ -174,8 +194,8 @@ def _grants(made: Page) -> None:
             "Tools by number of grants",
             (REACHED,),
             (
-                Column("tool", "Tool", link=link_to("toolcrib-usage", "tool")),
-                Column("server", "Server", link=link_to("toolcrib-usage", "server")),
+                Column("tool", "Tool", links=(CALLS_OF_TOOL,)),
+                Column("server", "Server", links=(CALLS_OF_SERVER,)),
                 Column("Value", "Grants", steps=((1, BLUE),), below=RED, width=100),
             ),
             "How many bindings reach each tool. Most exposed first; look twice at destructive tools near the top. "
@@ -208,7 +228,7 @@ def _refused(made: Page) -> None:
             "Denials by agent and rule",
             (f"topk(50, round(sum by (agent, action, reason, rule) ({total(DENIALS)})) > 0)",),
             (
-                Column("agent", "Agent", link=link_to("toolcrib-usage", "agent")),
+                Column("agent", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT)),
                 Column("action", "Action", width=90),
                 Column("reason", "Reason"),
                 Column("rule", "Rule"),

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
-from dashboards.common import GREEN, RED, SOURCE, YELLOW, Column, Page, figure, graph, listing, page
-from dashboards.promql import BY_REPLICA, RANGE, STEP, or_zero, quantile, rate, select
+from dashboards.common import GREEN, HEALTH, RED, SOURCE, YELLOW, Column, Page, figure, graph, listing, page
+from dashboards.promql import BY_REPLICA, DAY, RANGE, STEP, or_zero, quantile, rate, select
 
-UID = "toolcrib-health"
-DAY = 86400
+UID = HEALTH
 OBJECTIVE = 0.99
 """The propagation SLO: so many of the changes are in force on every replica within a second."""
 WITHIN = ((0.95, YELLOW), (OBJECTIVE, GREEN))
-AGED = ((30, YELLOW), (60, RED))
-"""Policy age: heartbeats come every 10 s; from a minute on it is an alert, after 15 minutes calls are refused."""
+POLICY_AGE = 60
+"""Seconds, as the alert ToolcribPolicyAge. Heartbeats come every 10 s; after 15 minutes calls are refused."""
+AGED = ((POLICY_AGE / 2, YELLOW), (POLICY_AGE, RED))
+WAITING = 60
+"""Seconds, as the alert ToolcribOperatorQueueStuck."""
+DEGRADED = 0.05
+"""Share of searches, as the alert ToolcribSearchDegraded."""
 REPLICA = "{{pod}} {{instance}}"
 ANY = ((1, YELLOW),)
 BAD = ((1, RED),)
 
 
 def kept(window: str) -> str:
-    """Share of the changes in force everywhere within a second."""
+    """Share of the changes in force everywhere within a second; nothing where nothing changed."""
     quick = select("toolcrib_propagation_seconds_bucket", le__eq="1.0")
-    return f"sum(increase({quick}[{window}])) / sum(increase({select('toolcrib_propagation_seconds_count')}[{window}]))"
+    every = select("toolcrib_propagation_seconds_count")
+    return f"(sum(increase({quick}[{window}])) / sum(increase({every}[{window}])) >= 0)"
 
 
 def each(metric: str) -> str:
@@ -152,7 +157,7 @@ def _propagation(made: Page) -> None:
                 none="no change",
             ),
             4,
-            4,
+            8,
         )
     budget = f"1 - (1 - {kept('30d')}) / (1 - {OBJECTIVE})"
     made.add(
@@ -168,7 +173,7 @@ def _propagation(made: Page) -> None:
             none="no change",
         ),
         4,
-        4,
+        8,
     )
     made.add(
         graph(
@@ -364,14 +369,16 @@ def _search(made: Page) -> None:
         8,
         8,
     )
+    degraded = select("toolcrib_searches_degraded_total")
     made.add(
         graph(
             "Degraded searches",
-            ((f"sum({rate(select('toolcrib_searches_degraded_total'))})", "degraded"),),
-            "reqps",
-            "Answered from words alone, without index or embedder. Any for minutes: see the registry's log. Runbook: "
-            "ToolcribSearchDegraded.",
-            steps=((0.01, YELLOW),),
+            ((f"sum({rate(degraded)}) / sum({rate(select(searching + '_count'))}) >= 0", "degraded"),),
+            "percentunit",
+            "Share of searches answered from words alone, without index or embedder: `search` in the registry's "
+            "/readyz says which one is away. Runbook: ToolcribSearchDegraded.",
+            steps=((DEGRADED, RED),),
+            top=1,
         ),
         8,
         8,
@@ -401,7 +408,7 @@ def _operator(made: Page) -> None:
             "s",
             "Age of the oldest thing not yet assessed, published or written. Minutes: the operator is stuck or the API "
             "server refuses its writes. Runbook: ToolcribOperatorQueueStuck.",
-            steps=((60, YELLOW), (300, RED)),
+            steps=((WAITING / 2, YELLOW), (WAITING, RED)),
         ),
         8,
         8,

@@ -180,7 +180,7 @@ def _grid(page: Json) -> Iterator[str]:
         elif count > 1:
             yield f"panel id {number} is used {count} times"
     taken: dict[tuple[int, int], str] = {}
-    for panel in everything:
+    for panel in sorted(everything, key=lambda p: (p.get("gridPos") or {}).get("y", 0)):
         place, title = panel.get("gridPos") or {}, panel.get("title", "")
         x, y, w, h = (place.get(k, 0) for k in "xywh")
         if min(x, y) < 0 or min(w, h) < 1 or x + w > COLUMNS:
@@ -189,6 +189,8 @@ def _grid(page: Json) -> Iterator[str]:
         cells = [(i, j) for i in range(x, x + w) for j in range(y, y + h)]
         for other in sorted({taken[cell] for cell in cells if cell in taken}):
             yield f"{title}: overlaps {other}"
+        if y > 0 and not any((i, y - 1) in taken for i in range(x, x + w)):
+            yield f"{title}: Grafana would move it up, there is a gap above"
         taken.update((cell, str(title)) for cell in cells)
 
 

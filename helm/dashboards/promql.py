@@ -6,6 +6,7 @@ Prometheus. Where a target has no such label, the variable's All (`.*`) matches 
 
 from __future__ import annotations
 
+DAY = 86400
 RANGE = "$__range"
 STEP = "$__rate_interval"
 BY_REPLICA = "namespace, pod, instance"

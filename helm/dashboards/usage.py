@@ -4,26 +4,49 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard as builders
 
-from dashboards.common import GREEN, RED, YELLOW, Column, Page, figure, graph, link_to, listing, page
+from dashboards.common import (
+    CALLS_OF_AGENT,
+    CALLS_OF_SERVER,
+    CALLS_OF_TOOL,
+    GRANTS_OF_AGENT,
+    GREEN,
+    REACH_OF_TOOL,
+    RED,
+    USAGE,
+    YELLOW,
+    Column,
+    Page,
+    figure,
+    graph,
+    listing,
+    page,
+)
 from dashboards.promql import RANGE, or_zero, quantile, rate, select, top, total
 
-UID = "toolcrib-usage"
-ERRORS = ((0.01, YELLOW), (0.05, RED))
+UID = USAGE
+ERROR_SHARE = 0.1
+"""As the alert ToolcribToolErrors."""
+ERRORS = ((0.02, YELLOW), (ERROR_SHARE, RED))
+FAULTS = "upstream_.+|tool_error|egress_refused|credential_pending|no_backend|internal"
+"""Outcomes that are the tool's fault, or of the way to it; the rest is the caller's: grants, arguments."""
 SLOW = ((1, YELLOW), (5, RED))
 FILTERS = {"agent": "$agent", "tool": "$tool", "server": "$server"}
 CALLS = select("toolcrib_calls_total", **FILTERS)
-FAILED = select("toolcrib_calls_total", **FILTERS, outcome__ne="ok")
+OF_TOOLS = select("toolcrib_calls_total", **FILTERS, tool__ne="")
+FAILED = select("toolcrib_calls_total", **FILTERS, tool__ne="", outcome=FAULTS)
+NOT_OK = select("toolcrib_calls_total", **FILTERS, outcome__ne="ok")
 SECONDS = "toolcrib_call_duration_seconds"
 OF_TOOL = {"tool": "$tool", "server": "$server"}
 SEARCHES = select("toolcrib_search_duration_seconds_count")
 KNOWN = f"max by (tool, server, state) ({select('toolcrib_tool_info', **OF_TOOL)})"
 CALLED = f"sum by (tool) ({total(select('toolcrib_calls_total', **OF_TOOL))}) > 0"
 DEAD = f"{KNOWN} unless on (tool) ({CALLED})"
-RUN = {"agent": "$agent"}
+RUN = {"agent": "$runner"}
+"""The runner calls an agent by its own name, the registry by the identity that its token proves: two variables."""
 
-AGENT = Column("agent", "Agent", link=link_to(UID, "agent"))
-TOOL = Column("tool", "Tool", link=link_to(UID, "tool"))
-SERVER = Column("server", "Server", link=link_to(UID, "server"))
+AGENT = Column("agent", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT))
+TOOL = Column("tool", "Tool", links=(CALLS_OF_TOOL, REACH_OF_TOOL))
+SERVER = Column("server", "Server", links=(CALLS_OF_SERVER,))
 
 
 def dashboard() -> builders.Dashboard:
@@ -37,6 +60,7 @@ def dashboard() -> builders.Dashboard:
             ("agent", "Agent", f"label_values({calls}, agent)"),
             ("server", "Server", f"label_values({select('toolcrib_tool_info')}, server)"),
             ("tool", "Tool", f"label_values({select('toolcrib_tool_info', server='$server')}, tool)"),
+            ("runner", "Runner", f"label_values({select('toolcrib_agent_tools_available')}, agent)"),
         ),
     )
     _glance(made)
@@ -63,11 +87,11 @@ def _glance(made: Page) -> None:
     )
     made.add(
         figure(
-            "Calls that failed",
-            or_zero(f"sum({total(FAILED)}) / sum({total(CALLS)})"),
+            "Tool errors",
+            or_zero(f"sum({total(FAILED)}) / sum({total(OF_TOOLS)}) >= 0"),
             "percentunit",
-            "Share of calls with any outcome but ok in the time range, refusals included. Calls by outcome tells "
-            "which; a backend's errors are one tool's, `not_permitted` is one agent's.",
+            "Share of calls in the time range that failed by the tool or on the way to it; refusals and wrong "
+            "arguments are not among them. Top tools names the tool. Runbook: ToolcribToolErrors.",
             steps=ERRORS,
             decimals=1,
         ),
@@ -77,7 +101,7 @@ def _glance(made: Page) -> None:
     made.add(
         figure(
             "Latency, p95",
-            quantile(0.95, SECONDS, RANGE, **OF_TOOL),
+            f"{quantile(0.95, SECONDS, RANGE, **OF_TOOL)} >= 0",
             "s",
             "95 of 100 calls in the time range were faster, whoever called. If it is high, Slowest tools names the "
             "backend; the registry's own part is a few milliseconds.",
@@ -154,7 +178,7 @@ def _calls(made: Page) -> None:
             ((f"sum by (outcome) ({rate(CALLS)})", "{{outcome}}"),),
             "reqps",
             "ok, or the code of the problem; docs/reference/errors.md has the remedy of each. `not_permitted`: see "
-            "Governance. `backend_…`: the tool's own service. `invalid_arguments`: a model that misreads a schema.",
+            "Governance. `upstream_…`: the tool's own service. `invalid_arguments`: a model that misreads a schema.",
             stacked=True,
         ),
         12,
@@ -189,24 +213,20 @@ def _latency(made: Page) -> None:
         12,
         8,
     )
-    failed = (
-        f"sum by (tool) ({rate(select('toolcrib_calls_total', **FILTERS, tool__ne='', outcome__ne='ok'))})"
-    )
-    every = f"sum by (tool) ({rate(select('toolcrib_calls_total', **FILTERS, tool__ne=''))})"
     made.add(
         graph(
             "Share of failed calls by tool",
-            ((f"{failed} / {every} > 0", "{{tool}}"),),
+            ((f"sum by (tool) ({rate(FAILED)}) / sum by (tool) ({rate(OF_TOOLS)}) > 0", "{{tool}}"),),
             "percentunit",
-            "Only tools with failures. One tool near 100 %: its backend is down or its credential expired. All at "
-            "once: egress, DNS, or the registry's policy is too old (Health).",
+            "Only tools with failures of their own. One near 100 %: its backend is down or its credential expired. "
+            "All at once: egress or DNS. Runbook: ToolcribToolErrors.",
             steps=ERRORS,
             top=1,
         ),
         12,
         8,
     )
-    per_tool = f"sum by (tool, server) ({total(CALLS)})"
+    per_tool = f"(sum by (tool, server) ({total(OF_TOOLS)}) > 0)"
     slowest = quantile(0.95, SECONDS, RANGE, by="tool, server", **OF_TOOL)
     failures = f"sum by (tool, server) ({total(FAILED)})"
     made.add(
@@ -224,31 +244,33 @@ def _latency(made: Page) -> None:
                 Column("Value #B", "Failed", unit="percentunit", steps=ERRORS, below=GREEN, width=110),
                 Column("Value #C", "p95", unit="s", steps=SLOW, below=GREEN, width=110),
             ),
-            "Every tool called in the time range. Sort by Failed or p95 to find the worst backend. A row without a "
-            "tool: calls of what the caller may not know of.",
+            "Every tool called in the time range. Sort by Failed or p95 to find the worst backend. Failed: by the tool "
+            "or on the way to it, not refused.",
             sort="Calls",
         ),
         12,
         10,
     )
-    per_agent = f"sum by (agent) ({total(CALLS)})"
-    failures = f"sum by (agent) ({total(FAILED)})"
+    per_agent = f"(sum by (agent) ({total(CALLS)}) > 0)"
+    failures = f"sum by (agent) ({total(NOT_OK)})"
     made.add(
         listing(
-            "Top agents: calls, failures, tools",
+            "Top agents: calls, not ok, tools",
             (
                 f"round({per_agent})",
                 f"{failures} / {per_agent} or 0 * {per_agent}",
-                f"count by (agent) (sum by (agent, tool) ({total(select('toolcrib_calls_total', **FILTERS, tool__ne=''))}))",
+                f"count by (agent) (sum by (agent, tool) ({total(OF_TOOLS)}) > 0)",
             ),
             (
                 AGENT,
                 Column("Value #A", "Calls", width=110),
-                Column("Value #B", "Failed", unit="percentunit", steps=ERRORS, below=GREEN, width=110),
+                Column(
+                    "Value #B", "Not ok", unit="percentunit", steps=((0.5, YELLOW),), below=GREEN, width=110
+                ),
                 Column("Value #C", "Tools", width=110),
             ),
-            "Every agent that called in the time range and how many different tools it used. `other`: agents without "
-            "a binding, or beyond the budget of series.",
+            "Every agent that called in the time range and how many different tools it used. Much not ok: it is "
+            "refused, or misreads schemas. `other`: agents without a binding, or beyond the budget of series.",
             sort="Calls",
         ),
         12,
@@ -412,7 +434,7 @@ def _runner(made: Page) -> None:
                 f"round(sum by ({labels}) ({total(own_calls)}))",
             ),
             (
-                Column("agent", "Agent", link=link_to(UID, "agent")),
+                Column("agent", "Runner"),
                 Column("namespace", "Namespace"),
                 Column("Value #A", "Registry up", steps=((1, GREEN),), below=RED, width=120),
                 Column("Value #B", "Live stream", steps=((1, GREEN),), below=YELLOW, width=120),

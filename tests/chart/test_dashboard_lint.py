@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from dashboards import generate, lint
+from dashboards import generate, governance, health, lint, usage
 from dashboards.interpolate import Choice, UnknownVariableError, interpolate
 from dashboards.lint_queries import Metric, reference, unparseable
 from realparts import prometheus
@@ -25,6 +27,12 @@ HELM = Path(__file__).parents[2] / "helm"
 FOLDER = HELM / "toolcrib" / "dashboards"
 FILES = sorted(FOLDER.glob("*.json"))
 PAGES = {file.name: json.loads(file.read_text()) for file in FILES}
+RULES = HELM / "toolcrib" / "rules"
+ALERTS = {
+    rule["alert"]: rule["expr"]
+    for group in yaml.safe_load((RULES / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
+}
 METRICS = {
     "toolcrib_calls_total": Metric("counter", frozenset({"agent", "tool"})),
     "toolcrib_catalog_tools": Metric("gauge", frozenset()),
@@ -38,6 +46,32 @@ def test_the_committed_dashboards_are_what_the_code_makes() -> None:
 
 def test_nothing_in_them_would_be_refused_dropped_or_shown_badly() -> None:
     assert list(lint.lint(PAGES, reference())) == []
+
+
+@pytest.mark.parametrize(
+    ("alert", "limit"),
+    [
+        ("ToolcribGrantExpiring", f"< {governance.ENDS_SOON // 3600} * 3600"),
+        ("ToolcribToolErrors", f"> {usage.ERROR_SHARE}"),
+        ("ToolcribPolicyAge", f"> {health.POLICY_AGE}"),
+        ("ToolcribOperatorQueueStuck", f"> {health.WAITING}"),
+        ("ToolcribSearchDegraded", f"> {health.DEGRADED}"),
+        ("ToolcribPropagationBurnFast", f"* {1 - health.OBJECTIVE:.2f}"),
+    ],
+)
+def test_a_colour_changes_where_its_alert_fires(alert: str, limit: str) -> None:
+    assert limit in ALERTS[alert]
+
+
+def test_a_tool_fails_on_the_dashboard_by_what_fails_it_in_the_alert() -> None:
+    assert f'outcome=~"{usage.FAULTS}"' in (RULES / "recording.yaml").read_text()
+
+
+def test_every_runbook_that_a_panel_names_is_an_alerts() -> None:
+    named = {name for page in PAGES.values() for name in re.findall(r"\bToolcrib[A-Z]\w+", json.dumps(page))}
+
+    assert named
+    assert named <= set(ALERTS)
 
 
 def test_every_query_is_promql() -> None:
@@ -181,6 +215,7 @@ BROKEN = [
     (put("panels.0.id", None), "a panel has no id"),
     (put("panels.1.id", 1), "panel id 1 is used 2 times"),
     (put("panels.1.gridPos.x", 11), "Top: overlaps Calls"),
+    (put("panels.1.gridPos.y", 9), "Top: Grafana would move it up"),
     (put("panels.1.gridPos.x", 13), "Top: outside of the grid"),
     (put("panels.0.type", "graph"), "type graph is gone: timeseries"),
     (put("panels.0.type", "singlestat"), "type singlestat is gone: stat"),
