@@ -13,7 +13,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm image
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test check fmt generate chart-snapshots lock build-tools cluster-demo bench image wheel ci clean
+.PHONY: help env up test check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo bench image wheel ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,11 +58,17 @@ lock: env ## Resolve the dependencies anew and write requirements/*.txt
 	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt
 	@$(BIN)/python requirements/environment.py $(VENV)
 
-build-tools: env ## Find or build (once, with Go, about 15 minutes) the real servers that tests run against
+build-tools: env ## Find or build (once, with Go, about 19 minutes) the real servers that tests run against
 	@$(BIN)/python tests/support/realparts/build.py
 
 cluster-demo: env build-tools ## The tour of the cluster, against a real API server and a real Weaviate on loopback
 	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)
+
+cluster-test: env ## The chart on a real node: install, tour, changes under load, failures; needs root on Linux
+	@$(BIN)/python tests/support/realparts/debian.py --node
+	@$(BIN)/python tests/support/realparts/build.py --node
+	@$(BIN)/python tests/support/realparts/images.py pause weaviate toolcrib
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m node -v tests/cluster/node $(ARGS)
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)

@@ -4,17 +4,20 @@ Requests are made from the host to the registry's ClusterIP, verified by the Ser
 authority. Identities are service accounts; tokens are the API server's.
 """
 
+import base64
 import contextlib
 import json
 import ssl
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
 from realparts import lookup, nodejail
 from realparts.node import Node
@@ -103,6 +106,23 @@ class NodeCluster:
         self.node.kubectl("apply", "-f", "-", input=tools)
         self.node.apply(agent_binding("calculator:use", "simulation_data:use"))
 
+    def create_catalog(self) -> int:
+        """The catalog's tools, eight at a time, with their namespace and grants; how many tools the cluster has then."""
+        folder = EXAMPLES / "catalog"
+        self.node.kubectl(
+            "apply", "-f", str(folder / "00-namespace.yaml"), "-f", str(folder / "bindings.yaml")
+        )
+        objects = [
+            tool
+            for file in sorted((folder / "tools").glob("*.yaml"))
+            for tool in yaml.load_all(file.read_bytes(), Loader=yaml.CSafeLoader)
+        ]
+        with self.node.client() as client, ThreadPoolExecutor(8) as pool:
+            path = "/apis/toolcrib.dev/v1alpha1/namespaces/catalog/tools"
+            for answer in pool.map(lambda tool: client.post(path, json=tool), objects):
+                answer.raise_for_status()
+        return len(self.node.get("tools.toolcrib.dev", "-A")["items"])
+
     # ---- the registry, as an agent on the network sees it ----
 
     @property
@@ -168,6 +188,51 @@ class NodeCluster:
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found
+
+    # ---- its Weaviate ----
+
+    def indexed(self) -> int:
+        """How many tools Weaviate holds, asked of itself; 0 while it does not answer."""
+        pods = self.pods("weaviate")
+        secret = self.node.get("secret", f"{RELEASE}-weaviate", "-n", SYSTEM)
+        key = base64.b64decode(secret["data"]["api-key"]).decode()
+        url = f"{'https' if self.tls else 'http'}://{pods[0]['status'].get('podIP')}:8080/v1"
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.Client(verify=False, trust_env=False, timeout=10, headers=headers) as client:
+            try:
+                classes = [
+                    c["class"] for c in client.get(f"{url}/schema").raise_for_status().json()["classes"]
+                ]
+                counts = [
+                    client.post(f"{url}/graphql", json={"query": f"{{Aggregate{{{name}{{meta{{count}}}}}}}}"})
+                    .raise_for_status()
+                    .json()["data"]["Aggregate"][name][0]["meta"]["count"]
+                    for name in classes
+                ]
+            except (httpx.HTTPError, KeyError, IndexError):
+                return 0
+        return max(counts, default=0)
+
+    def wipe_weaviate(self) -> None:
+        """Stop it, empty its volume, start it; it is Ready when this returns."""
+        pod = self.pods("weaviate")[0]
+        claims = [
+            v["persistentVolumeClaim"]["claimName"]
+            for v in pod["spec"]["volumes"]
+            if "persistentVolumeClaim" in v
+        ]
+        volume = self.node.get("pvc", claims[0], "-n", SYSTEM)["spec"]["volumeName"]
+        self.scale_weaviate(0)
+        self.node.wipe_volume(volume)
+        self.scale_weaviate(1)
+
+    def scale_weaviate(self, to: int) -> None:
+        """Take it away (0) or bring it back (1)."""
+        self.node.kubectl("scale", f"statefulset/{RELEASE}-weaviate", "-n", SYSTEM, f"--replicas={to}")
+        if to:
+            self.wait_ready("weaviate")
+        else:
+            wait_until(lambda: not self.pods("weaviate"), timeout=90, interval=0.3)
 
     # ---- its pods ----
 

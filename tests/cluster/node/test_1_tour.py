@@ -37,7 +37,7 @@ def test_agents_discover_exactly_their_tools_by_url_and_token(cluster: NodeClust
 def test_a_tool_is_found_by_meaning_and_called_through_the_registry(
     cluster: NodeCluster, planner: str
 ) -> None:
-    found = cluster.search(planner, "how many minutes does it take to drill a hole")
+    found = cluster.search(planner, "square root of 2 to four digits")
     answer = cluster.call(planner, "calculator", {"expression": "310 / 4.5"})
 
     assert found["tools"][0]["name"] == "calculator"

@@ -1,6 +1,7 @@
 """Debian's packages that tests of images and nodes need: which are missing, and their installation.
 
     python tests/support/realparts/debian.py [PACKAGE…]    install what is missing (default: all below)
+    python tests/support/realparts/debian.py --node        what a node and its images need
 
 Only as root, on a system with apt-get; nothing recommended comes along and no service is started. Elsewhere
 the error names what to install. Standard library only.
@@ -23,12 +24,14 @@ PROGRAMS = {
     "util-linux": ("/usr/bin/unshare", "/usr/bin/nsenter"),
     "docker.io": ("/usr/sbin/dockerd", "/usr/bin/dockerd"),
     "debootstrap": ("/usr/sbin/debootstrap",),
+    "gcc": ("/usr/bin/gcc",),
+    "libc6-dev": ("/usr/lib/x86_64-linux-gnu/libc.a", "/usr/lib/aarch64-linux-gnu/libc.a"),
     "prometheus": ("/usr/bin/prometheus", "/usr/bin/promtool"),
 }
 """What each package is looked for by; one of them is enough."""
 
 NODE = ("containerd", "runc", "iptables", "containernetworking-plugins", "iproute2", "util-linux")
-DOCKER = ("docker.io", "iptables", "debootstrap", "iproute2")
+DOCKER = ("docker.io", "iptables", "debootstrap", "iproute2", "gcc", "libc6-dev")
 PROMETHEUS = ("prometheus",)
 
 REMEDY = "as root: python tests/support/realparts/debian.py"
@@ -93,9 +96,13 @@ def _there(program: str) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Install what is named, or everything; the exit status."""
+    names = dict.fromkeys([*NODE, *DOCKER]) if list(arguments) == ["--node"] else arguments
+    if unknown := [name for name in names if name not in PROGRAMS]:
+        print(f"unknown: {', '.join(unknown)}; choose from {', '.join(PROGRAMS)}", file=sys.stderr)
+        return 2
     try:
-        done = install(*(arguments or PROGRAMS))
-    except (MissingPackagesError, KeyError) as error:
+        done = install(*(names or PROGRAMS))
+    except MissingPackagesError as error:
         print(error, file=sys.stderr)
         return 1
     print(f"installed: {', '.join(done)}" if done else "all there")

@@ -16,6 +16,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
+
+import httpx
 
 if __package__ in (None, ""):
     # Run as a file: Python put this folder first, where `weaviate` would be the wrong one.
@@ -174,6 +177,18 @@ class Node:
         """The names of the images that the node has."""
         ctr = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", "images", "list", "--quiet"]
         return subprocess.run(ctr, capture_output=True, text=True, check=True).stdout.split()
+
+    def client(self) -> httpx.Client:
+        """An HTTP client of the API server with the admin's rights; the caller closes it."""
+        context = ssl.create_default_context(cafile=str(self.ca_file))
+        context.load_cert_chain(self.folder / "pki" / "admin.crt", self.folder / "pki" / "admin.key")
+        return httpx.Client(base_url=self.url, verify=context, trust_env=False, timeout=60)
+
+    def wipe_volume(self, name: str) -> None:
+        """Empty one of the volumes; nothing may be using it."""
+        folder = self.folder / "volumes" / name
+        for entry in folder.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     # ---- breaking it ----
 

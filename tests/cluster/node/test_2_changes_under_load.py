@@ -1,0 +1,130 @@
+"""Changes while agents discover and call, on kept and on fresh connections: not one request fails."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+import figures
+from load import Load
+from node_cluster import RELEASE, SYSTEM, NodeCluster
+
+pytestmark = pytest.mark.node
+
+REGISTRY = f"deployment/{RELEASE}-registry"
+_AFTER = 60  # requests after a change, by workers old and new
+
+
+def _under_load(cluster: NodeCluster, token: str, what: str, change: Callable[[], None]) -> None:
+    """Make a change under load, note the figures; every request was answered as it should be."""
+    ca_file = str(cluster.ca_file) if cluster.tls else ""
+    with Load(cluster.url, token, address=cluster.address, ca_file=ca_file) as load:
+        load.go_on(_AFTER)
+        change()
+        load.go_on(_AFTER)
+    figures.note(f"{what}, under load", str(load.result))
+
+    assert not load.result.failed, str(load.result)
+
+
+def _rolled(cluster: NodeCluster, component: str, old: list[str]) -> None:
+    cluster.wait_ready(component, but=old)
+
+
+def _names(cluster: NodeCluster, component: str) -> list[str]:
+    return [pod["metadata"]["name"] for pod in cluster.pods(component)]
+
+
+def test_a_rolling_restart_of_the_registry_loses_no_request(cluster: NodeCluster, planner: str) -> None:
+    def change() -> None:
+        old = _names(cluster, "registry")
+        cluster.node.kubectl("rollout", "restart", REGISTRY, "-n", SYSTEM)
+        _rolled(cluster, "registry", old)
+
+    _under_load(cluster, planner, "rolling restart of the registry", change)
+
+
+def test_an_upgrade_that_replaces_every_pod_loses_no_request(cluster: NodeCluster, planner: str) -> None:
+    def change() -> None:
+        old = _names(cluster, "registry") + _names(cluster, "operator")
+        stamp = str(int(time.time()))
+        cluster.install(
+            "--set-string", f"registry.podAnnotations.stamp={stamp}",
+            "--set-string", f"operator.podAnnotations.stamp={stamp}",
+        )  # fmt: skip
+        _rolled(cluster, "", old)
+
+    _under_load(cluster, planner, "helm upgrade of registry and operator", change)
+
+
+def test_scaling_down_and_up_loses_no_request(cluster: NodeCluster, planner: str) -> None:
+    def scale(to: int) -> None:
+        cluster.node.kubectl("scale", REGISTRY, "-n", SYSTEM, f"--replicas={to}")
+        cluster.wait_ready("registry")
+
+    def change() -> None:
+        scale(1)
+        scale(3)
+        scale(2)
+
+    _under_load(cluster, planner, "scaling the registry 2, 1, 3, 2", change)
+
+
+def test_an_eviction_honours_the_budget_and_loses_no_request(cluster: NodeCluster, planner: str) -> None:
+    first, second = _names(cluster, "registry")
+    answers: list[str] = []
+
+    def evict(name: str) -> None:
+        body = f'{{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {{"name": "{name}", "namespace": "{SYSTEM}"}}}}'
+        path = f"/api/v1/namespaces/{SYSTEM}/pods/{name}/eviction"
+        done = cluster.node.try_kubectl("create", "--raw", path, "-f", "-", input=body)
+        answers.append(done.stdout + done.stderr)
+
+    def change() -> None:
+        evict(first)
+        evict(second)
+        cluster.wait_ready("registry", but=[first])
+
+    _under_load(cluster, planner, "eviction of a registry pod", change)
+
+    assert "Success" in answers[0]
+    assert "disruption budget" in answers[1]
+    assert second in _names(cluster, "registry")
+
+
+def test_memory_and_cpu_at_rest_and_under_load(cluster: NodeCluster, planner: str) -> None:
+    def spent(seconds: float, before: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+        return {
+            name: (memory, (cpu - before[name][1]) / seconds * 1000)
+            for name, (memory, cpu) in cluster.usage().items()
+            if name in before
+        }
+
+    def measured(seconds: float) -> dict[str, tuple[float, float]]:
+        before, began = cluster.usage(), time.monotonic()
+        # kubelet's own numbers are up to 10 s old
+        time.sleep(seconds)
+        return spent(time.monotonic() - began, before)
+
+    rest = measured(15)
+    ca_file = str(cluster.ca_file) if cluster.tls else ""
+    with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file, keep=4, fresh=0) as load:
+        busy = measured(20)
+    rows = [
+        (
+            name,
+            *(
+                f"{rest[name][0]:.0f} MiB, {rest[name][1]:.0f} m",
+                f"{busy[name][0]:.0f} MiB, {busy[name][1]:.0f} m",
+            ),
+        )
+        for name in sorted(rest)
+        if name in busy and name.startswith(RELEASE)
+    ]
+    rate = load.result.sent / 20
+    figures.table(
+        f"Each pod, 4 tools (under load: {rate:.0f} requests/s)", ("pod", "at rest", "under load"), rows
+    )
+
+    assert {pod["metadata"]["name"] for pod in cluster.pods()} <= {row[0] for row in rows}
+    assert all(busy[name][0] < 600 for name in busy if "weaviate" not in name)

@@ -1,0 +1,136 @@
+"""What breaks in a cluster, one thing at a time: it comes back by itself, and says in the meantime what is wrong."""
+
+import os
+import signal
+import time
+
+import pytest
+
+import figures
+from load import Load
+from node_cluster import RELEASE, SYSTEM, NodeCluster, agent_binding, condition
+from realparts.processes import wait_until
+
+pytestmark = pytest.mark.node
+
+
+def _name(pod: dict[str, object]) -> str:
+    return str(pod["metadata"]["name"])  # type: ignore[index]
+
+
+def _works(cluster: NodeCluster, token: str) -> bool:
+    """Discovery and a call succeed."""
+    return (
+        len(cluster.discover(token)) == 3
+        and cluster.call(token, "calculator", {"expression": "1"}).is_success
+    )
+
+
+def _propagates(cluster: NodeCluster, timeout: float = 60) -> float:
+    """A change of the agent's grant takes effect in its running pod; seconds until it did."""
+    token = cluster.token(SYSTEM, f"{RELEASE}-agent-planner")
+    began = time.monotonic()
+    cluster.node.apply(agent_binding("calculator:use"))
+    wait_until(lambda: cluster.discover(token) == ["calculator"], timeout=timeout, interval=0.1)
+    took = time.monotonic() - began
+    cluster.node.apply(agent_binding("calculator:use", "simulation_data:use"))
+    wait_until(lambda: len(cluster.discover(token)) == 2, timeout=30, interval=0.1)
+    return took
+
+
+def test_a_registry_pod_deleted_by_force_is_replaced(cluster: NodeCluster, planner: str) -> None:
+    victim = _name(cluster.pods("registry")[0])
+    cluster.node.kubectl("delete", "pod", victim, "-n", SYSTEM, "--force", "--grace-period=0")
+    took = cluster.wait_ready("registry", but=[victim])
+    figures.note("registry pod deleted by force: replaced after", f"{took:.1f} s")
+
+    assert _works(cluster, planner)
+
+
+def test_a_registry_process_killed_is_started_again_and_the_other_answers(
+    cluster: NodeCluster, planner: str
+) -> None:
+    pod = cluster.pods("registry")[0]
+    for pid in cluster.node.container_pids(pod, "registry"):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: cluster.restarts().get(_name(pod), 0) == 1, timeout=30, interval=0.2)
+    cluster.wait_ready("registry")
+
+    assert _works(cluster, planner)
+
+
+def test_when_the_leading_operator_is_killed_the_other_takes_over(cluster: NodeCluster) -> None:
+    leader = cluster.leader()
+    assert leader in {_name(pod) for pod in cluster.pods("operator")}
+    began = time.monotonic()
+    cluster.node.kubectl("delete", "pod", leader, "-n", SYSTEM, "--force", "--grace-period=0", "--wait=false")
+    wait_until(lambda: cluster.leader() not in ("", leader), timeout=60, interval=0.1)
+    led = time.monotonic() - began
+    _propagates(cluster)
+    figures.note("operator failover (leader killed)", f"{led:.1f} s")
+    cluster.wait_ready("operator", but=[leader])
+
+
+def test_when_the_leading_operator_ends_in_order_the_lease_is_handed_over(cluster: NodeCluster) -> None:
+    leader = cluster.leader()
+    began = time.monotonic()
+    cluster.node.kubectl("delete", "pod", leader, "-n", SYSTEM, "--wait=false")
+    wait_until(lambda: cluster.leader() not in ("", leader), timeout=60, interval=0.1)
+    figures.note("operator handover (leader's pod deleted)", f"{time.monotonic() - began:.1f} s")
+    cluster.wait_ready("operator", but=[leader])
+
+    assert _propagates(cluster) < 30
+
+
+def test_without_weaviate_calls_go_on_search_says_so_and_both_recover(
+    cluster: NodeCluster, planner: str
+) -> None:
+    cluster.scale_weaviate(0)
+    ca_file = str(cluster.ca_file) if cluster.tls else ""
+    with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
+        load.go_on(60)
+        found = cluster.search(planner, "compute an expression")
+    ready = [condition(pod, "Ready") for pod in cluster.pods("registry")]
+    cluster.scale_weaviate(1)
+    wait_until(
+        lambda: cluster.search(planner, "compute an expression")["search_mode"] == "hybrid",
+        timeout=60,
+        interval=0.5,
+    )
+
+    assert not load.result.failed, str(load.result)
+    assert found["search_mode"] == "lexical"
+    assert found["tools"][0]["name"] == "calculator"
+    assert ready == ["True", "True"]
+
+
+def test_a_restart_of_the_api_server_loses_no_request_and_no_pod(cluster: NodeCluster, planner: str) -> None:
+    before = cluster.restarts()
+    ca_file = str(cluster.ca_file) if cluster.tls else ""
+    address = cluster.address
+    with Load(cluster.url, planner, address=address, ca_file=ca_file) as load:
+        began = time.monotonic()
+        cluster.node.restart_apiserver()
+        away = time.monotonic() - began
+        load.go_on(60)
+    figures.note(f"API server killed, away for {away:.1f} s", str(load.result))
+
+    assert not load.result.failed, str(load.result)
+    _propagates(cluster)
+    cluster.wait_ready()
+    # A leader that cannot renew its Lease ends itself: that one restart is by design.
+    assert sum(cluster.restarts().values()) - sum(before.values()) <= 1
+
+
+def test_a_wiped_weaviate_volume_is_filled_again(cluster: NodeCluster, planner: str) -> None:
+    tools = cluster.create_catalog()
+    wait_until(lambda: cluster.indexed() == tools, timeout=300, interval=1)
+    cluster.wipe_weaviate()
+    began = time.monotonic()
+    wait_until(lambda: cluster.indexed() == tools, timeout=300, interval=0.5)
+    figures.note(f"rebuild after the store was wiped, {tools} tools", f"{time.monotonic() - began:.1f} s")
+    wait_until(
+        lambda: cluster.search(planner, "compute an expression")["search_mode"] == "hybrid",
+        timeout=60,
+        interval=0.5,
+    )
