@@ -16,14 +16,16 @@ ENV LANG=C.UTF-8 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_NO_CACHE_DIR
 RUN python3 -m venv tools && python3 -m venv --without-pip /opt/toolcrib
 COPY requirements/build.txt requirements/runtime.txt requirements/
 # pip's own configuration and certificates come as secrets: they are in no layer, no label and no build argument.
-# Bytecode is compiled here since the root is read-only later; unchecked, since nothing may change it there.
+# Bytecode is compiled here since the root is read-only later; unchecked, since nothing may change it there. Packages'
+# own tests go; of what nobody imports (a second client in the package kubernetes) no bytecode is made.
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=ca.crt set -eu; \
     if [ -s /run/secrets/pip.conf ]; then export PIP_CONFIG_FILE=/run/secrets/pip.conf; fi; \
     if [ -s /run/secrets/ca.crt ]; then export PIP_CERT=/run/secrets/ca.crt; fi; \
     tools/bin/pip install --quiet --only-binary :all: --require-hashes -r requirements/build.txt; \
     tools/bin/pip --python /opt/toolcrib/bin/python install --quiet --no-compile --only-binary :all: \
         --require-hashes -r requirements/runtime.txt; \
-    /opt/toolcrib/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/toolcrib/lib
+    find /opt/toolcrib/lib -depth -type d -name tests -exec rm -rf {} +; \
+    /opt/toolcrib/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash -x /kubernetes/aio/ /opt/toolcrib/lib
 
 FROM dependencies AS build
 COPY pyproject.toml README.md LICENSE ./
@@ -41,6 +43,10 @@ RUN set -eu; \
     /opt/toolcrib/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /own/opt/toolcrib/lib; \
     cp -a /own/opt/toolcrib/. /opt/toolcrib/; \
     tools/bin/pip --python /opt/toolcrib/bin/python check
+
+# A stage of its own, so that it is made anew only when the requirements or the version change.
+FROM dependencies AS materials
+COPY pyproject.toml core/toolcrib/version.py ./
 COPY image/sbom.py image/sbom.py
 RUN --mount=type=bind,from=base,target=/base \
     tools/bin/python image/sbom.py --python /opt/toolcrib/bin/python --root /base > sbom.cdx.json
@@ -66,9 +72,9 @@ RUN set -eu; \
     echo 'toolcrib:x:65532:65532:Toolcrib:/tmp:/usr/sbin/nologin' >> /etc/passwd; \
     echo 'toolcrib:x:65532:' >> /etc/group
 COPY --from=dependencies /opt/toolcrib /opt/toolcrib
-COPY --from=build /own/opt/toolcrib /opt/toolcrib
-COPY --from=build /build/sbom.cdx.json /usr/share/toolcrib/sbom.cdx.json
+COPY --from=materials /build/sbom.cdx.json /usr/share/toolcrib/sbom.cdx.json
 COPY LICENSE /usr/share/toolcrib/LICENSE
+COPY --from=build /own/opt/toolcrib /opt/toolcrib
 
 ENV PATH=/opt/toolcrib/bin:/usr/local/bin:/usr/bin:/bin \
     LANG=C.UTF-8 \
@@ -80,7 +86,7 @@ WORKDIR /
 USER 65532:65532
 STOPSIGNAL SIGTERM
 # Kubernetes has probes of its own and does not read this; docker and compose do.
-HEALTHCHECK --interval=15s --timeout=5s --start-period=30s --retries=3 CMD ["toolcrib", "health"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 CMD ["toolcrib", "health"]
 ENTRYPOINT ["toolcrib"]
 CMD ["--help"]
 

@@ -38,17 +38,17 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def bill(python: str, root: Path) -> dict[str, Any]:
-    """The whole document."""
+def bill(python: str, root: Path, project: Path = Path()) -> dict[str, Any]:
+    """The whole document; the main component is the project that `project` holds the sources of."""
     command = [sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--no-validate"]
-    done = subprocess.run(
-        [*command, "--of", "JSON", "--sv", "1.6", python], capture_output=True, text=True, check=True
-    )
+    command += ["--of", "JSON", "--sv", "1.6", "--pyproject", str(project / "pyproject.toml"), python]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     document: dict[str, Any] = json.loads(done.stdout)
+    own = document["metadata"]["component"]
+    version = re.search(r'__version__ = "(.+)"', (project / "version.py").read_text())
+    own["version"] = version[1] if version else "unknown"
+    own["purl"] = f"pkg:pypi/{own['name']}@{own['version']}"
     components: list[dict[str, Any]] = document["components"]
-    own = next(c for c in components if c["name"] == "toolcrib")
-    components.remove(own)
-    document["metadata"]["component"] = own | {"type": "application"}
     release = dict(_os_release(root))
     if release:
         components.append(_operating_system(release))
