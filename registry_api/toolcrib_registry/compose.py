@@ -180,7 +180,7 @@ def make_embedder(settings: RegistrySettings) -> Embedder:
             base_url=chosen.base_url,
             model=chosen.model,
             dimension=chosen.dimension,
-            api_key=_secret(chosen.api_key_file),
+            api_key_file=chosen.api_key_file,
         )
     from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 
@@ -198,16 +198,16 @@ async def make_store(settings: Store, identity: IndexIdentity) -> CatalogStore:
         WeaviateSettings(
             http_host=settings.host,
             http_port=settings.http_port,
+            grpc_host=settings.grpc_host or "",
             grpc_port=settings.grpc_port,
             secure=settings.tls,
-            api_key=_secret(settings.api_key_file),
+            ca_file=settings.ca_file,
+            api_key_file=settings.api_key_file,
+            collection_prefix=settings.collection_prefix,
+            replicas=settings.replicas,
         ),
         identity,
     )
-
-
-def _secret(path: str | None) -> str | None:
-    return None if path is None else Path(path).read_text().strip()
 
 
 def _observe(metrics: Metrics, state: PolicyState) -> None:

@@ -140,10 +140,13 @@ def endpoint() -> Iterator[Endpoint]:
 
 
 @pytest.fixture
-async def remote(endpoint: Endpoint) -> AsyncIterator[OpenAIEmbedder]:
+async def remote(endpoint: Endpoint, tmp_path: Path) -> AsyncIterator[OpenAIEmbedder]:
     """An embedder of three dimensions that asks it."""
     url = f"http://127.0.0.1:{endpoint.server.server_address[1]}/v1"
-    embedder = OpenAIEmbedder(base_url=url, model="m", dimension=3, api_key="secret-key", seconds=5)
+    (tmp_path / "key").write_text("secret-key\n")
+    embedder = OpenAIEmbedder(
+        base_url=url, model="m", dimension=3, api_key_file=str(tmp_path / "key"), seconds=5
+    )
     yield embedder
     await embedder.aclose()
 
@@ -159,6 +162,25 @@ async def test_an_endpoints_vectors_are_put_in_order_and_normalised(
     np.testing.assert_allclose(vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-6)
     assert [len(r["input"]) for r in endpoint.requests] == [64, 64, 22]
     assert set(endpoint.keys) == {"Bearer secret-key"}
+
+
+async def test_a_key_that_is_replaced_is_used_at_once_and_one_that_is_missing_is_an_outage(
+    remote: OpenAIEmbedder, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    await remote.embed_query("x")
+    (tmp_path / "key").write_text("another-key\n")
+    await remote.embed_query("x")
+    assert endpoint.keys == ["Bearer secret-key", "Bearer another-key"]
+
+    (tmp_path / "key").write_text(" ")
+    with pytest.raises(EmbedderUnavailable, match=r"api_key_file .*key holds no key"):
+        await remote.embed_query("x")
+    (tmp_path / "key").unlink()
+    with pytest.raises(EmbedderUnavailable, match="cannot be read: No such file"):
+        await remote.embed_query("x")
+    (tmp_path / "key").write_text("third-key")
+    await remote.embed_query("x")
+    assert endpoint.keys[-1] == "Bearer third-key"
 
 
 async def test_a_query_is_cut_and_cleaned_before_it_is_sent(

@@ -42,6 +42,8 @@ class ServiceProxy:
             while True:
                 try:
                     ready = (await client.get(url, headers={"connection": "close"})).status_code == 200
+                except httpx.TimeoutException:
+                    continue  # a busy machine: one missed probe makes no replica unready
                 except httpx.HTTPError:
                     ready = False
                 if not ready and port in self._ready:
@@ -52,9 +54,16 @@ class ServiceProxy:
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         ready = sorted(self._ready)
+        if not ready:
+            writer.close()
+            return
         port = ready[next(self._turn) % len(ready)]
         self.counts[port] += 1
-        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            other_reader, other_writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            writer.close()
+            return
         for work in (_pipe(reader, other_writer), _pipe(other_reader, writer)):
             self._start(work)
 

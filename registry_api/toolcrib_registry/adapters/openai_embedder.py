@@ -5,7 +5,9 @@ Queries and tool descriptions leave the process for that endpoint; the packaged 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import openai
@@ -23,15 +25,25 @@ class OpenAIEmbedder:
     """Asks `{base_url}/embeddings`. The configured dimension is checked against every answer."""
 
     def __init__(
-        self, *, base_url: str, model: str, dimension: int, api_key: str | None = None, seconds: float = 10.0
+        self,
+        *,
+        base_url: str,
+        model: str,
+        dimension: int,
+        api_key_file: str | None = None,
+        seconds: float = 10.0,
     ) -> None:
-        """Use `model` at `base_url`, waiting `seconds` for each answer; nothing is sent yet."""
+        """Use `model` at `base_url`, waiting `seconds` for each answer; nothing is sent yet.
+
+        The key is read from its file for each request: whoever replaces it need not restart anything.
+        """
         self._model = model
         self._dimension = dimension
+        self._key_file = api_key_file
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
             # the library refuses to start without one; servers that want none ignore it
-            api_key=api_key or "none",
+            api_key="none",
             timeout=seconds,
             max_retries=1,
             http_client=openai.DefaultAsyncHttpxClient(trust_env=False, follow_redirects=False),
@@ -68,6 +80,8 @@ class OpenAIEmbedder:
     async def _embed(self, texts: list[str]) -> Vector:
         # an empty input is an error for most servers
         sent = [t.encode("utf-8", "replace").decode() if t.strip() else "-" for t in texts]
+        if self._key_file is not None:
+            self._client.api_key = await asyncio.to_thread(_key, self._key_file)
         try:
             answer = await self._client.embeddings.create(
                 model=self._model, input=sent, encoding_format="float"
@@ -93,3 +107,14 @@ class OpenAIEmbedder:
         norms[norms == 0.0] = 1.0
         normalised: Vector = vectors / norms
         return normalised
+
+
+def _key(path: str) -> str:
+    try:
+        key = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise EmbedderUnavailable(f"embedder.api_key_file {path} cannot be read: {why}") from error
+    if not key.isascii() or not key.isprintable() or not key:
+        raise EmbedderUnavailable(f"embedder.api_key_file {path} holds no key")
+    return key

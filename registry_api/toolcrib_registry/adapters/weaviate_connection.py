@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import grpc
 import httpx
 import weaviate
 from weaviate.classes.init import AdditionalConfig, Auth, Timeout
@@ -24,6 +28,18 @@ from toolcrib_registry.search.errors import StoreUnavailable, brief
 
 _ANSWERED = (UnexpectedStatusCodeError, WeaviateBatchError, WeaviateDeleteManyError, WeaviateQueryError)
 """The server answered with an error: the connection is sound."""
+_CHANNEL = [
+    ("grpc.enable_http_proxy", 0),
+    # gRPC waits a second before it connects again, and longer from time to time: searches have three in all
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+]
+_Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+class ConnectionLost(StoreUnavailable):
+    """There was no connection, or it broke: a fresh one may lead to another node of the same cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +52,11 @@ class WeaviateSettings:
     """The HTTP host unless set."""
     grpc_port: int = 50051
     secure: bool = False
-    """TLS on both ports, verified against the system's authorities."""
+    """TLS on both ports, verified against the system's authorities, or those of `ca_file`."""
+    ca_file: str | None = None
     api_key: str | None = field(default=None, repr=False)
+    api_key_file: str | None = None
+    """Holds the key instead; both files are read for each connection, and one that changes makes a new connection."""
     collection_prefix: str = "ToolcribTools"
     """Two installations on one server need two prefixes. Starts with a capital letter."""
     replicas: int = 1
@@ -50,8 +69,9 @@ class WeaviateSettings:
 class _Link:
     """A connection and how many requests are on it: closing it under them would cancel their tasks."""
 
-    def __init__(self, client: weaviate.WeaviateAsyncClient) -> None:
+    def __init__(self, client: weaviate.WeaviateAsyncClient, stamp: _Stamp) -> None:
         self.client = client
+        self.stamp = stamp
         self.users = 0
         self.retired = False
 
@@ -73,16 +93,22 @@ class WeaviateConnection:
     async def _connected(self) -> _Link:
         if self._closed:
             raise StoreUnavailable("the store is closed")
+        stamp = _stamp(self._settings)
         async with self._connecting:
-            if self._link is None:
-                client = _client(self._settings)
+            link = self._link
+            if link is not None and stamp != link.stamp and None not in stamp:
+                self._retire(link)
+                await link.close_if_unused()
+                link = None
+            if link is None:
+                client = await asyncio.to_thread(_client, self._settings)
                 try:
                     await client.connect()
                 except BaseException:
                     await client.close()
                     raise
-                self._link = _Link(client)
-            return self._link
+                link = self._link = _Link(client, stamp)
+            return link
 
     @contextlib.asynccontextmanager
     async def session(self, seconds: float) -> AsyncIterator[weaviate.WeaviateAsyncClient]:
@@ -99,10 +125,13 @@ class WeaviateConnection:
         except WeaviateInvalidInputError:
             raise
         except _ANSWERED as error:
-            raise StoreUnavailable(f"weaviate: {brief(error)}") from error
+            if _unavailable(error):
+                self._retire(link)
+                raise ConnectionLost(f"weaviate: {brief(error)}") from error
+            raise StoreUnavailable(self._explained(error)) from error
         except (WeaviateBaseError, httpx.HTTPError, OSError) as error:
             self._retire(link)
-            raise StoreUnavailable(f"weaviate: {brief(error)}") from error
+            raise ConnectionLost(_unreachable(error)) from error
         finally:
             if link is not None:
                 link.users -= 1
@@ -114,6 +143,14 @@ class WeaviateConnection:
             if self._link is link:
                 self._link = None
 
+    def _explained(self, error: Exception) -> str:
+        refused = isinstance(error, UnexpectedStatusCodeError) and error.status_code in (401, 403)
+        if not refused and "unauthorized" not in str(error).lower():
+            return f"weaviate: {brief(error)}"
+        if self._settings.api_key_file or self._settings.api_key:
+            return "weaviate refuses the API key: see store.api_key_file"
+        return "weaviate wants an API key: name its file in store.api_key_file"
+
     async def aclose(self) -> None:
         """Close once the last request is done; no session is given from now on."""
         self._closed = True
@@ -123,20 +160,85 @@ class WeaviateConnection:
             await link.close_if_unused()
 
 
+def _unavailable(error: BaseException | None) -> bool:
+    """Whether gRPC's UNAVAILABLE is at the bottom of `error`: no server has answered, or it was going away."""
+    while error is not None:
+        if isinstance(error, grpc.aio.AioRpcError):
+            return bool(error.code() == grpc.StatusCode.UNAVAILABLE)
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _unreachable(error: BaseException) -> str:
+    """Why there is no connection: the client's own words end before the cause."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"weaviate's certificate is not trusted ({cause.verify_message}): see store.ca_file"
+        if isinstance(cause, OSError) and cause.strerror:
+            return f"weaviate cannot be reached: {brief(OSError(cause.strerror))}"
+        cause = cause.__cause__ or cause.__context__
+    return f"weaviate: {brief(error)}"
+
+
+def _stamp(settings: WeaviateSettings) -> _Stamp:
+    """What changes with the files that a connection is made with; None for one that is not there now."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in (settings.ca_file, settings.api_key_file):
+        if path is not None:
+            try:
+                status = os.stat(path)
+                found.append((status.st_mtime_ns, status.st_ino, status.st_size))
+            except OSError:
+                found.append(None)
+    return tuple(found)
+
+
 def _client(settings: WeaviateSettings) -> weaviate.WeaviateAsyncClient:
-    return weaviate.use_async_with_custom(
+    """A client that is not connected yet.
+
+    Raises:
+        StoreUnavailable: a configured file cannot be used; the message names it.
+    """
+    key = settings.api_key
+    if settings.api_key_file is not None:
+        key = _read(settings.api_key_file, "store.api_key_file").decode("utf-8", "replace").strip()
+        if not key:
+            raise StoreUnavailable(f"store.api_key_file {settings.api_key_file} is empty")
+    authorities = credentials = None
+    if settings.secure and settings.ca_file is not None:
+        pem = _read(settings.ca_file, "store.ca_file")
+        try:
+            authorities = ssl.create_default_context(cadata=pem.decode("ascii", "replace"))
+        except ssl.SSLError as error:
+            raise StoreUnavailable(f"store.ca_file {settings.ca_file} holds no certificate") from error
+        credentials = grpc.ssl_channel_credentials(root_certificates=pem)
+    client = weaviate.use_async_with_custom(
         http_host=settings.http_host,
         http_port=settings.http_port,
         http_secure=settings.secure,
         grpc_host=settings.grpc_host or settings.http_host,
         grpc_port=settings.grpc_port,
         grpc_secure=settings.secure,
-        auth_credentials=Auth.api_key(settings.api_key) if settings.api_key else None,
+        auth_credentials=Auth.api_key(key) if key else None,
         additional_config=AdditionalConfig(
             timeout=Timeout(init=2, query=settings.search_seconds, insert=settings.write_seconds),
             trust_env=False,
-            grpc_config=GrpcConfig(channel_options=[("grpc.enable_http_proxy", 0)]),
+            grpc_config=GrpcConfig(channel_options=_CHANNEL, credentials=credentials),
         ),
         # the checks ask PyPI for a newer client
         skip_init_checks=True,
     )
+    if authorities is not None:
+        # the client takes authorities for gRPC alone; for HTTP it knows only those of the environment, which are the
+        # whole process's, and with them the environment's proxies
+        transport = httpx.AsyncHTTPTransport(verify=authorities, trust_env=False)
+        client._connection._make_mounts = lambda colour: {"https://": transport}  # type: ignore[assignment,method-assign]
+    return client
+
+
+def _read(path: str, setting: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise StoreUnavailable(f"{setting} {path} cannot be read: {error.strerror}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,7 +24,11 @@ from weaviate.exceptions import (
 )
 
 from toolcrib_registry.adapters import weaviate_schema as schema
-from toolcrib_registry.adapters.weaviate_connection import WeaviateConnection, WeaviateSettings
+from toolcrib_registry.adapters.weaviate_connection import (
+    ConnectionLost,
+    WeaviateConnection,
+    WeaviateSettings,
+)
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable, brief
 from toolcrib_registry.search.ranking import DENSE_WEIGHT
@@ -32,6 +37,12 @@ from toolcrib_registry.search.text import query_terms
 log = logging.getLogger(__name__)
 
 BATCH = 200
+_LEAST_SECONDS = 0.1
+"""Left of a deadline, so that trying again makes sense."""
+_ONCE_MORE = (0.0,)
+"""Before a search is tried again: words find something meanwhile."""
+_PATIENT = (0.1, 0.5, 1.0, 2.0)
+"""Before a write is: gRPC itself waits for about a second before it connects anew."""
 _T = TypeVar("_T")
 _Collection: TypeAlias = "weaviate.collections.CollectionAsync[Any, None]"
 
@@ -104,7 +115,7 @@ class WeaviateStore:
                     filters=condition, limit=limit, return_properties=only
                 )
 
-            answer = await self._read(ask, None, self._settings.write_seconds)
+            answer = await self._read(ask, None, self._settings.write_seconds, _PATIENT)
             for item in answer.objects if answer else ():
                 found[str(item.properties["tool_id"])] = str(item.properties["digest"])
         return found
@@ -119,7 +130,7 @@ class WeaviateStore:
                 if answer.failed:
                     raise StoreUnavailable(f"{answer.failed} objects could not be deleted")
 
-            await self._read(delete, None, self._settings.write_seconds)
+            await self._read(delete, None, self._settings.write_seconds, _PATIENT)
 
     async def search(self, query: StoreQuery) -> list[StoreHit]:
         """Ask Weaviate; `score` is its relative-score fusion, `dense` the exact cosine, `lexical` unknown."""
@@ -193,14 +204,39 @@ class WeaviateStore:
         async def ask(collection: _Collection) -> Any:
             return await collection.query.fetch_objects(limit=1, return_properties=["tool_id"])
 
-        await self._read(ask, None, self._settings.search_seconds)
+        await self._read(ask, None, self._settings.search_seconds, ())
 
     async def aclose(self) -> None:
         """Close the connections."""
         await self._connection.aclose()
 
-    async def _read(self, ask: Callable[[_Collection], Awaitable[_T]], missing: _T, seconds: float) -> _T:
+    async def _read(
+        self,
+        ask: Callable[[_Collection], Awaitable[_T]],
+        missing: _T,
+        seconds: float,
+        pauses: Sequence[float] = _ONCE_MORE,
+    ) -> _T:
         """The answer of `ask`, or `missing` where there is no collection: then nothing is stored."""
+        return await self._again(lambda left: self._once(ask, missing, left), seconds, pauses)
+
+    async def _again(
+        self, work: Callable[[float], Awaitable[_T]], seconds: float, pauses: Sequence[float]
+    ) -> _T:
+        """What `work` gives within `seconds`, asked again after each of `pauses` while connections are lost: a node that
+        is lost takes its connections with it, and others answer. It is told the seconds that are left."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        for pause in pauses:
+            try:
+                return await work(deadline - loop.time())
+            except ConnectionLost:
+                if deadline - loop.time() < pause + _LEAST_SECONDS:
+                    raise
+            await asyncio.sleep(pause)
+        return await work(deadline - loop.time())
+
+    async def _once(self, ask: Callable[[_Collection], Awaitable[_T]], missing: _T, seconds: float) -> _T:
         async with self._connection.session(seconds) as client:
             try:
                 return await ask(self._collection(client))
@@ -225,11 +261,10 @@ class WeaviateStore:
                 if writes:
                     await self.remove(missing)
                 rows = sorted(missing.values())
-                async with self._connection.session(self._settings.write_seconds) as client:
-                    collection = await self._ensured(client)
-                    refused |= await _insert(
-                        collection, [entries[i] for i in rows], [objects[i] for i in rows]
-                    )
+                part = [entries[i] for i in rows], [objects[i] for i in rows]
+                refused |= await self._again(
+                    partial(self._put, *part), self._settings.write_seconds, _PATIENT
+                )
                 writes += 1
             elif asyncio.get_running_loop().time() > deadline:
                 raise StoreUnavailable("written entries are not found by searches")
@@ -243,6 +278,13 @@ class WeaviateStore:
                 if tool_id not in refused and found.get(tool_id) != entries[i].digest
             }
         return refused
+
+    async def _put(
+        self, entries: Sequence[IndexEntry], objects: Sequence[DataObject[Any, None]], seconds: float
+    ) -> dict[str, str]:
+        async with self._connection.session(seconds) as client:
+            collection = await self._ensured(client)
+            return await _insert(collection, entries, objects)
 
     def _collection(self, client: weaviate.WeaviateAsyncClient) -> _Collection:
         collection = client.collections.use(self._name)
@@ -289,11 +331,11 @@ def _objects(entries: Sequence[IndexEntry], vectors: Vector | None) -> list[Data
 
 
 async def _insert(
-    collection: _Collection, entries: Sequence[IndexEntry], objects: list[DataObject[Any, None]]
+    collection: _Collection, entries: Sequence[IndexEntry], objects: Sequence[DataObject[Any, None]]
 ) -> dict[str, str]:
     """Write one batch; the ids that Weaviate refuses, with its reasons."""
     try:
-        answer = await collection.data.insert_many(objects)
+        answer = await collection.data.insert_many(list(objects))
     except WeaviateInsertManyAllFailedError as error:
         return {e.tool_id: brief(error) for e in entries}
     return {entries[i].tool_id: brief(ValueError(e.message)) for i, e in answer.errors.items()}

@@ -1,7 +1,9 @@
 """A real Weaviate server, for tests, demo and benchmarks."""
 
 import shutil
+import ssl
 import tempfile
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -14,25 +16,44 @@ from realparts import lookup, processes
 class Weaviate:
     """One Weaviate node on loopback, with data in a temporary folder, on ports of its own; a context manager.
 
-    No vectorizer module: callers bring their vectors. With `api_key` that key is needed for everything but
-    the health routes; else anybody may do anything. `directory` (which must exist) is used and kept instead
-    of a temporary one. Raises lookup.MissingPartError if the program is not here, processes.NotReadyError.
+    No vectorizer module: callers bring their vectors. With `api_key` (several: by comma) that key is needed for
+    everything but the health routes; else anybody may do anything. `tls` is a CA, a certificate and a key (PEM): HTTP
+    and gRPC are served over TLS then. `extra` are more settings (environment), `ports` the six ports to use.
+    `directory` (which must exist) is used and kept instead of a temporary one. Raises lookup.MissingPartError if the
+    program is not here, processes.NotReadyError.
     """
 
-    def __init__(self, *, api_key: str | None = None, directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        api_key: str | None = None,
+        tls: tuple[Path, Path, Path] | None = None,
+        directory: Path | None = None,
+        extra: Mapping[str, str] | None = None,
+        ports: Sequence[int] = (),
+    ) -> None:
         program = lookup.path_of("weaviate")
         self.api_key = api_key
         self._temporary = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="toolcrib-weaviate-"))
         self.host = "127.0.0.1"
-        ports = processes.free_ports(6)
+        ports = list(ports) or processes.free_ports(6)
         self.http_port, self.grpc_port = ports[:2]
-        self.url = f"http://{self.host}:{self.http_port}"
+        self.tls = tls
+        scheme = "https" if tls else "http"
+        self.url = f"{scheme}://{self.host}:{self.http_port}"
+        where = ["--host", self.host, "--port", str(self.http_port), "--scheme", "http"]
+        environment = _settings(self.directory / "data", ports[1:], api_key)
+        if tls:
+            _, certificate, key = map(str, tls)
+            where = ["--tls-host", self.host, "--tls-port", str(self.http_port), "--scheme", "https"]
+            where += ["--tls-certificate", certificate, "--tls-key", key]
+            environment |= {"GRPC_CERT_FILE": certificate, "GRPC_KEY_FILE": key}
         self.process = processes.Child(
             "weaviate",
-            [program, "--host", self.host, "--port", str(self.http_port), "--scheme", "http"],
+            [program, *where],
             log=self.directory / "weaviate.log",
-            env=processes.clean_environment(_settings(self.directory / "data", ports[1:], api_key)),
+            env=processes.clean_environment(environment | dict(extra or {})),
             cwd=self.directory,
         )
         self.log = self.process.log
@@ -95,8 +116,10 @@ class Weaviate:
     @cached_property
     def client(self) -> httpx.Client:
         """An HTTP client for the REST API that sends the key, closed with the server."""
-        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
-        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=30)
+        key = (self.api_key or "").partition(",")[0]
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        verify = ssl.create_default_context(cafile=str(self.tls[0])) if self.tls else True
+        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=30, verify=verify)
 
 
 def _settings(data: Path, ports: list[int], api_key: str | None) -> dict[str, str]:
@@ -128,6 +151,8 @@ def _settings(data: Path, ports: list[int], api_key: str | None) -> dict[str, st
         settings |= {
             "AUTHENTICATION_APIKEY_ENABLED": "true",
             "AUTHENTICATION_APIKEY_ALLOWED_KEYS": api_key,
-            "AUTHENTICATION_APIKEY_USERS": "toolcrib",
+            "AUTHENTICATION_APIKEY_USERS": ",".join(
+                f"toolcrib-{i}" for i, _ in enumerate(api_key.split(","))
+            ),
         }
     return settings

@@ -1,0 +1,141 @@
+"""A Weaviate as clusters have it: TLS by a private authority, API keys that rotate, a node that is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from realparts.required import require_real
+from realparts.weaviate import Weaviate
+from realparts.weaviate_cluster import weaviate_cluster
+from secret_volume import SecretVolume
+from service_proxy import service
+from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
+from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreQuery
+from toolcrib_registry.search.errors import StoreUnavailable
+
+pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
+
+EMBEDDER = HashEmbedder()
+IDENTITY = identity_of(EMBEDDER)
+OLD, NEW = "the-old-key", "the-new-key"
+
+
+def tool(number: int) -> IndexEntry:
+    return IndexEntry(
+        tool_id=f"ns/tool-{number:04d}", namespace="ns", name=f"tool_{number}", description="read a file",
+        digest=f"d{number}", scopes=("a:use",),
+    )  # fmt: skip
+
+
+async def put(store: WeaviateStore, *entries: IndexEntry) -> None:
+    await store.upsert(entries, await EMBEDDER.embed_documents([e.name for e in entries]))
+
+
+async def found(store: WeaviateStore) -> set[str]:
+    query = StoreQuery(
+        text="read", mode="hybrid", vector=await EMBEDDER.embed_query("read"), limit=10, within=Pushdown()
+    )
+    return {hit.tool_id for hit in await store.search(query)}
+
+
+async def test_tls_by_a_private_authority_and_keys_that_are_replaced(tmp_path: Path) -> None:
+    require_real("weaviate")
+    volume = SecretVolume(tmp_path / "tls", "127.0.0.1")
+    key = tmp_path / "key"
+    key.write_text(OLD + "\n")
+
+    def opened(**fields: Any) -> WeaviateStore:
+        where: dict[str, Any] = {
+            "secure": True,
+            "ca_file": str(volume.ca),
+            "api_key_file": str(key),
+            **fields,
+        }
+        return WeaviateStore(
+            WeaviateSettings("127.0.0.1", server.http_port, grpc_port=server.grpc_port, **where), IDENTITY
+        )
+
+    with Weaviate(api_key=f"{OLD},{NEW}", tls=(volume.ca, volume.cert, volume.key)) as server:
+        store = opened()
+        await put(store, tool(1), tool(2))
+        assert await found(store) == {"ns/tool-0001", "ns/tool-0002"}
+
+        key.write_text("a-key-that-nobody-knows")
+        with pytest.raises(StoreUnavailable, match=r"refuses the API key: see store\.api_key_file"):
+            await store.healthy()
+        key.write_text(NEW)
+        assert await found(store) == {"ns/tool-0001", "ns/tool-0002"}
+
+        for fields, words in (
+            ({"ca_file": None}, r"certificate is not trusted \(.*\): see store\.ca_file"),
+            ({"ca_file": str(key)}, "holds no certificate"),
+            (
+                {"ca_file": str(tmp_path / "nowhere")},
+                r"store\.ca_file .*nowhere cannot be read: No such file",
+            ),
+            ({"api_key_file": str(tmp_path / "nowhere")}, r"store\.api_key_file .*nowhere cannot be read"),
+            ({"api_key_file": None}, r"wants an API key: name its file in store\.api_key_file"),
+        ):
+            other = opened(**fields)
+            with pytest.raises(StoreUnavailable, match=words) as raised:
+                await other.healthy()
+            assert NEW not in str(raised.value)
+            await other.aclose()
+        await store.aclose()
+
+
+@pytest.mark.node  # 10 s and three servers: of `make cluster-test`
+async def test_one_node_of_three_is_killed_and_no_search_and_no_write_fails() -> None:
+    require_real("weaviate")
+    with weaviate_cluster() as nodes:
+        ready = [f"{node.url}/v1/.well-known/ready" for node in nodes]
+        with (
+            service([(n.http_port, r) for n, r in zip(nodes, ready, strict=True)]) as http,
+            service([(n.grpc_port, r) for n, r in zip(nodes, ready, strict=True)]) as rpc,
+        ):
+            where = WeaviateSettings("127.0.0.1", http.port, grpc_port=rpc.port, replicas=3)
+            stores = [WeaviateStore(where, IDENTITY) for _ in range(3)]
+            await put(stores[0], *(tool(i) for i in range(5)))
+            done: Counter[str] = Counter()
+            slowest: Counter[str] = Counter()
+            over = asyncio.Event()
+
+            async def repeat(what: str, work: Callable[[int], Awaitable[object]]) -> None:
+                while not over.is_set():
+                    began = time.monotonic()
+                    await work(done[what])
+                    done[what] += 1
+                    slowest[what] = max(slowest[what], time.monotonic() - began)
+
+            async def search(store: WeaviateStore) -> None:
+                assert len(await found(store)) >= 5
+
+            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+                for store in stores:
+                    group.create_task(repeat("search", lambda _, s=store: search(s)))
+                group.create_task(repeat("write", lambda n: put(stores[0], tool(100 + n))))
+                group.create_task(repeat("remove", lambda n: stores[1].remove([f"ns/tool-{100 + n:04d}"])))
+
+                async def more(count: int) -> None:
+                    goal = {what: done[what] + count for what in ("search", "write", "remove")}
+                    while any(done[what] < goal[what] for what in goal):  # noqa: ASYNC110 - a count is waited for
+                        await asyncio.sleep(0.05)
+
+                await more(10)
+                # the worst one: the node that every search goes to now, since all of a process share its channel
+                victim = next(n for n in nodes if rpc.counts[n.grpc_port])
+                await asyncio.to_thread(victim.kill)
+                await more(10)
+                over.set()
+            print({what: (done[what], f"{slowest[what]:.1f} s") for what in done}, http.counts, rpc.counts)
+            for store in stores:
+                await store.aclose()
