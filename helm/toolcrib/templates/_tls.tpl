@@ -11,11 +11,12 @@ authority changed, or if it ends within tls.generate.renewBeforeDays.
 {{- $found := lookup "v1" "Secret" .Release.Namespace $name | default dict -}}
 {{- $notes := dig "metadata" "annotations" dict $found -}}
 {{- $data := $found.data | default dict -}}
-{{- $authority := dict "rotate" $g.rotate -}}
+{{- $rotate := toString $g.rotate -}}
+{{- $authority := dict "rotate" $rotate -}}
 {{- $lasts := get $notes "toolcrib.dev/not-after" | default "0" | int64 -}}
 {{- $kept := false -}}
 {{- if and (get $data "tls.crt") (get $data "tls.key") -}}
-{{- $kept = and (eq (get $notes "toolcrib.dev/rotate" | default "") $g.rotate) (gt $lasts (add $now (mul 86400 (int64 $g.certificateDays)))) -}}
+{{- $kept = and (eq (get $notes "toolcrib.dev/rotate" | default "") $rotate) (gt $lasts (add $now (mul 86400 (int64 $g.certificateDays)))) -}}
 {{- end -}}
 {{- if $kept -}}
 {{- $_ := set $authority "cert" (get $data "tls.crt" | b64dec) -}}
