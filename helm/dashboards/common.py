@@ -118,13 +118,16 @@ def graph(
     stacked: bool = False,
     bars: bool = False,
     top: float | None = None,
+    from_zero: bool = True,
 ) -> timeseries.Panel:
     """Lines over time; `queries` are (expression, legend). `steps` also draws the limits as lines."""
     panel = _described(timeseries.Panel(), title, unit, description, steps, GREEN)
     for i, (expression, legend) in enumerate(queries):
         panel.with_target(_query(chr(ord("A") + i), expression).range().legend_format(legend))
-    panel.min(0).line_width(1).fill_opacity(60 if bars else 25 if stacked else 8)
+    panel.line_width(1).fill_opacity(60 if bars else 25 if stacked else 8)
     panel.show_points(modes.VisibilityMode.NEVER)
+    if from_zero:
+        panel.min(0)
     if top is not None:
         panel.max(top)
     if bars:

@@ -259,6 +259,7 @@ def _replicas(made: Page) -> None:
             "none",
             "All lines run together; they fall back together when another operator takes over. One that stays flat "
             "is a replica that gets no policy.",
+            from_zero=False,
         ),
         8,
         8,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,6 +106,18 @@ class Observed:
         changed["spec"]["description"] = f"The tool orphan, in its edition {self._rounds}."
         self._cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump(changed))
 
+    def drawn(self, expression: str, seconds: float, step: int) -> list[dict[str, Any]]:
+        """The series that Prometheus answers for a graph of the last so many seconds, with `values` each.
+
+        Raises AssertionError with what Prometheus says about an expression that it refuses.
+        """
+        end = time.time()
+        asked = {"query": expression, "start": end - seconds, "end": end, "step": step}
+        answer = self._http.get(f"{self.prometheus.url}/api/v1/query_range", params=asked)
+        assert answer.status_code == 200, answer.text
+        found: list[dict[str, Any]] = answer.json()["data"]["result"]
+        return found
+
     def watch(self, stop: threading.Event) -> None:
         """Hold a live stream open until told to stop."""
         with (
@@ -151,7 +164,7 @@ def observed(soon: str) -> Iterator[Observed]:
         cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(manifests(soon)))
         stack.callback(cluster.add_operator().kill)
         newcomer = cluster.token("heist", "newcomer")
-        wait_until(lambda: _discovers(cluster, newcomer), timeout=60)
+        wait_until(lambda: _discovers(cluster, newcomer), timeout=60, interval=0.3)
         metrics_port = _runner(cluster, stack)
         prometheus = stack.enter_context(Prometheus(config=_scrapes(cluster, metrics_port)))
         prometheus.wait_up()
