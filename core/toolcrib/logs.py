@@ -41,11 +41,13 @@ _SECRETS = re.compile(
     r"|(?P<url>\bhttps?://[^\s\"'\\?#]+\?)[^\s\"'\\)>\]]+",
     re.IGNORECASE,
 )
+_MARKS = ("bearer ", "basic ", "eyj", "://")
 # what a LogRecord has by itself; anything else came with `extra=`
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fields", "color_message"}
 # they log URLs with their queries, or every step they take
 _QUIET = {"httpx": 30, "httpx2": 30, "httpcore": 30, "httpcore2": 30, "openai": 30, "urllib3": 40, "asyncio": 30,
           "kopf": 40, "kubernetes": 30, "weaviate": 30}  # fmt: skip
+_ENCODER = json.JSONEncoder(default=str)
 _SHOWN = (str, int, float, bool, list, tuple, dict, type(None))
 
 
@@ -91,6 +93,10 @@ def working_on(request: str) -> Iterator[str]:
 
 def scrubbed(text: str) -> str:
     """`text` without what looks like a credential or the query of a URL."""
+    low = text.lower()
+    # the pattern costs as much as the whole line; few lines hold any of these
+    if not any(mark in low for mark in _MARKS):
+        return text
     return _SECRETS.sub(lambda m: (m["scheme"] or m["user"] or m["url"] or "") + "[cut]", text)
 
 
@@ -99,7 +105,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        return scrubbed(json.dumps(_line(self, record), default=str))
+        return scrubbed(_ENCODER.encode(_line(self, record)))
 
 
 class TextLines(logging.Formatter):
@@ -127,8 +133,11 @@ def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, 
     else:
         line["message"] = record.getMessage()
     given: Mapping[str, Any] = getattr(record, "fields", None) or {}
-    extra = {k: v for k, v in vars(record).items() if k not in _OWN and isinstance(v, _SHOWN)}
-    line.update({k: v for k, v in (*extra.items(), *given.items()) if k not in line})
+    for key in sorted(vars(record).keys() - _OWN):
+        if isinstance(value := getattr(record, key), _SHOWN):
+            line.setdefault(key, value)
+    for key, value in given.items():
+        line.setdefault(key, value)
     if (current := request_id.get()) and "request_id" not in line:
         line["request_id"] = current
     if hook.ids is not None and (ids := hook.ids()) is not None:
