@@ -1,0 +1,176 @@
+"""Install, upgrade and uninstall against a real API server: what must last, lasts. No pod ever runs here.
+
+Hooks are left out: nothing would run their jobs. tests/cluster/node does all of it with real pods.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from chart import CHART, NAMESPACE, ROOT, helm
+from realparts.apiserver import ApiServer
+from realparts.required import require_real
+
+Data = dict[str, bytes]
+_MADE = ("toolcrib-ca", "toolcrib-registry-tls", "toolcrib-weaviate-tls", "toolcrib-weaviate-key")
+_STEPS: dict[str, dict[str, Any]] = {
+    "installed": {},
+    "changed": {"operator.replicas": 3, "registry.policyMaxAge": 60},
+    "renamed": {"registry.publicHost": "toolcrib.example.com", "tls.extraNames": ["192.0.2.7"]},
+    "rotated": {"tls.generate.rotate": "2026-11"},
+}
+_TOOL = """
+apiVersion: toolcrib.dev/v1alpha1
+kind: Tool
+metadata: {name: kept, namespace: default}
+spec: {description: stays, scopes: ["kept:use"], inputSchema: {type: object}, backend: {none: {}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ApiServer]:
+    """One of its own: definitions come and go here."""
+    require_real("kube-apiserver", "etcd", "kubectl", "helm")
+    with ApiServer() as running:
+        running.create_namespace(NAMESPACE)
+        yield running
+
+
+@dataclass
+class History:
+    """One release through its life: what was there after each step."""
+
+    secrets: dict[str, dict[str, Data]]
+    trusted: dict[str, bytes]
+    left_by_uninstall: list[str]
+    tool_kept: bool
+
+
+@pytest.fixture(scope="module")
+def history(server: ApiServer) -> History:
+    """Install, change a setting, change the names, change the authority, uninstall."""
+    record = History({}, {}, [], False)
+    for step, sets in _STEPS.items():
+        _install(server, sets=sets)
+        record.secrets[step] = {name: _data(server, "secrets", name) for name in _MADE}
+        record.trusted[step] = _data(server, "configmaps", "toolcrib-ca")["ca.crt"]
+    _apply_tool(server)
+    done = helm("uninstall", "toolcrib", "-n", NAMESPACE, "--no-hooks", kubeconfig=server.admin_kubeconfig)
+    assert done.returncode == 0, done.stderr
+    left = server.kubectl(
+        "get", "deployments,statefulsets,services,secrets,configmaps", "-n", NAMESPACE, "-o", "name"
+    )
+    record.left_by_uninstall = left.stdout.split()
+    record.tool_kept = _has_tool(server)
+    return record
+
+
+def test_certificates_and_keys_last_over_upgrades(history: History) -> None:
+    first = history.secrets["installed"]
+    assert history.secrets["changed"] == first
+    for name in ("toolcrib-registry-tls", "toolcrib-weaviate-tls"):
+        _signed(first[name]["tls.crt"], first["toolcrib-ca"]["tls.crt"])
+    assert history.trusted["changed"].strip() == first["toolcrib-ca"]["tls.crt"].strip()
+
+
+def test_a_certificate_is_made_anew_for_new_names_by_the_same_authority(history: History) -> None:
+    before, after = history.secrets["changed"], history.secrets["renamed"]
+    assert after["toolcrib-ca"] == before["toolcrib-ca"]
+    assert after["toolcrib-weaviate-tls"] == before["toolcrib-weaviate-tls"]
+    certificate = after["toolcrib-registry-tls"]["tls.crt"]
+    assert certificate != before["toolcrib-registry-tls"]["tls.crt"]
+    _signed(certificate, after["toolcrib-ca"]["tls.crt"])
+    assert {"toolcrib.example.com", "192.0.2.7", f"toolcrib-registry.{NAMESPACE}.svc"} <= set(
+        _names(certificate)
+    )
+
+
+def test_a_new_authority_leaves_the_former_one_trusted(history: History) -> None:
+    """Agents that were started before the change still verify what the registry shows until it restarts."""
+    before, after = history.secrets["renamed"], history.secrets["rotated"]
+    assert after["toolcrib-ca"]["tls.crt"] != before["toolcrib-ca"]["tls.crt"]
+    for name in ("toolcrib-registry-tls", "toolcrib-weaviate-tls"):
+        _signed(after[name]["tls.crt"], after["toolcrib-ca"]["tls.crt"])
+    assert before["toolcrib-ca"]["tls.crt"].strip() in history.trusted["rotated"]
+    assert after["toolcrib-ca"]["tls.crt"].strip() in history.trusted["rotated"]
+    assert after["toolcrib-weaviate-key"] == before["toolcrib-weaviate-key"]
+
+
+def test_uninstall_keeps_what_users_wrote_and_nothing_of_the_release(history: History) -> None:
+    assert history.tool_kept
+    assert history.left_by_uninstall == []
+
+
+def test_definitions_that_were_applied_first_are_taken_over_when_told_to(
+    history: History, server: ApiServer
+) -> None:
+    """Helm 4 applies on the server, where kubectl's fields are its own until conflicts are forced."""
+    names = ("tools", "agentscopebindings", "clusteragentscopebindings")
+    deleted = server.kubectl("delete", "crd", *(f"{name}.toolcrib.dev" for name in names))
+    assert deleted.returncode == 0, deleted.stderr
+    applied = server.kubectl("apply", "-f", str(ROOT / "crds"))
+    assert applied.returncode == 0, applied.stderr
+    _apply_tool(server)
+    assert "invalid ownership metadata" in _try_install(server)
+    _install(server, "--take-ownership", "--force-conflicts")
+    assert _has_tool(server)
+
+
+def _install(server: ApiServer, *options: str, sets: dict[str, Any] | None = None) -> None:
+    """Install or upgrade with these values and no others."""
+    said = _try_install(server, *options, sets=sets)
+    assert not said, said
+
+
+def _try_install(server: ApiServer, *options: str, sets: dict[str, Any] | None = None) -> str:
+    """Why helm refused to install or upgrade; empty if it did."""
+    values = [
+        word for path, value in (sets or {}).items() for word in ("--set-json", f"{path}={json.dumps(value)}")
+    ]
+    done = helm(
+        *("upgrade", "--install", "toolcrib", str(CHART), "-n", NAMESPACE, "--no-hooks", "--reset-values"),
+        "--disable-openapi-validation",  # the API server checks what is applied to it
+        *options,
+        *values,
+        kubeconfig=server.admin_kubeconfig,
+    )
+    return done.stderr if done.returncode else ""
+
+
+def _data(server: ApiServer, resource: str, name: str) -> Data:
+    found = server.client.get(f"/api/v1/namespaces/{NAMESPACE}/{resource}/{name}")
+    data = found.raise_for_status().json()["data"]
+    return {
+        key: base64.b64decode(value) if resource == "secrets" else value.encode()
+        for key, value in data.items()
+    }
+
+
+def _names(pem: bytes) -> list[str]:
+    extension = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    return [str(name.value) for name in extension.value]
+
+
+def _signed(certificate: bytes, authority: bytes) -> None:
+    """Raises where the authority did not sign the certificate."""
+    x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(
+        x509.load_pem_x509_certificate(authority)
+    )
+
+
+def _apply_tool(server: ApiServer) -> None:
+    wait = ("wait", "--for=condition=Established", "crd/tools.toolcrib.dev", "--timeout=30s")
+    assert server.kubectl(*wait).returncode == 0
+    done = server.kubectl("apply", "-f", "-", input=_TOOL)
+    assert done.returncode == 0, done.stderr
+
+
+def _has_tool(server: ApiServer) -> bool:
+    return server.kubectl("get", "tools.toolcrib.dev", "kept", "-n", "default").returncode == 0
