@@ -41,9 +41,9 @@ class Load:
         *,
         address: str,
         ca_file: str = "",
-        keep: int = 3,
-        fresh: int = 3,
-        pause: float = 0.05,
+        keep: int = 2,
+        fresh: int = 2,
+        pause: float = 0.1,
     ) -> None:
         self._url, self._address, self._pause = url, address, pause
         self._headers = {"Authorization": f"Bearer {token}"}

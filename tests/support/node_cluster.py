@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import yaml
 
-from realparts import lookup, nodejail
+from realparts import lookup, nodejail, nodeplan
 from realparts.node import Node
 from realparts.processes import wait_until
 
@@ -136,6 +136,10 @@ class NodeCluster:
         path = self.node.folder / "registry-ca.crt"
         path.write_text(config["data"]["ca.crt"])
         return path
+
+    def forget_address(self) -> None:
+        """The release was installed anew: it has another authority."""
+        self.__dict__.pop("ca_file", None)
 
     @property
     def address(self) -> str:
@@ -359,22 +363,20 @@ def condition(item: Mapping[str, Any], kind: str) -> str:
     return next((c["status"] for c in status.get("conditions", ()) if c["type"] == kind), "Unknown")
 
 
-def remains(node: Node) -> list[str]:
-    """What a node that has ended left on this machine."""
-    plan = node.plan
+def remains(folder: Path, number: int) -> list[str]:
+    """What is on this machine of the node of that folder and number: empty when it has ended and was its only one."""
+    at, link = nodeplan.Addresses(number), nodeplan.link(number)
     links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
     routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
     rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=False).stdout
-    found = [f"link {plan['link']}"] if plan["link"] in links else []
-    found += [f"route {each}" for each in plan["routes"] if each in routes]
+    found = [f"link {link}"] if f"{link}@" in links else []
+    found += [f"route {each}" for each in (at.pods, at.services) if each in routes]
     found += [f"firewall {line}" for line in rules.splitlines() if "KUBE-" in line or "CNI-" in line]
-    found += [
-        f"mount {line}" for line in Path("/proc/mounts").read_text().splitlines() if str(node.folder) in line
-    ]
-    found += [f"cgroup {folder}" for folder in nodejail.cgroups_of(plan["cgroup"])]
+    mounts = Path("/proc/mounts").read_text().splitlines()
+    found += [f"mount {line}" for line in mounts if str(folder) in line]
+    found += [f"cgroup {each}" for each in nodejail.cgroups_of(nodeplan.cgroup(number))]
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes()
-            found += [f"process {words!r}"] if str(node.folder).encode() in words else []
-    found += [f"folder {node.folder}"] if node.folder.exists() else []
-    return found
+            found += [f"process {words!r}"] if str(folder).encode() in words else []
+    return found + ([f"folder {folder}"] if folder.exists() else [])

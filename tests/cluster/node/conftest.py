@@ -34,7 +34,7 @@ def node() -> Iterator[Node]:
         figures.note("node ready after", f"{time.monotonic() - began:.1f} s")
         up.import_image(*archives)
         yield up
-    left = remains(up)
+    left = remains(up.folder, up.at.number)
     assert not left, f"left behind: {left}"
     figures.note("left behind on this machine", "nothing")
 

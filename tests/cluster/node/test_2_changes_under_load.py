@@ -12,7 +12,7 @@ from node_cluster import RELEASE, SYSTEM, NodeCluster
 pytestmark = pytest.mark.node
 
 REGISTRY = f"deployment/{RELEASE}-registry"
-_AFTER = 60  # requests after a change, by workers old and new
+_AFTER = 40  # requests after a change, by workers old and new
 
 
 def _under_load(cluster: NodeCluster, token: str, what: str, change: Callable[[], None]) -> None:

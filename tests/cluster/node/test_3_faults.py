@@ -88,7 +88,7 @@ def test_without_weaviate_calls_go_on_search_says_so_and_both_recover(
     cluster.scale_weaviate(0)
     ca_file = str(cluster.ca_file) if cluster.tls else ""
     with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
-        load.go_on(60)
+        load.go_on(40)
         found = cluster.search(planner, "compute an expression")
     ready = [condition(pod, "Ready") for pod in cluster.pods("registry")]
     cluster.scale_weaviate(1)
@@ -112,7 +112,7 @@ def test_a_restart_of_the_api_server_loses_no_request_and_no_pod(cluster: NodeCl
         began = time.monotonic()
         cluster.node.restart_apiserver()
         away = time.monotonic() - began
-        load.go_on(60)
+        load.go_on(40)
     figures.note(f"API server killed, away for {away:.1f} s", str(load.result))
 
     assert not load.result.failed, str(load.result)

@@ -45,6 +45,16 @@ class Addresses:
         return f"10.215.{self.number}.1"
 
 
+def link(number: int) -> str:
+    """The name of the host's end of a node's link."""
+    return f"tcrib{number}"
+
+
+def cgroup(number: int) -> str:
+    """The name of a node's root in each cgroup hierarchy."""
+    return f"toolcrib-node-{number}"
+
+
 def write(folder: Path, at: Addresses, *, detached: bool, temporary: bool) -> dict[str, Any]:
     """Write everything a node of that number needs below `folder` and return the plan for `nodejail`.
 
@@ -69,8 +79,8 @@ def write(folder: Path, at: Addresses, *, detached: bool, temporary: bool) -> di
     plan = {
         "folder": str(folder),
         "number": at.number,
-        "link": f"tcrib{at.number}",
-        "cgroup": f"toolcrib-node-{at.number}",
+        "link": link(at.number),
+        "cgroup": cgroup(at.number),
         "host_address": at.host,
         "address": at.node,
         "routes": [at.pods, at.services],
@@ -161,7 +171,7 @@ def _kubelet(folder: Path, at: Addresses) -> None:
         "kind": "KubeletConfiguration",
         "failCgroupV1": False,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/toolcrib-node-{at.number}",
+        "cgroupRoot": f"/{cgroup(at.number)}",
         "failSwapOn": False,
         "oomScoreAdj": 0,
         "podCIDR": at.pods,

@@ -1,0 +1,110 @@
+"""What an administrator gets wrong: the running pods go on, the new one says what is wrong and does not crash in a loop."""
+
+import base64
+
+import pytest
+
+from load import Load
+from node_cluster import RELEASE, SYSTEM, NodeCluster, condition
+from realparts.processes import wait_until
+
+pytestmark = pytest.mark.node
+
+KEY = f"{RELEASE}-weaviate"
+
+
+def _new_pod(cluster: NodeCluster, old: set[str]) -> dict[str, object] | None:
+    return next((pod for pod in cluster.pods("registry") if pod["metadata"]["name"] not in old), None)
+
+
+def _names(cluster: NodeCluster) -> set[str]:
+    return {pod["metadata"]["name"] for pod in cluster.pods("registry")}
+
+
+def _back(cluster: NodeCluster) -> None:
+    cluster.install()
+    cluster.wait_ready()
+
+
+def test_a_missing_secret_keeps_the_old_pods_and_is_told_in_the_events(
+    cluster: NodeCluster, planner: str
+) -> None:
+    old = _names(cluster)
+    cluster.install("--set", "weaviate.mode=external", "--set", "weaviate.external.host=elsewhere.example.com",
+                    "--set", "weaviate.apiKey.existingSecret=not-there", wait=False)  # fmt: skip
+
+    def told() -> bool:
+        events = cluster.node.kubectl("get", "events", "-n", SYSTEM)
+        return 'secret "not-there" not found' in events
+
+    try:
+        wait_until(told, timeout=60, interval=0.5)
+
+        assert old <= _names(cluster)
+        assert len(cluster.discover(planner)) == 3
+        assert set(cluster.restarts().values()) <= {0, 1}
+    finally:
+        _back(cluster)
+
+
+def test_a_weaviate_that_refuses_the_key_is_told_in_readiness_and_log(
+    cluster: NodeCluster, planner: str
+) -> None:
+    wrong = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "wrong-key", "namespace": SYSTEM},
+        "data": {"api-key": base64.b64encode(b"wrong").decode()},
+    }
+    cluster.node.apply(wrong)
+    registry = f"deployment/{RELEASE}-registry"
+    before = cluster.restarts()
+    # The Secret of the registry alone: Weaviate keeps the right one.
+    volumes = cluster.node.get(registry, "-n", SYSTEM)["spec"]["template"]["spec"]["volumes"]
+    index = next(i for i, volume in enumerate(volumes) if volume["name"] == "weaviate")
+    place = f"/spec/template/spec/volumes/{index}/projected/sources/0/secret/name"
+    assert volumes[index]["projected"]["sources"][0]["secret"]["name"] == KEY
+    old = _names(cluster)
+    cluster.node.kubectl(
+        "patch", registry, "-n", SYSTEM, "--type=json",
+        "-p", f'[{{"op": "replace", "path": "{place}", "value": "wrong-key"}}]',
+    )  # fmt: skip
+    try:
+        wait_until(lambda: not old & _names(cluster) and cluster.ready("registry"), timeout=90, interval=0.5)
+        found = cluster.search(planner, "compute an expression")
+        wait_until(lambda: "refuses the API key" in _said(cluster), timeout=60, interval=0.5)
+
+        assert found["search_mode"] == "lexical"
+        assert cluster.call(planner, "calculator", {"expression": "1"}).is_success
+        assert sum(cluster.restarts().values()) <= sum(before.values())
+    finally:
+        _back(cluster)
+
+
+def _said(cluster: NodeCluster) -> str:
+    """The operators' logs: it is the operator that fills the index."""
+    return "".join(cluster.node.logs(pod["metadata"]["name"], SYSTEM) for pod in cluster.pods("operator"))
+
+
+def test_without_the_definitions_the_operator_says_so_and_waits(cluster: NodeCluster, planner: str) -> None:
+    before = cluster.restarts()
+    ca_file = str(cluster.ca_file) if cluster.tls else ""
+    definitions = cluster.node.get("crd", "clusteragentscopebindings.toolcrib.dev")
+    for field in ("resourceVersion", "uid", "creationTimestamp", "generation"):
+        definitions["metadata"].pop(field, None)
+    definitions.pop("status")
+    cluster.node.kubectl("delete", "crd", "clusteragentscopebindings.toolcrib.dev")
+    try:
+        with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
+            wait_until(
+                lambda: "clusteragentscopebindings" in _said(cluster).lower(), timeout=60, interval=0.5
+            )
+            load.go_on(30)
+        leader = next(p for p in cluster.pods("operator") if p["metadata"]["name"] == cluster.leader())
+
+        assert not load.result.failed, str(load.result)
+        assert condition(leader, "Ready") in ("True", "False")
+        assert sum(cluster.restarts().values()) - sum(before.values()) <= 2
+    finally:
+        cluster.node.apply(definitions)
+        cluster.wait_ready(timeout=180)

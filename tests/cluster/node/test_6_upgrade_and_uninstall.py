@@ -1,0 +1,81 @@
+"""What outlives the release: custom resources and data, through an upgrade of the chart and through its removal."""
+
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import figures
+from load import Load
+from node_cluster import RELEASE, ROOT, SYSTEM, NodeCluster
+from realparts.processes import wait_until
+
+pytestmark = pytest.mark.node
+
+# The first commit whose chart installs.
+EARLIER = "bdeecb9"
+
+
+def _contents(cluster: NodeCluster) -> dict[str, str]:
+    """Every object of ours and its unique id."""
+    items = cluster.node.get("toolcrib", "-A")["items"]
+    return {
+        f"{item['kind']}/{item['metadata'].get('namespace')}/{item['metadata']['name']}": item["metadata"][
+            "uid"
+        ]
+        for item in items
+    }
+
+
+def test_uninstall_keeps_the_custom_resources_and_a_new_release_takes_them_up(
+    cluster: NodeCluster, planner: str
+) -> None:
+    before = _contents(cluster)
+    assert before
+    said = cluster.uninstall()
+    kept = _contents(cluster)
+    left = [pod["metadata"]["name"] for pod in cluster.node.get("pods", "-n", SYSTEM)["items"]]
+
+    assert "kept due to the resource policy" in said
+    assert kept == before
+    assert left == []
+
+
+def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
+    cluster: NodeCluster, planner: str, tmp_path: Path
+) -> None:
+    before = _contents(cluster)
+    archive = subprocess.run(
+        ["git", "archive", EARLIER, "helm/toolcrib"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(tmp_path, filter="data")
+    cluster.install("--take-ownership", chart=tmp_path / "helm" / "toolcrib")
+    cluster.forget_address()
+    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=60, interval=0.2)
+    wait_until(lambda: cluster.indexed() == _tools(before), timeout=300, interval=1)
+    volume = _volume(cluster)
+
+    ca_file = str(cluster.ca_file) if cluster.tls else ""
+    with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
+        load.go_on(30)
+        cluster.install()
+        cluster.wait_ready()
+        load.go_on(30)
+    figures.note("upgrade from an earlier chart, under load", str(load.result))
+
+    assert not load.result.failed, str(load.result)
+    assert _contents(cluster) == before
+    assert _volume(cluster) == volume
+    assert cluster.indexed() == _tools(before)
+
+
+def _tools(contents: dict[str, str]) -> int:
+    return sum(name.startswith("Tool/") for name in contents)
+
+
+def _volume(cluster: NodeCluster) -> str:
+    claim = cluster.node.get("pvc", f"data-{RELEASE}-weaviate-0", "-n", SYSTEM)
+    return f"{claim['metadata']['uid']} {claim['spec']['volumeName']}"

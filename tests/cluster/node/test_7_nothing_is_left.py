@@ -1,0 +1,38 @@
+"""The node of these tests cannot outlive them, whatever way they end, and two stand side by side."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from node_cluster import remains
+from realparts import processes
+from realparts.node import Node
+
+pytestmark = pytest.mark.node
+
+SUPPORT = Path(__file__).parents[2] / "support"
+SCRIPT = """
+from realparts.node import Node
+node = Node().up()
+print(node.folder, node.at.number, flush=True)
+import signal; signal.pause()
+"""
+
+
+def test_a_test_run_killed_with_9_leaves_nothing_and_another_node_goes_on(node: Node) -> None:
+    runner = processes.spawn(
+        [sys.executable, "-c", SCRIPT], env={"PYTHONPATH": str(SUPPORT), **node.env, "HOME": str(Path.home())},
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert runner.stdout
+    folder, number = runner.stdout.readline().decode().split()
+    beside = remains(Path(folder), int(number))
+    runner.send_signal(signal.SIGKILL)
+    runner.wait(10)
+    processes.wait_until(lambda: not remains(Path(folder), int(number)), timeout=30, interval=0.2)
+
+    assert beside
+    assert node.kubectl("get", "--raw", "/readyz") == "ok"

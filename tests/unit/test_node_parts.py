@@ -1,0 +1,96 @@
+"""What a test node is made of, and what is said where something for it is missing. The node itself: make cluster-test."""
+
+import json
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import figures
+from realparts import debian, lookup, nodeplan
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All parts are there, by name."""
+    monkeypatch.setattr(lookup, "path_of", lambda name: Path("/bin") / name)
+
+
+@pytest.mark.usefixtures("parts")
+def test_the_plan_starts_every_program_after_what_it_needs(tmp_path: Path) -> None:
+    plan = nodeplan.write(tmp_path, nodeplan.Addresses(3), detached=False, temporary=True)
+
+    assert tuple(program["name"] for program in plan["programs"]) == nodeplan.PROGRAMS
+    assert json.loads((tmp_path / "plan.json").read_text()) == plan
+    assert plan["routes"] == ["10.214.3.0/24", "10.215.3.0/24"]
+    assert json.loads((tmp_path / "kubelet.json").read_text())["cgroupRoot"] == f"/{plan['cgroup']}"
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_node_that_comes_back_keeps_its_certificates(tmp_path: Path) -> None:
+    at = nodeplan.Addresses(0)
+    nodeplan.write(tmp_path, at, detached=True, temporary=False)
+    before = (tmp_path / "pki" / "ca.crt").read_bytes()
+    nodeplan.write(tmp_path, at, detached=True, temporary=False)
+
+    assert (tmp_path / "pki" / "ca.crt").read_bytes() == before
+    assert (tmp_path / "pki" / "ca.key").stat().st_mode & 0o077 == 0
+    # each key belongs to its certificate
+    context = ssl.create_default_context(cafile=tmp_path / "pki" / "ca.crt")
+    for name in ("apiserver", "admin", "kubelet", "kube-proxy", "kube-scheduler", "kube-controller-manager"):
+        context.load_cert_chain(tmp_path / "pki" / f"{name}.crt", tmp_path / "pki" / f"{name}.key")
+
+
+def test_no_two_nodes_share_an_address() -> None:
+    found = [
+        address
+        for number in range(32)
+        for at in [nodeplan.Addresses(number)]
+        for address in (at.host, at.node, at.pods, at.services)
+    ]
+
+    assert len(set(found)) == len(found)
+
+
+def test_missing_packages_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(debian.PROGRAMS, "runc", ("/nowhere/no-such-runc",))
+    monkeypatch.setitem(debian.PROGRAMS, "iptables", (sys.executable,))
+
+    assert debian.missing("runc", "iptables") == ["runc"]
+    with pytest.raises(debian.MissingPackagesError, match=r"runc \(packages of Debian.*debian\.py runc"):
+        debian.require("runc", "iptables")
+
+
+def test_without_root_nothing_is_installed_and_the_packages_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(debian.PROGRAMS, "runc", ("/nowhere/no-such-runc",))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+
+    with pytest.raises(debian.MissingPackagesError, match="runc"):
+        debian.install("runc")
+
+
+def test_an_unknown_package_is_refused_by_name() -> None:
+    script = Path(debian.__file__)
+    done = subprocess.run([sys.executable, script, "nonsense"], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "nonsense" in done.stderr
+
+
+def test_figures_are_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "_LINES", {})
+    monkeypatch.setattr(figures, "_TABLES", {})
+    figures.note("node ready after", "9.1 s")
+    figures.table("Pods", ("pod", "memory"), [("registry", "210 MiB")])
+
+    assert figures.lines() == [
+        "node ready after  9.1 s",
+        "",
+        "Pods",
+        "  pod       memory",
+        "  registry  210 MiB",
+    ]
