@@ -123,7 +123,7 @@ async def test_one_node_of_three_is_killed_and_no_search_and_no_write_fails() ->
                 for store in stores:
                     group.create_task(repeat("search", lambda _, s=store: search(s)))
                 group.create_task(repeat("write", lambda n: put(stores[0], tool(100 + n))))
-                group.create_task(repeat("remove", lambda n: stores[1].remove([f"ns/tool-{100 + n:04d}"])))
+                group.create_task(repeat("remove", lambda n: stores[1].remove([f"ns/tool-{5000 + n:04d}"])))
 
                 async def more(count: int) -> None:
                     goal = {what: done[what] + count for what in ("search", "write", "remove")}

@@ -39,8 +39,9 @@ log = logging.getLogger(__name__)
 BATCH = 200
 _LEAST_SECONDS = 0.1
 """Left of a deadline, so that trying again makes sense."""
-_ONCE_MORE = (0.0,)
-"""Before a search is tried again: words find something meanwhile."""
+_QUICK = (0.0, 0.2, 0.4)
+"""Before a search is tried again: a Service may lead to the lost node once more. Where all are away, words find
+something meanwhile."""
 _PATIENT = (0.1, 0.5, 1.0, 2.0)
 """Before a write is: gRPC itself waits for about a second before it connects anew."""
 _T = TypeVar("_T")
@@ -215,7 +216,7 @@ class WeaviateStore:
         ask: Callable[[_Collection], Awaitable[_T]],
         missing: _T,
         seconds: float,
-        pauses: Sequence[float] = _ONCE_MORE,
+        pauses: Sequence[float] = _QUICK,
     ) -> _T:
         """The answer of `ask`, or `missing` where there is no collection: then nothing is stored."""
         return await self._again(lambda left: self._once(ask, missing, left), seconds, pauses)
