@@ -2,7 +2,7 @@
 
 It stands in core although it talks to the network, because all three services need it and none may import another;
 only `tracing.start` imports it, and only where the standard variables ask for traces
-(docs/decisions/0025-traces-and-logs.md). Endpoint, headers, sampler, resource and batch sizes are the SDK's own
+(docs/decisions/0025-logs-and-traces.md). Endpoint, headers, sampler, resource and batch sizes are the SDK's own
 `OTEL_…` variables.
 """
 

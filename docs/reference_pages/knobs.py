@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from reference_pages.markdown import code, default_of, table
 
+from toolcrib import logs
 from toolcrib_operator import options as operator_options
 from toolcrib_operator import settings as operator_settings
 from toolcrib_operator.settings import RegistrationSettings
@@ -34,7 +35,20 @@ def settings_page() -> str:
     for name, field in RunnerSettings.model_fields.items():
         default = "**required**" if field.is_required() else default_of(field.default)
         rows.append((code(flag(name)), code(ENVIRONMENT[name]), default, field.description or ""))
-    return text + table(("option", "variable", "default", "what"), rows)
+    text += table(("option", "variable", "default", "what"), rows)
+    text += "\n## Logs and traces\n\nVariables of all three. OpenTelemetry's own variables (`OTEL_…`) switch traces on:\n"
+    text += "[Logs, request ids and traces](../guides/observability.md).\n\n"
+    return text + table(("variable", "default", "what"), _log_rows())
+
+
+def _log_rows() -> Iterator[tuple[str, str, str]]:
+    levels = ", ".join(logs.LEVELS).lower()
+    yield code(logs.LEVEL), code("info"), f"How much goes to standard error: {levels}."
+    yield (
+        code(logs.FORMAT),
+        "",
+        f"{' or '.join(logs.FORMS)}; else text where standard error is a terminal, json elsewhere.",
+    )
 
 
 def _model_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str, str]]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -207,3 +208,19 @@ def test_the_standard_variables_set_resource_and_headers(told: Told) -> None:
     assert all(r["deployment.environment"] == "test" for r in told.collector.resources)
     assert {r["service.name"] for r in told.collector.resources} == {"toolcrib-registry", "toolcrib-runner"}
     assert all(h["x-collector-key"] == "k1" for h in told.collector.headers)
+
+
+GUIDE = (Path(__file__).parents[3] / "docs/guides/observability.md").read_text()
+
+
+def test_the_line_that_the_guide_shows_has_the_fields_of_a_real_one(told: Told) -> None:
+    shown = json.loads(GUIDE.split("```json\n")[1].split("```")[0])
+    (real,) = [x for x in told.registry.lines if x.get("status") == 502]
+    assert shown.keys() == real.keys() - {"trace_id", "span_id"}
+    assert [shown[k] for k in ("message", "code", "agent")] == [real[k] for k in ("message", "code", "agent")]
+
+
+def test_the_guide_names_every_span(told: Told) -> None:
+    names = {s.name for s in told.collector.spans if " /" not in s.name and s.kind == 1}
+    assert names >= {"task", "search", "call tool"}
+    assert [name for name in names if f"`{name}`" not in GUIDE] == []
