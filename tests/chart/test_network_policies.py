@@ -14,13 +14,13 @@ def _policy(rendered: Rendered, name: str) -> dict[str, Any]:
     return spec
 
 
-def _component(labels: Object) -> Object:
+def _component(name: str) -> Object:
     return {
         "podSelector": {
             "matchLabels": {
                 "app.kubernetes.io/name": "toolcrib",
                 "app.kubernetes.io/instance": "toolcrib",
-                **({"app.kubernetes.io/component": labels} if labels else {}),
+                **({"app.kubernetes.io/component": name} if name else {}),
             }
         }
     }
