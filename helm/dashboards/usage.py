@@ -365,7 +365,7 @@ def _finding(made: Page) -> None:
             "The 50 largest of the time range. An agent that lists and never calls: its grants miss what it needs.",
             sort="Lists",
         ),
-        12,
+        8,
         9,
     )
     searching = "toolcrib_search_duration_seconds"
@@ -378,7 +378,18 @@ def _finding(made: Page) -> None:
             "embedder is short of CPU.",
             steps=((0.25, YELLOW), (1, RED)),
         ),
-        12,
+        8,
+        9,
+    )
+    made.add(
+        graph(
+            "Changes told on live streams",
+            ((f"sum by (type) ({rate(select('toolcrib_watch_events_total'))})", "{{type}}"),),
+            "ops",
+            "Events of `GET /v1/watch` by type. Steady with a steady catalog: definitions or grants flap; find who "
+            "edits them.",
+        ),
+        8,
         9,
     )
 
