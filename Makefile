@@ -64,11 +64,11 @@ build-tools: env ## Find or build (once, with Go, about 19 minutes) the real ser
 cluster-demo: env build-tools ## The tour of the cluster, against a real API server and a real Weaviate on loopback
 	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)
 
-cluster-test: env ## The chart on a real node: install, tour, changes under load, failures; needs root on Linux
+cluster-test: env ## The image in a real docker, the chart on a real node: install, tour, changes under load, failures; needs root on Linux
 	@$(BIN)/python tests/support/realparts/debian.py --node
 	@$(BIN)/python tests/support/realparts/build.py --node
 	@$(BIN)/python tests/support/realparts/images.py pause weaviate toolcrib
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m node -v tests/cluster/node $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m node -v tests/component/image tests/cluster/node $(ARGS)
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,11 @@ from realparts import lookup, processes
 
 CGROUP = "toolcrib-docker"
 _START = 60.0  # seconds
+_KEPT_LAYERS = "4GB"
+# What dockerd makes outside the folders it is given, whatever it is told; innermost first.
+_FOLDERS = tuple(
+    map(Path, ("/run/docker/plugins", "/run/docker", "/run/containerd/s", "/run/containerd", "/etc/docker"))
+)
 
 
 class DockerError(RuntimeError):
@@ -130,6 +135,7 @@ def own() -> Iterator[Engine]:
     with (cache_folder() / "docker.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         folder = Path(tempfile.mkdtemp(prefix="toolcrib-docker-"))
+        absent = [path for path in _FOLDERS if not path.exists()]
         (folder / "daemon.json").write_text("{}")
         child = processes.Child("dockerd", _arguments(daemon, data, folder), log=folder / "dockerd.log")
         # the client's own settings (contexts, credential helpers) are for another engine
@@ -140,18 +146,21 @@ def own() -> Iterator[Engine]:
             with child:
                 child.wait_ready(lambda: _answers(started), timeout=_START, interval=0.1)
                 yield started
-                stop_containers(started)
+                tidy(started)
         finally:
             child.stop(grace=20)
             remove_cgroups()
+            _remove_new(absent)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def stop_containers(engine: Engine) -> None:
-    """Remove every container of our own engine; a running one first."""
+def tidy(engine: Engine) -> None:
+    """Remove every container of our own engine, images without a name, and layers beyond what the next build needs."""
     ids = engine.run("ps", "-aq").stdout.split()
     if ids:
         engine.run("rm", "-f", "-v", *ids)
+    engine.run("image", "prune", "--force", timeout=300)
+    engine.run("builder", "prune", "--force", "--keep-storage", _KEPT_LAYERS, timeout=300, check=False)
 
 
 def remove_cgroups() -> None:
@@ -170,6 +179,15 @@ def remove_cgroups() -> None:
 def cache_folder() -> Path:
     """Where data of our own engine and saved images stay between runs."""
     return lookup.cache_folder(os.environ).parent
+
+
+def _remove_new(folders: Sequence[Path]) -> None:
+    """Remove folders that were not there before, unless somebody else uses them by now."""
+    if Path("/etc/docker") in folders:
+        Path("/etc/docker/key.json").unlink(missing_ok=True)
+    for path in folders:
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
 def _answers(engine: Engine) -> bool:

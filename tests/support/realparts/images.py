@@ -3,7 +3,8 @@
     python tests/support/realparts/images.py toolcrib weaviate pause --out FOLDER
 
 prints one path a line, for `docker load -i` or `ctr -n k8s.io images import`. A tar is named after what it was made
-from: the same content is never built twice. Needs root and, to build, docker and debootstrap.
+from: the same content is never built twice. To build it takes root, docker and debootstrap (on Debian they are
+installed when they are missing), and Go for the sandbox's program.
 
 | name | tag | what |
 |---|---|---|
@@ -33,7 +34,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import baseimage, docker, lookup
+from realparts import baseimage, debian, docker, lookup
 from realparts.parts import PARTS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,17 +42,27 @@ BASE = "local/base:1"
 _KEPT = 3  # tar files of one name: an older one may be in use elsewhere
 
 # PID 1 of a sandbox: waits for a signal to end, and reaps what loses its parent.
-_PAUSE = r"""
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
-static void end(int s) { (void)s; _exit(0); }
-static void reap(int s) { (void)s; while (waitpid(-1, NULL, WNOHANG) > 0); }
-int main(void) {
-  struct sigaction down = {.sa_handler = end}, child = {.sa_handler = reap, .sa_flags = SA_NOCLDSTOP};
-  sigaction(SIGINT, &down, NULL); sigaction(SIGTERM, &down, NULL); sigaction(SIGCHLD, &child, NULL);
-  for (;;) pause();
+_PAUSE = r"""package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
+	for received := range signals {
+		if received != syscall.SIGCHLD {
+			return
+		}
+		for {
+			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+				break
+			}
+		}
+	}
 }
 """
 
@@ -72,7 +83,7 @@ def image(name: str) -> Path:
     Raises:
         KeyError: there is no such image.
         docker.DockerError: it was not built; also processes.NotReadyError, baseimage.BaseImageError,
-            lookup.MissingPartError.
+            debian.MissingPackagesError, lookup.MissingPartError.
     """
     return images([name])[0]
 
@@ -89,7 +100,9 @@ def images(names: Sequence[str]) -> list[Path]:
             one = IMAGES[name]
             path = folder / f"{name}-{one.key()}.tar"
             if not path.is_file():
-                engine = engine or stack.enter_context(docker.engine())
+                if engine is None:
+                    debian.install(*debian.DOCKER)
+                    engine = stack.enter_context(docker.engine())
                 one.make(engine, one.tag)
                 partial = path.with_suffix(".partial")
                 engine.run("save", "-o", str(partial), one.tag, timeout=600)
@@ -161,9 +174,8 @@ def _make_base(engine: docker.Engine, tag: str) -> None:
 
 def _make_pause(engine: docker.Engine, tag: str) -> None:
     with tempfile.TemporaryDirectory(prefix="toolcrib-pause-") as folder:
-        source = Path(folder) / "pause.c"
-        source.write_text(_PAUSE)
-        _call("gcc", "-static", "-Os", "-s", "-o", f"{folder}/pause", str(source))
+        (Path(folder) / "pause.go").write_text(_PAUSE)
+        _call("go", "build", "-trimpath", "-ldflags=-s -w", "pause.go", folder=Path(folder))
         (Path(folder) / "Dockerfile").write_text(
             'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
         )
@@ -204,7 +216,9 @@ def _one_program(engine: docker.Engine, tag: str, programs: dict[str, Path], end
 
 
 def _call(*command: str, folder: Path | None = None) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600)
+    # Go: a static program that stands alone, whatever workspace the folder is in
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=600, env=environment)
     if done.returncode != 0:
         raise docker.DockerError(f"{' '.join(command[:3])} …: {done.stderr.strip()[-1500:]}")
 
