@@ -95,7 +95,7 @@ class NodeCluster:
     def uninstall(self) -> str:
         """`helm uninstall --wait`, and wait for the last pod."""
         said = self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "90s")
-        wait_until(lambda: not self.pods(), timeout=90, interval=0.5)
+        wait_until(lambda: not self.pods(ending=True), timeout=90, interval=0.5)
         return said
 
     def apply_heist(self) -> None:
@@ -236,25 +236,29 @@ class NodeCluster:
         if to:
             self.wait_ready("weaviate")
         else:
-            wait_until(lambda: not self.pods("weaviate"), timeout=90, interval=0.3)
+            wait_until(lambda: not self.pods("weaviate", ending=True), timeout=90, interval=0.3)
 
     # ---- its pods ----
 
-    def pods(self, component: str = "") -> list[dict[str, Any]]:
-        """The release's pods, of one component or all, without those that have ended."""
+    def pods(self, component: str = "", *, ending: bool = False) -> list[dict[str, Any]]:
+        """The release's pods, of one component or all, without those that have ended or (`ending`) are about to."""
         selector = f"app.kubernetes.io/instance={RELEASE}" + (
             f",app.kubernetes.io/component={component}" if component else ""
         )
         items = self.node.get("pods", "-n", SYSTEM, "-l", selector)["items"]
-        return [pod for pod in items if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+        return [
+            pod
+            for pod in items
+            if pod["status"]["phase"] not in ("Succeeded", "Failed")
+            and (ending or "deletionTimestamp" not in pod["metadata"])
+        ]
 
     def ready(self, component: str = "", *, but: Iterable[str] = ()) -> bool:
         """Whether every pod that is wanted is Ready, and none of those named is left."""
         pods = self.pods(component)
-        names = {pod["metadata"]["name"] for pod in pods}
         return (
             bool(pods)
-            and not names & set(but)
+            and not {pod["metadata"]["name"] for pod in self.pods(component, ending=True)} & set(but)
             and all(condition(pod, "Ready") == "True" for pod in pods)
             and all(
                 item["status"].get("readyReplicas", 0) == item["spec"]["replicas"]

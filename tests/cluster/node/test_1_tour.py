@@ -121,6 +121,20 @@ def test_the_status_tells_what_is_there(cluster: NodeCluster) -> None:
     assert {condition(tool, "Indexed") for tool in tools} == {"True"}
 
 
+def test_the_clusters_own_roles_view_and_edit_cover_our_kinds(cluster: NodeCluster) -> None:
+    """The controller manager gathers what is labelled for them: only a whole node shows it."""
+    for role in ("view", "edit"):
+        cluster.node.kubectl("create", "rolebinding", f"my-{role}", "-n", "heist", f"--clusterrole={role}",
+                             f"--user=person-who-may-{role}")  # fmt: skip
+
+    def may(role: str, verb: str) -> str:
+        return cluster.node.try_kubectl(
+            "auth", "can-i", verb, "tools.toolcrib.dev", "-n", "heist", f"--as=person-who-may-{role}"
+        ).stdout.strip()
+
+    assert [may("view", "list"), may("view", "create"), may("edit", "create")] == ["yes", "no", "yes"]
+
+
 def test_helm_test_discovers_and_calls(cluster: NodeCluster) -> None:
     said = cluster.helm("test", RELEASE, "--namespace", SYSTEM, "--timeout", "150s", "--logs")
 

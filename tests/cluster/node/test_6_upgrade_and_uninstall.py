@@ -79,3 +79,25 @@ def _tools(contents: dict[str, str]) -> int:
 def _volume(cluster: NodeCluster) -> str:
     claim = cluster.node.get("pvc", f"data-{RELEASE}-weaviate-0", "-n", SYSTEM)
     return f"{claim['metadata']['uid']} {claim['spec']['volumeName']}"
+
+
+def test_the_embedded_profile_takes_the_same_objects_and_keeps_its_index_through_a_restart(
+    cluster: NodeCluster, planner: str
+) -> None:
+    cluster.uninstall()
+    cluster.node.kubectl("delete", "namespace", "catalog", "--wait=false", "--ignore-not-found")
+    cluster.install("--set", "profile=embedded", "--set", "agents=null")
+    cluster.forget_address()
+    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=60, interval=0.2)
+    (pod,) = cluster.pods("registry")
+    cluster.node.kubectl("delete", "pod", pod["metadata"]["name"], "-n", SYSTEM, "--wait=false")
+
+    def replaced() -> bool:
+        return all(each["metadata"]["uid"] != pod["metadata"]["uid"] for each in cluster.pods("registry"))
+
+    wait_until(replaced, timeout=60, interval=0.3)
+    cluster.wait_ready("registry")
+    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=60, interval=0.2)
+
+    assert cluster.pods("weaviate") == []
+    assert cluster.search(planner, "square root of 2 to four digits")["tools"][0]["name"] == "calculator"
