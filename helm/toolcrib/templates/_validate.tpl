@@ -130,6 +130,10 @@
 {{- $problems = append $problems (printf "agents[%d] (%s) has a task but no model: set model.url and model.name" $i $agent.name) -}}
 {{- end -}}
 {{- end -}}
+{{- $address := dig "spec" "clusterIP" "" (lookup "v1" "Service" "default" "kubernetes" | default dict) -}}
+{{- if and $address (not $v.egress.cluster) (not (regexMatch "^(10\\.|192\\.168\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|f[cd])" $address)) -}}
+{{- $problems = append $problems (printf "the Services of this cluster have addresses such as %s, outside of private networks, and the registry would take none for a Service: set egress.cluster to the Service range and the pod range, e.g. {34.118.224.0/20,10.0.0.0/8} on GKE" $address) -}}
+{{- end -}}
 {{- with $problems -}}
 {{- fail (printf "\n\nThese values contradict each other:\n  - %s\n" (join "\n  - " .)) -}}
 {{- end -}}
