@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import PublishedBinding
 from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.reconcile.bindings import matched_ids
 from toolcrib_operator.waiting import wait
-
-_TOGETHER = 2_000
-"""Tools looked at between two chances for the rest of the loop; heartbeats must not wait."""
 
 
 class Reach:
     """Follows a publisher's snapshot; `tools` and `bindings` are of the latest one that has been counted.
 
     Args:
-        publisher: whose snapshot is counted.
+        publisher: whose snapshot is counted, in a thread: publishing goes on.
         pause: seconds between two counts at least; longer where counting is expensive, to stay below 5 % of a core.
     """
 
@@ -42,22 +42,34 @@ class Reach:
             if await wait(self._wake, 0.5):
                 self._wake.clear()
                 began = time.monotonic()
-                await self.count()
+                await self.count(stop.is_set)
                 await wait(stop, max(self._pause, 20 * (time.monotonic() - began)))
 
-    async def count(self) -> None:
-        """Count the present snapshot."""
-        snapshot = self._publisher.snapshot
-        tools: Counter[str] = Counter()
-        bindings: dict[str, int] = {}
-        looked = 0
-        for uid, binding in snapshot.bindings.items():
-            ids = matched_ids(binding, snapshot)
-            bindings[uid] = len(ids)
-            if binding.scopes:
-                tools.update(ids)
-            looked += 20 + len(ids)
-            if looked >= _TOGETHER:
-                looked = 0
-                await asyncio.sleep(0)
-        self.tools, self.bindings = tools, bindings
+    async def count(self, ended: Callable[[], bool] = lambda: False) -> None:
+        """Count the present snapshot; nothing has changed if it `ended` meanwhile."""
+        found = await asyncio.to_thread(_count, self._publisher.snapshot, ended)
+        if found is not None:
+            self.tools, self.bindings = found
+
+
+def _count(snapshot: Snapshot, ended: Callable[[], bool]) -> tuple[dict[str, int], dict[str, int]] | None:
+    alike: defaultdict[tuple[Any, ...], list[PublishedBinding]] = defaultdict(list)
+    for binding in snapshot.bindings.values():
+        alike[_terms(binding)].append(binding)
+    tools: defaultdict[str, int] = defaultdict(int)
+    bindings: dict[str, int] = {}
+    for group in alike.values():
+        if ended():
+            return None
+        ids = matched_ids(group[0], snapshot)
+        for binding in group:
+            bindings[binding.uid] = len(ids)
+        if group[0].scopes:
+            for tool_id in ids:
+                tools[tool_id] += len(group)
+    return tools, bindings
+
+
+def _terms(b: PublishedBinding) -> tuple[Any, ...]:
+    """All that decides which tools are within reach; a thousand agents may have the same."""
+    return b.namespaces, b.scopes, b.servers, b.allow, b.deny
