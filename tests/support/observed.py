@@ -112,7 +112,12 @@ class Observed:
         Raises AssertionError with what Prometheus says about an expression that it refuses.
         """
         end = time.time()
-        asked: dict[str, str | float] = {"query": expression, "start": end - seconds, "end": end, "step": step}
+        asked: dict[str, str | float] = {
+            "query": expression,
+            "start": end - seconds,
+            "end": end,
+            "step": step,
+        }
         answer = self._http.get(f"{self.prometheus.url}/api/v1/query_range", params=asked)
         assert answer.status_code == 200, answer.text
         found: list[dict[str, Any]] = answer.json()["data"]["result"]
