@@ -20,9 +20,7 @@ TRACED = "toolcrib.traced"
 log = logging.getLogger("toolcrib.registry.access")
 
 _CARRIED = (b"traceparent", b"tracestate")
-_PROBES = frozenset({
-    "/health", "/healthz", "/readyz", "/metrics", "/v1/admin/heartbeat", "/v1/admin/state", "/v1/admin/outbox",
-})  # fmt: skip
+_PROBES = frozenset({"/health", "/healthz", "/readyz", "/metrics", "/v1/admin/heartbeat", "/v1/admin/outbox"})
 _PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
 
 
@@ -73,7 +71,8 @@ class Exchange:
         """One line: probes and polls that went well at debug, what broke here at warning, the rest at info."""
         route = route_of(self._scope)
         level = logging.WARNING if self._status >= 500 else logging.INFO
-        if self._status < 400 and route in _PROBES:
+        polls = self._scope["method"] == "GET" and route.startswith("/v1/admin/")
+        if self._status < 400 and (polls or route in _PROBES):
             level = logging.DEBUG
         write(level, self._scope, route, self._status, self._id, self._start)
 

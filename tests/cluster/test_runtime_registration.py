@@ -108,6 +108,7 @@ def clean(cluster: Cluster) -> Iterator[Cluster]:
 
 def test_a_registered_tool_is_an_object_discovered_at_once_everywhere_and_called(clean: Cluster) -> None:
     answer = register(clean, "exchange_rate", host="127.0.0.1", port=clean.tools_port)
+    request_id = answer.headers["x-request-id"]
     assert answer.json() == {
         "status": "success",
         "message": "Tool 'exchange_rate' registered successfully",
@@ -116,6 +117,8 @@ def test_a_registered_tool_is_an_object_discovered_at_once_everywhere_and_called
     assert names(clean) == [["exchange_rate"]] * 2
     found = objects(clean)["exchange_rate"]
     assert found["metadata"]["labels"] == {"toolcrib.dev/source": "runtime"}
+    assert found["metadata"]["annotations"] == {"toolcrib.dev/request-id": request_id}
+    assert request_id in (clean.folder / "operator-0.log").read_text()
     assert found["metadata"]["name"].startswith("exchange-rate-")
     called = clean.call(clean.token("team", "bot"), "exchange_rate", {"expression": "6*7"}, replica=1)
     assert called.json()["result"] == 42
