@@ -1,4 +1,4 @@
-"""The page about metrics."""
+"""The page about metrics: read from the collectors of the three services, with what no collector knows of its labels."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from toolcrib_operator import metrics as operator_metrics
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.ledger import INFO_FACTOR
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.registering import Registering
@@ -24,18 +25,81 @@ from toolcrib_runner.metrics import RunnerMetrics
 
 
 def metrics_page() -> str:
-    """Every series of the three services."""
-    text = "# Metrics\n\nNames and labels are an API: they change only with a note in the changelog. Units are base units. Labels are\n"
-    text += "bounded: beyond its budget an agent or a tool counts as `other`. Calls and tokens carry identities from verified\ntokens only. All three also have the usual `process_*` series: memory, CPU, open files.\n"
+    """Every series of the three services, what their labels mean and how many there may be."""
+    text = _HEAD + table(("label", "what"), [(code(name), meaning) for name, meaning in LABELS.items()])
+    text += "\n## How many series\n\n" + _BUDGETS
+    text += table(("metric", "series at most"), [(code(name), bound) for name, bound in BOUNDS.items()])
     for title, where, rows in (
         ("Registry", "`/metrics` of the admin listener; in the local mode of its one port.", registry_rows()),
-        ("Operator", "`/metrics` of its port. A standby has the first two.", operator_rows()),
+        ("Operator", "`/metrics` of its port. A standby has the first two: it tells only what it knows.", operator_rows()),
         ("Agent runner", "`/metrics` with `--metrics-port`.", runner_rows()),
-    ):
+    ):  # fmt: skip
         shown = [(code(n), t, ", ".join(map(code, labels)), d) for n, t, labels, d in rows]
         text += f"\n## {title}\n\n{where}\n\n" + table(("metric", "type", "labels", "what"), shown)
     return text
 
+
+_HEAD = """# Metrics
+
+Names and labels are an API: `tests/contract/metrics.txt` has them all, a test compares it with what the services tell, and a change is announced
+in the changelog. Units are base units (seconds, bytes), counters end in `_total`. All three services also have the usual `process_*` series:
+memory, CPU, open files. [Prometheus](../guides/prometheus.md) says how to scrape them, with rules and alerts.
+
+## Labels
+
+None is called `namespace`, `pod`, `service`, `container`, `job`, `instance`, `endpoint` or `node`: those belong to the scraped target.
+
+"""
+
+_BUDGETS = """An agent has series of its own while it has a binding, whoever vouches for it; tools and bindings while they are published. All else
+counts as `other`, so that sums are always whole: `toolcrib_metrics_folded_total` says how much went there, by label. Each label has a budget
+(`limits.metric_agents`, `limits.metric_tools`, `limits.metric_grants`, and `limits.metric_pairs` for combinations; `--metric-grants` and
+`--metric-tools` of the operator). What is gone keeps its series for five minutes, then it makes room: churn cannot use a budget up. In the
+operator, `toolcrib_operator_series_folded` counts the series that were left out of each metric.
+
+"""
+
+LABELS = {
+    "action": "What was decided about: `describe`, `load`, `call`.",
+    "agent": "The caller's verified identity: `namespace/name` of a service account, else the OAuth client or the subject. `other`: without "
+    "a binding, or beyond the budget. `anonymous`: without a token. In the runner: the agent's name.",
+    "allowed": "`true` or `false`.",
+    "grant": "The binding: `namespace/name`, or the name of a cluster binding.",
+    "kind": "The kind of object: `AgentScopeBinding`, `ClusterAgentScopeBinding`, `Tool`, `Namespace`. Of tokens: `prompt`, `completion`.",
+    "label": "The label whose value was replaced by `other`: `agent`, `tool`, `server`, `grant`.",
+    "le": "Upper bound of a histogram's bucket.",
+    "listener": "`agents` or `admin`.",
+    "metric": "The metric that series were left out of.",
+    "mode": "How a search was answered: `hybrid`, `lexical`, …. Of agents: how the runner works with its model.",
+    "outcome": "`ok`, or the [code of the problem](errors.md).",
+    "reason": "[Why](decisions.md) a decision went as it did.",
+    "result": "`applied`, `revision_mismatch` or `epoch_fenced`.",
+    "route": "`/`, `/v1/tools` or `watch`.",
+    "rule": "The deciding binding: `kind/namespace/name` or `kind/name`; empty where none decided.",
+    "scope": "A scope that a binding grants; empty where it only denies.",
+    "server": "The tool's `server`; empty where it has none.",
+    "state": "`Active`, `Deprecated` or `Disabled`.",
+    "subject": "Whom a binding names, written as `agent` would be; a group as `group:NAME`.",
+    "tool": "The tool's id, `namespace/name` of its object; empty where the caller may not know of it. In the runner: its listed name.",
+    "type": "The type of a watch event.",
+    "version": "The version of the program.",
+}
+"""Label → meaning. A test demands one for each."""
+
+BOUNDS = {
+    "toolcrib_calls_total": "pairs × outcomes (each 1 to 3, as a rule)",
+    "toolcrib_call_duration_seconds": "pairs / 5 × 17",
+    "toolcrib_denials_total": "pairs × reasons",
+    "toolcrib_discoveries_total": "agents × 3",
+    "toolcrib_grant_uses_total": "grants",
+    "toolcrib_grant_last_used_timestamp_seconds": "grants",
+    "toolcrib_grant_info": f"operator's grants × {INFO_FACTOR}; subjects × scopes of each binding",
+    "toolcrib_grant_expiry_timestamp_seconds": "operator's grants: the next to end",
+    "toolcrib_grant_matched_tools": "operator's grants",
+    "toolcrib_tool_info": "operator's tools",
+    "toolcrib_tool_grants": "operator's tools",
+}
+"""Metric → bound, of those that grow with a cluster."""
 
 Row = tuple[str, str, tuple[str, ...], str]
 
@@ -78,6 +142,10 @@ def _metric_rows(collectors: Iterable[Any]) -> Iterator[Row]:
     for collector in collectors:
         known: tuple[str, ...] = getattr(collector, "_labelnames", ())
         for family in collector.collect():
-            labels = known or getattr(family, "_labelnames", ()) or tuple(sorted({k for s in family.samples for k in s.labels} - {"le"}))
+            labels = (
+                known
+                or getattr(family, "_labelnames", ())
+                or tuple(sorted({k for s in family.samples for k in s.labels} - {"le"}))
+            )
             suffix = "_total" if family.type == "counter" else ""
             yield f"{family.name}{suffix}", family.type, labels, family.documentation
