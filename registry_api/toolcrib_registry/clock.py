@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux counts a suspended machine's time too: the policy of a laptop that slept is old."""
+
 
 class SystemClock:
     """The machine's clock."""
@@ -12,6 +15,10 @@ class SystemClock:
     def now(self) -> float:
         """Seconds since the epoch."""
         return time.time()
+
+    def elapsed(self) -> float:
+        """Seconds since some moment, time asleep included; no change of the wall clock moves it."""
+        return time.clock_gettime(_SINCE_BOOT)
 
     async def sleep_until(self, moment: float) -> None:
         """Return at `moment` or later; never, for infinity. A long wait looks at the clock again every minute."""

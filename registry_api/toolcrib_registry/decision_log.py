@@ -6,6 +6,7 @@ named. The queue is bounded: what does not fit is dropped, counted, and leaves a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -147,9 +148,22 @@ class DecisionLog:
             return
         record["ts"] = datetime.fromtimestamp(record["ts"], UTC).isoformat(timespec="milliseconds")
         try:
-            os.write(self._file, orjson.dumps(record) + b"\n")
+            self._append(self._file, orjson.dumps(record) + b"\n")
         except (OSError, TypeError) as error:
             self._trouble.failed("the decision log cannot be written: %s", error, level=logging.ERROR)
             self._dropped()
         else:
             self._trouble.over("the decision log is written again")
+
+    def _append(self, file: int, line: bytes) -> None:
+        """All of `line` or nothing: a full disk takes a part of it, to which the next one would be glued."""
+        written = os.write(file, line)
+        if written == len(line):
+            return
+        try:
+            while written < len(line):
+                written += os.write(file, line[written:])
+        except OSError:
+            with contextlib.suppress(OSError):  # no file that could be cut: a pipe
+                os.ftruncate(file, os.fstat(file).st_size - written)
+            raise

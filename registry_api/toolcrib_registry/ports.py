@@ -117,7 +117,11 @@ class Clock(Protocol):
     """The time that decisions are taken by."""
 
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """Seconds since the epoch; may jump, also back. For dates that others wrote: tokens' and grants'."""
+        ...
+
+    def elapsed(self) -> float:
+        """Seconds since some moment; never jumps. For ages."""
         ...
 
     async def sleep_until(self, moment: float) -> None:

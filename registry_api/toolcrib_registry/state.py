@@ -62,6 +62,7 @@ class PolicyState:
     snapshot: Snapshot = field(init=False)
     epoch: int = field(default=0, init=False)
     heard_at: float | None = field(default=None, init=False)
+    """By `clock.elapsed`: setting the wall clock back makes no policy young again."""
     indexer: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
     """Asked to stop: still answering, but clients should go elsewhere."""
@@ -88,7 +89,7 @@ class PolicyState:
 
     def policy_age(self) -> float | None:
         """Seconds since a leader was heard; None: never."""
-        return None if self.heard_at is None else max(0.0, self.clock.now() - self.heard_at)
+        return None if self.heard_at is None else max(0.0, self.clock.elapsed() - self.heard_at)
 
     @property
     def stale(self) -> bool:
@@ -118,7 +119,7 @@ class PolicyState:
             # thousands of fingerprints: off the event loop, discovery goes on meanwhile
             after = await asyncio.to_thread(before.apply, publish)
             self.fence(publish.to.epoch)
-            heard = self.clock.now() - publish.age
+            heard = self.clock.elapsed() - publish.age
             self.heard_at = heard if self.heard_at is None else max(self.heard_at, heard)
             if after is not before:
                 self.snapshot = after
@@ -136,7 +137,7 @@ class PolicyState:
         self.fence(heartbeat.revision.epoch)
         if heartbeat.revision != self.snapshot.revision or heartbeat.hash != self.snapshot.hash:
             raise RevisionMismatch(f"{self.snapshot.revision or 'nothing'} is here, not {heartbeat.revision}")
-        self.heard_at = self.clock.now()
+        self.heard_at = self.clock.elapsed()
         self.indexer = heartbeat.indexer
         return self.report()
 

@@ -94,7 +94,7 @@ async def test_tls_by_a_private_authority_and_keys_that_are_replaced(tmp_path: P
 
 
 @pytest.mark.node  # 10 s and three servers: of `make cluster-test`
-async def test_one_node_of_three_is_killed_and_no_search_and_no_write_fails() -> None:
+async def test_one_node_of_a_three_node_weaviate_may_be_lost() -> None:
     require_real("weaviate")
     with weaviate_cluster() as nodes:
         ready = [f"{node.url}/v1/.well-known/ready" for node in nodes]

@@ -123,12 +123,21 @@ class ManualClock:
 
     def __init__(self, start: float | None = None) -> None:
         self._now = time.time() if start is None else start
+        self._elapsed = 0.0
         self._lock = threading.Lock()
         self._sleepers: list[tuple[float, asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def now(self) -> float:
         """Seconds since the epoch."""
         return self._now
+
+    def elapsed(self) -> float:
+        """Seconds by which it was moved on."""
+        return self._elapsed
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back; no time passes."""
+        self._now += seconds
 
     async def sleep_until(self, moment: float) -> None:
         """Return once the clock has been moved to `moment`."""
@@ -143,6 +152,7 @@ class ManualClock:
         """Move on, and wake who waits for that."""
         with self._lock:
             self._now += seconds
+            self._elapsed += seconds
             due = [s for s in self._sleepers if s[0] <= self._now]
             self._sleepers = [s for s in self._sleepers if s[0] > self._now]
         for _, loop, event in due:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,12 +84,21 @@ class RegistryProcess:
 
 @contextmanager
 def process(
-    config: Path, scheme: str = "http", environment: dict[str, str] | None = None
+    config: Path,
+    scheme: str = "http",
+    *,
+    within: Sequence[str] = (),
+    environment: dict[str, str] | None = None,
 ) -> Iterator[RegistryProcess]:
-    """A registry with this configuration, once it listens; stopped at the end if it still runs."""
-    environ = {k: v for k, v in os.environ.items() if not k.startswith("TOOLCRIB_")} | (environment or {})
+    """A registry with this configuration, once it listens; stopped at the end if it still runs.
+
+    `within` is a command that becomes the registry's, which is given to it as arguments; `environment` are variables
+    besides our own.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("TOOLCRIB_")}
+    environ = kept | (environment or {})
     child = subprocess.Popen(
-        [*COMMAND, "--config", str(config)], stderr=subprocess.PIPE, text=True, env=environ
+        [*within, *COMMAND, "--config", str(config)], stderr=subprocess.PIPE, text=True, env=environ
     )
     running = RegistryProcess(child, scheme=scheme)
     listening = threading.Event()
