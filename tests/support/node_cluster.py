@@ -12,9 +12,10 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import httpx
 import yaml
@@ -64,6 +65,18 @@ def values() -> Values:
         "registry": {"resources": small},
         "agents": [agent],
     }
+
+
+class Usage(NamedTuple):
+    """A look at a pod: memory without what can be dropped (MiB), CPU time so far (s), when (s)."""
+
+    memory: float
+    cpu: float
+    at: float
+
+    def since(self, before: Self) -> str:
+        """Memory now, CPU in thousandths of a core since an earlier look."""
+        return f"{self.memory:.0f} MiB, {(self.cpu - before.cpu) / (self.at - before.at) * 1000:.0f} m"
 
 
 class NodeCluster:
@@ -195,10 +208,16 @@ class NodeCluster:
 
     # ---- its Weaviate ----
 
+    def weaviate_secret(self) -> str:
+        """The name of the Secret with the API key, as the registry's pods mount it."""
+        spec = self.node.get("deployment", f"{RELEASE}-registry", "-n", SYSTEM)["spec"]["template"]["spec"]
+        volume = next(volume for volume in spec["volumes"] if volume["name"] == "weaviate")
+        return str(next(s["secret"]["name"] for s in volume["projected"]["sources"] if "secret" in s))
+
     def indexed(self) -> int:
         """How many tools Weaviate holds, asked of itself; 0 while it does not answer."""
         pods = self.pods("weaviate")
-        secret = self.node.get("secret", f"{RELEASE}-weaviate", "-n", SYSTEM)
+        secret = self.node.get("secret", self.weaviate_secret(), "-n", SYSTEM)
         key = base64.b64decode(secret["data"]["api-key"]).decode()
         url = f"{'https' if self.tls else 'http'}://{pods[0]['status'].get('podIP')}:8080/v1"
         headers = {"Authorization": f"Bearer {key}"}
@@ -302,14 +321,15 @@ class NodeCluster:
             for pod in self.pods()
         }
 
+    def holder(self) -> str:
+        """Who holds the Lease: one process of one pod; empty if none does."""
+        return self.node.try_kubectl(
+            "get", "lease", f"{RELEASE}-operator", "-n", SYSTEM, "-o", "jsonpath={.spec.holderIdentity}"
+        ).stdout.strip()
+
     def leader(self) -> str:
         """The name of the pod that leads; empty if none does."""
-        done = self.node.try_kubectl(
-            "get", "lease", f"{RELEASE}-operator", "-n", SYSTEM, "-o", "jsonpath={.spec.holderIdentity}"
-        )
-        holder = done.stdout.strip()
-        names = [pod["metadata"]["name"] for pod in self.pods("operator")]
-        return next((name for name in names if holder.startswith(name)), holder)
+        return self.holder().partition("_")[0]
 
     def state(self) -> str:
         """For errors: pods, their last events, and the ends of the logs of those not ready."""
@@ -327,21 +347,19 @@ class NodeCluster:
         url = f"{scheme}://{pod['status']['podIP']}:{port}/metrics"
         return httpx.get(url, verify=False, trust_env=False, timeout=10).text
 
-    def usage(self) -> dict[str, tuple[float, float]]:
-        """Of each pod: memory in use without what can be dropped (MiB), CPU time so far (s); by kubelet."""
-        summary = json.loads(
-            self.node.kubectl(
-                "get", "--raw", "/api/v1/nodes/crib/proxy/stats/summary?only_cpu_and_memory=true"
-            )
-        )
-        return {
-            pod["podRef"]["name"]: (
-                sum(c["memory"].get("workingSetBytes", 0) for c in pod["containers"] if "memory" in c)
-                / 2**20,
-                sum(c["cpu"].get("usageCoreNanoSeconds", 0) for c in pod["containers"] if "cpu" in c) / 1e9,
-            )
-            for pod in summary["pods"]
-        }
+    def usage(self) -> dict[str, Usage]:
+        """What each pod uses, by kubelet's last look (every 10 s or so)."""
+        path = "/api/v1/nodes/crib/proxy/stats/summary?only_cpu_and_memory=true"
+        found = {}
+        for pod in json.loads(self.node.kubectl("get", "--raw", path))["pods"]:
+            parts = [c for c in pod["containers"] if "cpu" in c and "memory" in c]
+            if parts:
+                found[pod["podRef"]["name"]] = Usage(
+                    sum(c["memory"].get("workingSetBytes", 0) for c in parts) / 2**20,
+                    sum(c["cpu"].get("usageCoreNanoSeconds", 0) for c in parts) / 1e9,
+                    datetime.fromisoformat(parts[0]["cpu"]["time"]).timestamp(),
+                )
+        return found
 
 
 def agent_binding(*scopes: str) -> dict[str, Any]:

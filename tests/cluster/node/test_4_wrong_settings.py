@@ -10,12 +10,6 @@ from realparts.processes import wait_until
 
 pytestmark = pytest.mark.node
 
-KEY = f"{RELEASE}-weaviate"
-
-
-def _new_pod(cluster: NodeCluster, old: set[str]) -> dict[str, object] | None:
-    return next((pod for pod in cluster.pods("registry") if pod["metadata"]["name"] not in old), None)
-
 
 def _names(cluster: NodeCluster) -> set[str]:
     return {pod["metadata"]["name"] for pod in cluster.pods("registry")}
@@ -63,7 +57,7 @@ def test_a_weaviate_that_refuses_the_key_is_told_in_readiness_and_log(
     volumes = cluster.node.get(registry, "-n", SYSTEM)["spec"]["template"]["spec"]["volumes"]
     index = next(i for i, volume in enumerate(volumes) if volume["name"] == "weaviate")
     place = f"/spec/template/spec/volumes/{index}/projected/sources/0/secret/name"
-    assert volumes[index]["projected"]["sources"][0]["secret"]["name"] == KEY
+    assert volumes[index]["projected"]["sources"][0]["secret"]["name"] == cluster.weaviate_secret()
     old = _names(cluster)
     cluster.node.kubectl(
         "patch", registry, "-n", SYSTEM, "--type=json",

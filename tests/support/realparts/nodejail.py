@@ -166,11 +166,17 @@ def _below(folder: Path) -> Iterator[Path]:
 def init(plan: Plan) -> int:
     """Be process 1: private folders, then the programs, each again when it ends, and every orphan reaped."""
     folder = Path(plan["folder"])
-    for tmpfs in ("/run", "/var/lib"):
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "toolcrib-node", tmpfs], check=True)
-    (folder / "var-log").mkdir(exist_ok=True)
-    for ours, theirs in (("var-log", "/var/log"), ("resolv.conf", "/etc/resolv.conf")):
-        subprocess.run(["mount", "--bind", str(folder / ours), theirs], check=True)
+    _mount("-t", "tmpfs", "-o", "mode=0755", "toolcrib-node", "/run")
+    # kubelet and CNI write below /var/lib under fixed names; what else is there may be needed.
+    for name in ("var-lib", "var-lib-work", "var-log"):
+        (folder / name).mkdir(exist_ok=True)
+    layers = f"lowerdir=/var/lib,upperdir={folder}/var-lib,workdir={folder}/var-lib-work"
+    _mount("-t", "overlay", "-o", layers, "toolcrib-node", "/var/lib")
+    _mount("--bind", str(folder / "var-log"), "/var/log")
+    resolver = Path("/etc/resolv.conf").resolve()
+    resolver.parent.mkdir(parents=True, exist_ok=True)
+    resolver.touch()  # where it is a link into /run, which is empty now
+    _mount("--bind", str(folder / "resolv.conf"), str(resolver))
     if os.read(0, 16) != b"go\n":
         return 1
     # Process 1 has no default handlers: a signal without one would be ignored.
@@ -190,6 +196,10 @@ def init(plan: Plan) -> int:
                 waiting.append({**program, "due": time.monotonic() + RESTART_AFTER})
         if select.select([0], [], [], 0)[0]:
             return 0
+
+
+def _mount(*arguments: str) -> None:
+    subprocess.run(["mount", *arguments], check=True)
 
 
 def _start(program: Plan, folder: Path) -> int:
