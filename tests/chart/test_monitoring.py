@@ -1,6 +1,7 @@
 """Each way in which a Prometheus or a Grafana finds what the chart brings."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import yaml
 
 from chart import CHART, Object, Rendered, render
 from chart_values import MATRIX
+from realparts import prometheus
+from realparts.required import require_prometheus
 
 _RULES = sorted(CHART.glob("rules/*.yaml"))
 _DASHBOARDS = sorted(CHART.glob("dashboards/*.json"))
@@ -102,9 +105,9 @@ def test_jobs_are_called_alike_however_they_are_scraped() -> None:
     """Rules and dashboards rely on it."""
     rendered = render(MATRIX["prometheus-operator"])
     assert set().union(*(_jobs(item) for item in rendered.of("ServiceMonitor", "PodMonitor"))) == _JOBS
-    assert {
-        job["job_name"] for job in _scrape_config(render(MATRIX["prometheus"]))["scrape_configs"]
-    } == _JOBS
+    for name in ("prometheus", "prometheus-asks-kubernetes"):
+        jobs = {job["job_name"] for job in _scrape_config(render(MATRIX[name]))["scrape_configs"]}
+        assert jobs == _JOBS - ({"toolcrib-agent"} if not MATRIX[name].get("agents") else set())
 
 
 def test_agents_are_only_monitored_where_there_are_some() -> None:
@@ -125,10 +128,50 @@ def test_the_scrape_configuration_needs_no_other_file_than_those_beside_it() -> 
     assert len(files) == 2 + len(_RULES)
 
 
-def test_the_scrape_configuration_looks_for_pods_and_ports_that_are_there() -> None:
-    rendered = render(MATRIX["prometheus"] | MATRIX["agents"])
+def test_promtool_accepts_the_scrape_configuration_with_its_rules(tmp_path: Path) -> None:
+    """That by DNS: Debian's build cannot ask Kubernetes."""
+    require_prometheus()
+    for name, text in render(MATRIX["prometheus"]).one("ConfigMap", "toolcrib-prometheus")["data"].items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = [prometheus.path_of("promtool"), "check", "config", tmp_path / "prometheus.yml"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"SUCCESS: {len(_RULES)} rule files found" in done.stdout
+
+
+def test_by_dns_every_part_is_found_under_a_headless_service_without_any_rights() -> None:
+    rendered = render(
+        MATRIX["prometheus"] | {"agents": MATRIX["agents"]["agents"], "clusterDomain": "corp.local"}
+    )
+    services = {item["metadata"]["name"]: item["spec"] for item in rendered.of("Service")}
+    jobs = _scrape_config(rendered)["scrape_configs"]
+    assert len(jobs) == 3
+    for job in jobs:
+        discovery = job["dns_sd_configs"][0]
+        name, _, domain = discovery["names"][0].partition(".")
+        assert domain == "toolcrib-system.svc.corp.local"
+        service = services[name]
+        assert service["clusterIP"] == "None"
+        assert service["publishNotReadyAddresses"] is True, "a pod that is not ready has the more to say"
+        assert service["ports"][0]["port"] == discovery["port"]
+        pods = [
+            pod
+            for _, pod in rendered.pods()
+            if service["selector"].items() <= pod["metadata"]["labels"].items()
+        ]
+        assert pods
+        for pod in pods:
+            ports = {entry["name"]: entry["containerPort"] for entry in pod["spec"]["containers"][0]["ports"]}
+            assert ports[service["ports"][0]["targetPort"]] == discovery["port"], "no Service translates it"
+    assert not rendered.find("Role", "toolcrib-prometheus")
+
+
+def test_by_the_api_server_every_part_is_found_by_its_labels_and_port() -> None:
+    rendered = render(MATRIX["prometheus-asks-kubernetes"])
     pods = [pod for _, pod in rendered.pods()]
-    for job in _scrape_config(rendered)["scrape_configs"]:
+    jobs = _scrape_config(rendered)["scrape_configs"]
+    assert len(jobs) == 3
+    for job in jobs:
         discovery = job["kubernetes_sd_configs"][0]
         assert discovery["namespaces"]["names"] == ["toolcrib-system"]
         wanted = dict(pair.split("=") for pair in discovery["selectors"][0]["label"].split(","))
@@ -136,16 +179,16 @@ def test_the_scrape_configuration_looks_for_pods_and_ports_that_are_there() -> N
         found = [pod for pod in pods if wanted.items() <= pod["metadata"]["labels"].items()]
         assert found, job["job_name"]
         for pod in found:
-            assert port in {entry["name"] for entry in pod["spec"]["containers"][0]["ports"]}, job["job_name"]
+            ports = {str(entry["containerPort"]) for entry in pod["spec"]["containers"][0]["ports"]}
+            assert port in ports, job["job_name"]
 
 
 def test_prometheus_gets_the_right_to_find_pods_and_no_other() -> None:
-    rendered = render(MATRIX["prometheus"])
+    rendered = render(MATRIX["prometheus-asks-kubernetes"])
     role = rendered.one("Role", "toolcrib-prometheus")
     assert role["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
     subjects = rendered.one("RoleBinding", "toolcrib-prometheus")["subjects"]
     assert subjects == [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "monitoring"}]
-    assert not render({"monitoring": {"scrapeConfig": {"enabled": True}}}).find("Role", "toolcrib-prometheus")
 
 
 @pytest.mark.parametrize("file", _RULES, ids=lambda file: file.stem)

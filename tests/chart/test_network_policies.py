@@ -91,7 +91,7 @@ def test_the_agents_listener_hears_the_namespaces_that_were_chosen() -> None:
     assert {"namespaceSelector": {}} not in admitted
 
 
-@pytest.mark.parametrize("component", ["operator", "registry", "agents", "hooks"])
+@pytest.mark.parametrize("component", ["operator", "registry", "agents", "hook"])
 def test_the_public_internet_is_closed_unless_something_needs_it(component: str) -> None:
     rules = _policy(render(MATRIX["narrow-network"]), component)["egress"]
     assert not _reaches(rules, "8.8.8.8")
@@ -153,3 +153,21 @@ def test_rules_of_ones_own_are_added() -> None:
 
 def test_policies_can_be_left_out() -> None:
     assert not render(MATRIX["bare"]).of("NetworkPolicy")
+
+
+def test_on_cilium_the_api_server_is_reached_by_its_entity_too() -> None:
+    """There an address never means a node, nor the API server on it: cilium/cilium#20550."""
+    assert not render().of("CiliumNetworkPolicy")
+    rendered = render(api_versions=["cilium.io/v2/CiliumNetworkPolicy"])
+    spec = rendered.one("CiliumNetworkPolicy", "toolcrib-api-server")["spec"]
+    assert spec["egress"] == [{"toEntities": ["kube-apiserver"]}]
+    assert spec["endpointSelector"]["matchExpressions"][0]["values"] == ["operator", "registry", "hook"]
+
+
+def test_the_test_of_a_release_speaks_with_the_registry_and_nobody_else() -> None:
+    spec = _policy(render(), "test")
+    assert [rule["from"] for rule in spec["ingress"]] == [[_component("registry")]]
+    assert [(rule["to"], _ports(rule)) for rule in spec["egress"]] == [([_component("registry")], ["agents"])]
+    assert not render(MATRIX["bare"] | {"networkPolicy": {"enabled": True}}).find(
+        "NetworkPolicy", "toolcrib-test"
+    )

@@ -26,6 +26,7 @@ KEPT = [
     "registrations",
     "prometheus-operator",
     "prometheus",
+    "prometheus-asks-kubernetes",
     "narrow-network",
 ]
 _RIGHTS = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
@@ -46,7 +47,7 @@ def test_the_rendering_is_the_one_under_version_control(name: str) -> None:
 
 def test_the_rights_are_those_under_version_control() -> None:
     """All RBAC in one file: what the chart may do to a cluster cannot grow unseen."""
-    everything = render(MATRIX["registrations"] | MATRIX["agents"] | MATRIX["prometheus"])
+    everything = render(MATRIX["registrations"] | MATRIX["agents"] | MATRIX["prometheus-asks-kubernetes"])
     _compare("rbac.yaml", snapshot(Rendered(everything.of(*_RIGHTS))))
 
 

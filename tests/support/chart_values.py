@@ -133,11 +133,19 @@ MATRIX: dict[str, Values] = {
         "monitoring": {
             "rules": {"enabled": True, "kind": "ConfigMap"},
             "dashboards": {"enabled": True},
+            "scrapeConfig": {"enabled": True},
+        },
+    },
+    "prometheus-asks-kubernetes": {
+        "agents": _AGENTS,
+        "monitoring": {
             "scrapeConfig": {
                 "enabled": True,
-                "serviceAccount": {"name": "prometheus", "namespace": "monitoring"},
-            },
-        }
+                "namespace": "monitoring",
+                "discovery": "kubernetes",
+                "serviceAccount": {"name": "prometheus"},
+            }
+        },
     },
     "registrations": {
         "runtimeRegistration": {"enabled": True},

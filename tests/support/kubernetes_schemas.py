@@ -29,6 +29,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     ),
     "cert-manager.io/v1/Certificate": ("secretName", "issuerRef.name"),
     "cert-manager.io/v1/Issuer": (),
+    "cilium.io/v2/CiliumNetworkPolicy": ("endpointSelector.matchLabels", "egress"),
 }
 
 
