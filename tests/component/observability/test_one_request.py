@@ -37,6 +37,7 @@ class Told:
     runner: list[dict[str, Any]]
     upstream: list[dict[str, str]]
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    admin_ids: list[str] = field(default_factory=list)
     token: str = ""
 
     def everything(self) -> str:
@@ -76,7 +77,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
             "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test",
             "OTEL_BSP_SCHEDULE_DELAY": "50",
         }
-        with process(config, environment=otel) as registry:
+        # at debug: what holds for every line holds for the rarest too
+        with process(config, environment={**otel, "TOOLCRIB_LOG_LEVEL": "debug"}) as registry:
             tools = [
                 tool("calculator", backend=backend(port, "/calculator"), input_schema=NOTE),
                 tool("broken", backend=backend(port, "/broken"), scopes=("calculator:use",)),
@@ -101,6 +103,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
                 json={"query": "compute"},
                 headers={"Authorization": f"Bearer {told.token}", "X-Request-Id": "by-hand-1"},
             )
+            for given in ("op-1-1", "no id\t; at all"):
+                answer = httpx.get(f"{registry.admin_url}/healthz", headers={"X-Request-Id": given})
+                told.admin_ids.append(answer.headers["x-request-id"])
             collector.wait_for("toolcrib-registry", "POST /v1/search")
         told.decisions += [json.loads(line) for line in decisions.read_text().splitlines()]
         yield told
@@ -152,6 +157,22 @@ def test_no_line_record_or_span_holds_a_token_an_argument_or_a_description(told:
     assert told.token not in everything
     assert SECRET not in everything
     assert "The tool calculator" not in everything
+
+
+def test_what_agents_and_machines_ask_all_the_time_is_told_at_debug_alone(told: Told) -> None:
+    levels = {
+        (x["method"], x["route"]): x["level"]
+        for x in told.registry.lines
+        if x["logger"] == "toolcrib.registry.access" and x["status"] < 400
+    }
+    assert levels["GET", "/"] == "debug"
+    assert levels["GET", "/healthz"] == "debug"
+    assert levels["POST", "/v1/admin/publish"] == "info"
+
+
+def test_the_admin_listener_takes_an_id_over_and_makes_one_of_what_is_none(told: Told) -> None:
+    assert told.admin_ids[0] == "op-1-1"
+    assert len(told.admin_ids[1]) == 16
 
 
 def of(told: Told, name: str, service: str = "toolcrib-registry") -> list[Received]:
