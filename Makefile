@@ -74,7 +74,7 @@ bench: env build-tools ## Measure, and print the figures of docs/guides/performa
 	@exec $(BIN)/python bench/run.py $(ARGS)
 
 image: ## Build the image with docker (TAG=…, BASE_IMAGE=…, BUILDER_IMAGE=…); prints its size, writes dist/sbom.cdx.json
-	@"$(SYSTEM_PYTHON)" image/build.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json
+	@"$(SYSTEM_PYTHON)" image/build.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json $(ARGS)
 
 wheel: env ## Build the wheel into dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build -t wheel

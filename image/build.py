@@ -55,7 +55,7 @@ def build_command(options: argparse.Namespace, secret_files: Mapping[str, Path])
     """`docker build` with its arguments; secrets by id."""
     values = {"VERSION": version(), "REVISION": _git("rev-parse", "HEAD"), "CREATED": created()}
     values |= {"BASE_IMAGE": options.base, "BUILDER_IMAGE": options.builder}
-    command = [docker(), "build", "--progress", "plain", "-t", options.tag]
+    command = [docker(), "build", "-t", options.tag]
     for name, value in values.items():
         command += ["--build-arg", f"{name}={value}"] if value else []
     for name, path in secret_files.items():

@@ -49,6 +49,7 @@ def bill(python: str, root: Path, project: Path = Path()) -> dict[str, Any]:
     own["version"] = version[1] if version else "unknown"
     own["purl"] = f"pkg:pypi/{own['name']}@{own['version']}"
     components: list[dict[str, Any]] = document["components"]
+    components.append(_interpreter(python))
     release = dict(_os_release(root))
     if release:
         components.append(_operating_system(release))
@@ -65,6 +66,22 @@ def installed(root: Path) -> Iterator[dict[str, str]]:
             fields = dict(re.findall(r"^([A-Za-z-]+): *(.*)$", stanza, re.MULTILINE))
             if "Package" in fields and fields.get("Status", "install ok installed").endswith(" installed"):
                 yield fields
+
+
+def _interpreter(python: str) -> dict[str, Any]:
+    """Python itself: in the official Python images it is no package of the system's."""
+    code = "import platform; print(platform.python_version())"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    version = done.stdout.strip()
+    return {
+        "type": "platform",
+        "bom-ref": f"python@{version}",
+        "name": "python",
+        "version": version,
+        "purl": f"pkg:generic/python@{version}",
+        "cpe": f"cpe:2.3:a:python:python:{version}:*:*:*:*:*:*:*",
+        "licenses": [{"license": {"id": "PSF-2.0"}}],
+    }
 
 
 def _os_release(root: Path) -> Iterator[tuple[str, str]]:
