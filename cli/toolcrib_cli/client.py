@@ -113,7 +113,9 @@ def _error(response: httpx.Response) -> CliError:
             detail += f"\n  {item.get('pointer', '')}: {item.get('message', item.get('detail', ''))}"
     if body.get("upstream"):
         detail += f"\n  the tool says: {_words(body['upstream'])}"
-    if response.status_code >= 500 and (request_id := response.headers.get("x-request-id")):
+    if (response.status_code == 403 or response.status_code >= 500) and (
+        request_id := response.headers.get("x-request-id")
+    ):
         detail += f"\n  in the registry's log: request_id {truncate(request_id, 64)}"
     ended = {401: Exit.NOT_PERMITTED, 403: Exit.NOT_PERMITTED, 404: Exit.NOT_PERMITTED, 503: Exit.UNREACHABLE}
     hints = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -50,7 +51,8 @@ def tracer(service: str) -> OtelTracer:
     resource = Resource.create()
     if str(resource.attributes.get(SERVICE_NAME, "unknown_service")).startswith("unknown_service"):
         resource = resource.merge(Resource({SERVICE_NAME: service}))
-    resource = Resource({SERVICE_VERSION: __version__}).merge(resource)
+    # in a cluster the host's name is the pod's
+    resource = Resource({SERVICE_VERSION: __version__, "host.name": socket.gethostname()}).merge(resource)
     # the end of the process waits for a collector no longer than `close` does
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     # a bounded queue and a thread of its own: no request ever waits for the collector
