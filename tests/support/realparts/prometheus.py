@@ -117,62 +117,11 @@ def _version(path: Path) -> tuple[int, ...]:
     return (int(stated[1]), int(stated[2])) if stated else (0, 0)
 
 
-class Prometheus(processes.Child):
-    """A server with a fresh data folder; started by `with`, ended with it.
+class Api:
+    """The HTTP API of a Prometheus at `url`, wherever it runs."""
 
-    Args:
-        targets: job → `host:port` of what to scrape, over plain HTTP.
-        config: a whole configuration (as a mapping, or a file) instead of `targets`.
-        rules: rule files.
-        interval: seconds between scrapes and between evaluations, where `targets` is used.
-    """
-
-    def __init__(
-        self,
-        *,
-        targets: Mapping[str, Sequence[str]] | None = None,
-        config: Mapping[str, Any] | Path | None = None,
-        rules: Sequence[Path] = (),
-        interval: float = 0.5,
-    ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="toolcrib-prometheus-")
-        folder = Path(self._folder.name)
-        self.port = processes.free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        if isinstance(config, Path):
-            file = config
-        else:
-            file = folder / "prometheus.yaml"
-            # JSON is YAML: nothing has to be installed to write it
-            file.write_text(json.dumps(config or _config(targets or {}, rules, interval)))
-        super().__init__(
-            "prometheus",
-            [
-                path_of("prometheus"),
-                f"--config.file={file}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{self.port}",
-                "--storage.tsdb.retention.time=1d",
-                "--log.level=warn",
-            ],
-            log=folder / "prometheus.log",
-            env=processes.clean_environment(),
-        )
-
-    def __enter__(self) -> Self:
-        self.start()
-        try:
-            self.wait_ready(self._ready, 20)
-        except BaseException:
-            self.__exit__(*sys.exc_info())
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-        self._folder.cleanup()
+    def __init__(self, url: str) -> None:
+        self.url = url
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """The instant vector of an expression: `metric` (labels) and `value` ([time, text]) of each element.
@@ -237,11 +186,6 @@ class Prometheus(processes.Child):
             }
             raise TimeoutError(f"rules are not healthy after {timeout:g} s: {errors}") from None
 
-    def _ready(self) -> bool:
-        with contextlib.suppress(OSError), _DIRECT.open(f"{self.url}/-/ready", timeout=2) as answer:
-            return bool(answer.status == 200)
-        return False
-
     def _api(self, path: str, **query: str) -> Any:
         body = urllib.parse.urlencode(query)
         # the query in the address: /targets and /rules take no POST
@@ -252,6 +196,70 @@ class Prometheus(processes.Child):
         except urllib.error.HTTPError as error:
             told = json.loads(error.read() or b"{}")
             raise ValueError(f"{told.get('errorType')}: {told.get('error')} ({query})") from None
+
+
+class Prometheus(Api, processes.Child):
+    """A server with a fresh data folder; started by `with`, ended with it.
+
+    Args:
+        targets: job → `host:port` of what to scrape, over plain HTTP.
+        config: a whole configuration (as a mapping, or a file) instead of `targets`.
+        rules: rule files.
+        interval: seconds between scrapes and between evaluations, where `targets` is used.
+    """
+
+    def __init__(
+        self,
+        *,
+        targets: Mapping[str, Sequence[str]] | None = None,
+        config: Mapping[str, Any] | Path | None = None,
+        rules: Sequence[Path] = (),
+        interval: float = 0.5,
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="toolcrib-prometheus-")
+        folder = Path(self._folder.name)
+        self.port = processes.free_port()
+        Api.__init__(self, f"http://127.0.0.1:{self.port}")
+        if isinstance(config, Path):
+            file = config
+        else:
+            file = folder / "prometheus.yaml"
+            # JSON is YAML: nothing has to be installed to write it
+            file.write_text(json.dumps(config or _config(targets or {}, rules, interval)))
+        processes.Child.__init__(
+            self,
+            "prometheus",
+            [
+                path_of("prometheus"),
+                f"--config.file={file}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+                "--storage.tsdb.retention.time=1d",
+                "--log.level=warn",
+            ],
+            log=folder / "prometheus.log",
+            env=processes.clean_environment(),
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        try:
+            self.wait_ready(self._ready, 20)
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        self._folder.cleanup()
+
+    def _ready(self) -> bool:
+        with contextlib.suppress(OSError), _DIRECT.open(f"{self.url}/-/ready", timeout=2) as answer:
+            return bool(answer.status == 200)
+        return False
 
 
 def _config(targets: Mapping[str, Sequence[str]], rules: Sequence[Path], interval: float) -> dict[str, Any]:
