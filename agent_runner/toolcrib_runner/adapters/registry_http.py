@@ -13,6 +13,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -32,6 +33,9 @@ MAX_RESULT = 16 * 1024 * 1024
 MAX_PROBLEM = 256 * 1024
 LOAD_BATCH = 100
 """Tools in one request for definitions, the registry's bound."""
+RECONNECT_PAUSES = (0.0, 0.3)
+"""Seconds before a request that reached nobody is sent again: behind a Service the next connection may lead to a replica
+that is there."""
 WATCH_SILENCE = 60.0
 """Seconds without even a comment after which a live stream counts as dead."""
 
@@ -204,16 +208,34 @@ class RegistryHttp:
                 return self._exchange(method, url, limit, headers={**headers, **fresh}, **request)
         return response, body
 
-    def _exchange(self, method: str, url: str, limit: int, **request: Any) -> tuple[httpx.Response, bytes]:
+    def _exchange(
+        self, method: str, url: str, limit: int, *, headers: Mapping[str, str], **request: Any
+    ) -> tuple[httpx.Response, bytes]:
+        """One exchange; done again where that can do no harm, since another replica may answer."""
         about = {"http.request.method": method, "server.address": self._host}
-        try:
-            with tracing.span(method, about, kind="client") as span:
-                headers = {**request.pop("headers"), **_carried("run-")}
-                with self._client.stream(method, url, headers=headers, **request) as response:
+        sent = {**headers, **_carried("run-")}
+        for pause in (*RECONNECT_PAUSES, None):
+            try:
+                with (
+                    tracing.span(method, about, kind="client") as span,
+                    self._client.stream(
+                        method, url, headers={**sent, **tracing.headers()}, **request
+                    ) as response,
+                ):
                     span.set({"http.response.status_code": response.status_code})
                     return response, _bounded(response, limit if response.is_success else MAX_PROBLEM)
-        except httpx.HTTPError as error:
-            raise _unreachable(error) from error
+            except httpx.HTTPError as error:
+                if pause is None or not _repeatable(method, error):
+                    raise _unreachable(error) from error
+            time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def _repeatable(method: str, error: httpx.HTTPError) -> bool:
+    """Whether a request may be sent again: it reached nobody, or it only reads and its connection broke."""
+    if isinstance(error, httpx.ConnectError):
+        return True
+    return method == "GET" and isinstance(error, httpx.RemoteProtocolError | httpx.NetworkError)
 
 
 def _carried(prefix: str) -> dict[str, str]:

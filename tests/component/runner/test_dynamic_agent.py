@@ -4,7 +4,9 @@ import http.server
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,6 +267,25 @@ def test_an_agent_keeps_its_tools_while_the_registry_is_gone_and_recovers() -> N
             assert agent.wait_for(lambda tools: "simulation" in tools, 5)
             assert agent.use_tool("calculator", expression="1") == {"result": "1"}
             assert agent.last_error is None
+
+
+def test_a_call_that_reached_nobody_is_sent_again_and_may_find_another_replica(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serving(SmallRegistry(calculator())) as running:
+        port = int(running.url.rpartition(":")[2])
+        agent = agent_of(running, follow=False)
+    with agent, ExitStack() as later:
+        back: list[SmallRegistry] = []
+
+        def pause(_: float) -> None:
+            if not back:
+                back.append(later.enter_context(serving(SmallRegistry(calculator()), port)))
+
+        monkeypatch.setattr("toolcrib_runner.adapters.registry_http.time", SimpleNamespace(sleep=pause))
+
+        assert agent.use_tool("calculator", expression="1") == {"result": "1"}
+        assert back[0].requests.count("POST /tools/calculator") == 1
 
 
 def test_an_agent_starts_without_its_registry_and_finds_it_later() -> None:
