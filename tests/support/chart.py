@@ -146,8 +146,14 @@ def _template(
 
 @functools.cache
 def _objects(text: str) -> Rendered:
-    documents = yaml.load_all(text, Loader=_LOADER)
+    documents = (_document(part) for part in text.split("\n---\n"))
     return Rendered([item for item in documents if item])
+
+
+@functools.cache
+def _document(text: str) -> Any:
+    """One object: those that do not change, the definitions above all, are parsed once in a run."""
+    return yaml.load(text, Loader=_LOADER)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ The package itself reads 2 MB of JSON for every object; here each schema is read
 
 import functools
 import json
-from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -51,14 +52,21 @@ def _built_in(api_version: str, kind: str, version: str) -> jsonschema_rs.Draft2
     group, _, number = api_version.rpartition("/")
     short = f"{group.partition('.')[0]}-{number}" if group else number
     schema = _read(version, f"{kind.lower()}-{short}.json")
-    definitions = _read(version, "_definitions.json")
-    registry = jsonschema_rs.Registry([(definitions["$id"], definitions)])
-    return jsonschema_rs.Draft202012Validator(schema, registry=registry)
+    return jsonschema_rs.Draft202012Validator(schema, registry=_definitions(version))
 
 
 @functools.cache
+def _definitions(version: str) -> jsonschema_rs.Registry:
+    definitions = _read(version, "_definitions.json")
+    return jsonschema_rs.Registry([(definitions["$id"], definitions)])
+
+
 def _read(version: str, file: str) -> dict[str, Any]:
-    folder = resources.files("kubernetes_validate") / "kubernetes-json-schema" / f"v{version}.0-local-strict"
+    # found without importing it: that takes seconds, for checks of formats that nobody asks for here
+    package = find_spec("kubernetes_validate")
+    assert package is not None
+    assert package.origin is not None
+    folder = Path(package.origin).parent / "kubernetes-json-schema" / f"v{version}.0-local-strict"
     content: dict[str, Any] = json.loads((folder / file).read_bytes())
     return content
 
