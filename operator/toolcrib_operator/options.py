@@ -73,9 +73,11 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         default=environ.get(variable, "").lower() in ("1", "true", "yes", "on"),
         help=f"create the Tools that agents register at run time [{variable}; off]",
     )  # fmt: skip
+    variable = "TOOLCRIB_OPERATOR_RELEASE_FINALIZERS"
     parser.add_argument(
-        "--release-finalizers", action="store_true",
-        help="take the Lease, remove our finalizer from every binding, and end: before an uninstall",
+        "--release-finalizers", action=argparse.BooleanOptionalAction,
+        default=environ.get(variable, "").lower() in ("1", "true", "yes", "on"),
+        help=f"take the Lease, remove our finalizer from every binding, end: for an uninstall [{variable}; off]",
     )  # fmt: skip
     return parser
 
