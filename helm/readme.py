@@ -59,7 +59,9 @@ def page() -> str:
             top, dot, _ = value.path.partition(".")
             sections.setdefault(top if dot else "", []).append(value)
     general = sections.pop("", [])
-    parts = [MARK, HEAD.read_text(encoding="utf-8").rstrip(), "\n\n## Values\n\n", _table(general)]
+    # links of the head are right where it lies, one folder above the page
+    head = HEAD.read_text(encoding="utf-8").rstrip().replace("](../", "](../../")
+    parts = [MARK, head, "\n\n## Values\n\n", _table(general)]
     for name, found in sections.items():
         parts += [f"\n### `{name}`\n\n", _table(found)]
     return "".join(parts)
