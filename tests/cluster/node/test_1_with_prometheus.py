@@ -1,0 +1,108 @@
+"""A Prometheus in a pod, with nothing but the ConfigMap that the chart makes: every part is scraped, every rule is well."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from node_cluster import RELEASE, SYSTEM, NodeCluster, condition
+from realparts.images import images
+from realparts.processes import wait_until
+from realparts.prometheus import Api
+
+pytestmark = pytest.mark.node
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "prometheus", "namespace": SYSTEM},
+    "spec": {
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65534, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "prometheus",
+                "image": "local/prometheus:1",
+                "imagePullPolicy": "Never",
+                "args": ["--config.file=/etc/toolcrib/prometheus.yml", "--storage.tsdb.path=/data"],
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+                "ports": [{"name": "http", "containerPort": 9090}],
+                "readinessProbe": {"httpGet": {"path": "/-/ready", "port": "http"}, "periodSeconds": 1},
+                "volumeMounts": [
+                    {"name": "config", "mountPath": "/etc/toolcrib", "readOnly": True},
+                    {"name": "data", "mountPath": "/data"},
+                ],
+            }
+        ],
+        "volumes": [
+            {"name": "config", "configMap": {"name": f"{RELEASE}-prometheus"}},
+            {"name": "data", "emptyDir": {}},
+        ],
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prometheus(cluster: NodeCluster) -> Iterator[Api]:
+    """Its API, once it is ready."""
+    cluster.node.import_image(*images(("prometheus",)))
+    cluster.values["monitoring"] = {"scrapeConfig": {"enabled": True, "interval": "1s"}}
+    cluster.install()
+    cluster.node.apply(POD)
+
+    def ready() -> bool:
+        return condition(cluster.node.get("pod", "prometheus", "-n", SYSTEM), "Ready") == "True"
+
+    try:
+        wait_until(ready, timeout=60, interval=0.5)
+        address = cluster.node.get("pod", "prometheus", "-n", SYSTEM)["status"]["podIP"]
+        yield Api(f"http://{address}:9090")
+    finally:
+        print(cluster.node.logs("prometheus", SYSTEM, "--tail", "5"))
+        cluster.node.kubectl("delete", "pod", "prometheus", "-n", SYSTEM)
+
+
+def test_every_part_is_scraped_by_the_chart_s_own_configuration(
+    cluster: NodeCluster, prometheus: Api
+) -> None:
+    def all_there() -> bool:
+        up = [t["labels"]["job"] for t in prometheus.targets() if t["health"] == "up"]
+        return len(up) == sum(len(cluster.pods(part)) for part in ("registry", "operator", "agent"))
+
+    wait_until(all_there, timeout=60, interval=0.5)
+    assert {t["labels"]["job"] for t in prometheus.targets()} == {
+        "toolcrib-registry",
+        "toolcrib-operator",
+        "toolcrib-agent",
+    }
+    assert {t["labels"]["namespace"] for t in prometheus.targets()} == {SYSTEM}
+    schemes = {t["labels"]["job"]: t["scrapeUrl"].partition(":")[0] for t in prometheus.targets()}
+    assert schemes["toolcrib-registry"] == "https"
+
+
+def test_the_chart_s_rules_are_loaded_and_count_a_call_and_a_refusal(
+    cluster: NodeCluster, prometheus: Api, planner: str
+) -> None:
+    prometheus.wait_rules(timeout=60)
+
+    def counted() -> bool:
+        cluster.call(planner, "calculator", {"expression": "6*7"})
+        cluster.call(planner, "database_query", {"query": "select 1"})
+        calls = prometheus.value('sum(toolcrib:calls:rate5m{agent="heist/planner",tool="heist/calculator"})')
+        denials = prometheus.value('sum(toolcrib:denials:rate5m{agent="heist/planner"})')
+        return bool(calls and denials)
+
+    wait_until(counted, timeout=60, interval=0.5)
+    assert prometheus.value("sum by (namespace) (toolcrib_operator_leader)") == 1
+    # the chart was given no base of runbooks: its alerts carry no link that leads nowhere
+    assert [r for r in prometheus.rules() if "runbook_url" in r.get("annotations", {})] == []
+
+
+def test_nothing_fires_in_a_cluster_that_is_well(prometheus: Api) -> None:
+    firing = {a["metric"]["alertname"] for a in prometheus.query('ALERTS{alertstate="firing"}')}
+    # on a machine that runs other tests too, changes may really be slow
+    assert firing - {"ToolcribPropagationBurnFast"} == set()
