@@ -99,7 +99,7 @@ class NodeCluster:
         """`helm upgrade --install` with the values of this node; `more` options come last."""
         file = self.node.folder / "values.json"
         file.write_text(json.dumps(self.values))
-        waiting = ["--wait", "--timeout", "180s"] if wait else []
+        waiting = ["--wait", "--timeout", "240s"] if wait else []
         return self.helm(
             "upgrade", "--install", RELEASE, str(chart), "--namespace", SYSTEM, "--create-namespace",
             "--values", str(file), *waiting, *more,
@@ -291,7 +291,7 @@ class NodeCluster:
         )["items"]
         return items
 
-    def wait_ready(self, component: str = "", *, but: Iterable[str] = (), timeout: float = 120) -> float:
+    def wait_ready(self, component: str = "", *, but: Iterable[str] = (), timeout: float = 240) -> float:
         """Wait for `ready`; how long it took (s). The error shows the state of the pods."""
         began = time.monotonic()
         gone = list(but)

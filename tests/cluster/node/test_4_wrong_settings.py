@@ -23,7 +23,7 @@ def _back(cluster: NodeCluster) -> None:
 def test_a_missing_secret_keeps_the_old_pods_and_is_told_in_the_events(
     cluster: NodeCluster, planner: str
 ) -> None:
-    old = _names(cluster)
+    old, before = _names(cluster), cluster.restarts()
     cluster.install("--set", "weaviate.mode=external", "--set", "weaviate.external.host=elsewhere.example.com",
                     "--set", "weaviate.apiKey.existingSecret=not-there", wait=False)  # fmt: skip
 
@@ -32,11 +32,11 @@ def test_a_missing_secret_keeps_the_old_pods_and_is_told_in_the_events(
         return 'secret "not-there" not found' in events
 
     try:
-        wait_until(told, timeout=60, interval=0.5)
+        wait_until(told, timeout=120, interval=0.5)
 
         assert old <= _names(cluster)
         assert len(cluster.discover(planner)) == 3
-        assert set(cluster.restarts().values()) <= {0, 1}
+        assert sum(cluster.restarts().values()) <= sum(before.values())
     finally:
         _back(cluster)
 
@@ -57,22 +57,26 @@ def test_a_weaviate_that_refuses_the_key_is_told_in_readiness_and_log(
     volumes = cluster.node.get(registry, "-n", SYSTEM)["spec"]["template"]["spec"]["volumes"]
     index = next(i for i, volume in enumerate(volumes) if volume["name"] == "weaviate")
     place = f"/spec/template/spec/volumes/{index}/projected/sources/0/secret/name"
-    assert volumes[index]["projected"]["sources"][0]["secret"]["name"] == cluster.weaviate_secret()
-    old = _names(cluster)
-    cluster.node.kubectl(
-        "patch", registry, "-n", SYSTEM, "--type=json",
-        "-p", f'[{{"op": "replace", "path": "{place}", "value": "wrong-key"}}]',
-    )  # fmt: skip
+    right = cluster.weaviate_secret()
+    assert volumes[index]["projected"]["sources"][0]["secret"]["name"] == right
+
+    def mount(secret: str) -> None:
+        old = _names(cluster)
+        patch = f'[{{"op": "replace", "path": "{place}", "value": "{secret}"}}]'
+        cluster.node.kubectl("patch", registry, "-n", SYSTEM, "--type=json", "-p", patch)
+        cluster.wait_ready("registry", but=old, timeout=240)
+
+    mount("wrong-key")
     try:
-        wait_until(lambda: not old & _names(cluster) and cluster.ready("registry"), timeout=90, interval=0.5)
         found = cluster.search(planner, "compute an expression")
-        wait_until(lambda: "refuses the API key" in _said(cluster), timeout=60, interval=0.5)
+        wait_until(lambda: "refuses the API key" in _said(cluster), timeout=120, interval=0.5)
 
         assert found["search_mode"] == "lexical"
         assert cluster.call(planner, "calculator", {"expression": "1"}).is_success
         assert sum(cluster.restarts().values()) <= sum(before.values())
     finally:
-        _back(cluster)
+        # by the hand that changed it: helm would call it a conflict
+        mount(right)
 
 
 def _said(cluster: NodeCluster) -> str:
@@ -91,7 +95,7 @@ def test_without_the_definitions_the_operator_says_so_and_waits(cluster: NodeClu
     try:
         with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
             wait_until(
-                lambda: "clusteragentscopebindings" in _said(cluster).lower(), timeout=60, interval=0.5
+                lambda: "clusteragentscopebindings" in _said(cluster).lower(), timeout=120, interval=0.5
             )
             load.go_on(30)
         leader = next(p for p in cluster.pods("operator") if p["metadata"]["name"] == cluster.leader())

@@ -52,17 +52,17 @@ def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(tmp_path, filter="data")
-    cluster.install("--take-ownership", chart=tmp_path / "helm" / "toolcrib")
+    cluster.install("--take-ownership", "--force-conflicts", chart=tmp_path / "helm" / "toolcrib")
     cluster.forget_address()
-    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=60, interval=0.2)
+    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
     wait_until(lambda: cluster.indexed() == _tools(before), timeout=300, interval=1)
     volume = _volume(cluster)
 
     ca_file = str(cluster.ca_file) if cluster.tls else ""
     with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
         load.go_on(30)
-        cluster.install()
-        cluster.wait_ready()
+        cluster.install("--force-conflicts")
+        cluster.wait_ready(timeout=240)
         load.go_on(30)
     figures.note("upgrade from an earlier chart, under load", str(load.result))
 
@@ -88,16 +88,16 @@ def test_the_embedded_profile_takes_the_same_objects_and_keeps_its_index_through
     cluster.node.kubectl("delete", "namespace", "catalog", "--wait=false", "--ignore-not-found")
     cluster.install("--set", "profile=embedded", "--set", "agents=null")
     cluster.forget_address()
-    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=60, interval=0.2)
+    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
     (pod,) = cluster.pods("registry")
     cluster.node.kubectl("delete", "pod", pod["metadata"]["name"], "-n", SYSTEM, "--wait=false")
 
     def replaced() -> bool:
         return all(each["metadata"]["uid"] != pod["metadata"]["uid"] for each in cluster.pods("registry"))
 
-    wait_until(replaced, timeout=60, interval=0.3)
+    wait_until(replaced, timeout=120, interval=0.3)
     cluster.wait_ready("registry")
-    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=60, interval=0.2)
+    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
 
     assert cluster.pods("weaviate") == []
     assert cluster.search(planner, "square root of 2 to four digits")["tools"][0]["name"] == "calculator"
