@@ -5,10 +5,8 @@ authority. Identities are service accounts; tokens are the API server's.
 """
 
 import base64
-import contextlib
 import json
 import ssl
-import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import httpx
 import yaml
 
-from realparts import lookup, nodejail, nodeplan
+from realparts import lookup
 from realparts.node import Node
 from realparts.processes import wait_until
 
@@ -383,22 +381,3 @@ def condition(item: Mapping[str, Any], kind: str) -> str:
     if "observedGeneration" in status and status["observedGeneration"] != item["metadata"].get("generation"):
         return "Unknown"
     return next((c["status"] for c in status.get("conditions", ()) if c["type"] == kind), "Unknown")
-
-
-def remains(folder: Path, number: int) -> list[str]:
-    """What is on this machine of the node of that folder and number: empty when it has ended and was its only one."""
-    at, link = nodeplan.Addresses(number), nodeplan.link(number)
-    links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True).stdout
-    routes = subprocess.run(["ip", "route"], capture_output=True, text=True, check=True).stdout
-    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=False).stdout
-    found = [f"link {link}"] if f"{link}@" in links else []
-    found += [f"route {each}" for each in (at.pods, at.services) if each in routes]
-    found += [f"firewall {line}" for line in rules.splitlines() if "KUBE-" in line or "CNI-" in line]
-    mounts = Path("/proc/mounts").read_text().splitlines()
-    found += [f"mount {line}" for line in mounts if str(folder) in line]
-    found += [f"cgroup {each}" for each in nodejail.cgroups_of(nodeplan.cgroup(number))]
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes()
-            found += [f"process {words!r}"] if str(folder).encode() in words else []
-    return found + ([f"folder {folder}"] if folder.exists() else [])

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 import figures
-from node_cluster import IMAGES, NodeCluster, remains
+from node_cluster import IMAGES, NodeCluster
 from realparts import debian, lookup, nodeplan
 from realparts.images import images
 from realparts.node import Node
 from realparts.processes import wait_until
+from realparts.remains import remains
 from realparts.required import required
 
 

@@ -94,9 +94,7 @@ def test_without_the_definitions_the_operator_says_so_and_waits(cluster: NodeClu
     cluster.node.kubectl("delete", "crd", "clusteragentscopebindings.toolcrib.dev")
     try:
         with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
-            wait_until(
-                lambda: "clusteragentscopebindings" in _said(cluster).lower(), timeout=120, interval=0.5
-            )
+            wait_until(lambda: "is the CRD installed?" in _said(cluster), timeout=120, interval=0.5)
             load.go_on(30)
         leader = next(p for p in cluster.pods("operator") if p["metadata"]["name"] == cluster.leader())
 

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from node_cluster import remains
 from realparts import processes
 from realparts.node import Node
+from realparts.remains import remains
 
 pytestmark = pytest.mark.node
 
 SUPPORT = Path(__file__).parents[2] / "support"
 SCRIPT = """
 from realparts.node import Node
+from realparts.remains import remains
 node = Node().up()
 print(node.folder, node.at.number, flush=True)
 import signal; signal.pause()

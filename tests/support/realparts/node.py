@@ -33,7 +33,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import debian, lookup, nodejail, nodeplan, processes
+from realparts import debian, lookup, nodejail, nodeplan, nodestorage, processes
 
 _JAIL = Path(nodejail.__file__).resolve()
 _LONGEST_FOLDER = 60  # a Unix socket's path has 108 bytes, and containerd's are below it
@@ -92,7 +92,7 @@ class Node:
             )
         (self.folder / "keeper.pid").write_text(str(self._keeper.pid))
         self._wait("kube-apiserver", self._api_ready, 60)
-        self._apply_storage()
+        self.apply(*nodestorage.objects(self.folder))
         self._wait("kubelet", self._node_ready, 60)
         self._wait("kube-controller-manager", self._accounts_ready, 30)
         return self
@@ -282,37 +282,6 @@ class Node:
             text = (self.folder / "log" / f"{program}.log").read_text(errors="replace")
             return "\n".join([f"--- {program}", *text.splitlines()[-lines:]])
         return f"--- {program}: no log"
-
-    def _apply_storage(self) -> None:
-        # Local volumes, since fsGroup holds for them and not for hostPath ones.
-        where = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [nodeplan.NODE_NAME]}]}  # fmt: skip
-        kind: dict[str, Any] = {
-            "apiVersion": "storage.k8s.io/v1",
-            "kind": "StorageClass",
-            "metadata": {
-                "name": nodeplan.STORAGE_CLASS,
-                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-            },
-            "provisioner": "kubernetes.io/no-provisioner",
-            "volumeBindingMode": "WaitForFirstConsumer",
-        }
-        volumes = [
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": f"v{number}"},
-                "spec": {
-                    "capacity": {"storage": "100Gi"},
-                    "accessModes": ["ReadWriteOnce"],
-                    "persistentVolumeReclaimPolicy": "Retain",
-                    "storageClassName": nodeplan.STORAGE_CLASS,
-                    "local": {"path": str(self.folder / "volumes" / f"v{number}")},
-                    "nodeAffinity": {"required": {"nodeSelectorTerms": [where]}},
-                },
-            }
-            for number in range(nodeplan.VOLUMES)
-        ]
-        self.apply(kind, *volumes)
 
 
 def _free_number(folder: Path) -> tuple[socket.socket, int]:
