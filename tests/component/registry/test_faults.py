@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 
+from realparts.processes import wait_until
 from registry_harness import OPERATOR, ManualClock, binding, mint, running_registry, tool
 from registry_process import RegistryProcess, configuration, process
 from small_disk import SmallDisk, command
@@ -53,7 +54,9 @@ def test_a_full_disk_fails_writes_alone_and_space_that_comes_back_is_used(tmp_pa
             bindings=(binding("bot", ("s",)),),
         )
         assert len(index(running, *NAMES[:5]).json()["indexed"]) == 5
-        search(running)  # a page of the log that is partly free: the line that does not fit into it is cut
+        search(running)
+        # the log has a page that is partly free: the line that does not fit into it is cut
+        wait_until(lambda: bool((small.folder / "decisions.jsonl").read_bytes()), 10)
         small.fill()
 
         refused = index(running, *NAMES)
