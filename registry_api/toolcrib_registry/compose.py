@@ -108,7 +108,7 @@ async def build(
     policy = EgressPolicy(
         allow=settings.egress.allow,
         loopback=settings.egress.loopback,
-        forbidden=settings.egress.forbidden,
+        forbidden=(*settings.egress.forbidden, *_store_hosts(settings.store)),
         cluster=settings.egress.cluster,
         backends=settings.backends,
     )
@@ -208,6 +208,22 @@ async def make_store(settings: Store, identity: IndexIdentity) -> CatalogStore:
         ),
         identity,
     )
+
+
+def _store_hosts(settings: Store) -> tuple[str, ...]:
+    """Where the store is, as entries of `egress.forbidden`: no tool's backend."""
+    if settings.kind == "embedded":
+        return ()
+    found = []
+    for host, port in (
+        (settings.host, settings.http_port),
+        (settings.grpc_host or settings.host, settings.grpc_port),
+    ):
+        if host.replace(".", "").isdigit() or ":" in host:
+            found.append(f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host}:{port}")
+        elif "." in host:  # one label is this machine, or found by a search list that calls do not use
+            found.append(host)
+    return tuple(found)
 
 
 def _observe(metrics: Metrics, state: PolicyState) -> None:

@@ -116,7 +116,8 @@ class Egress(_Part):
     loopback: bool = Field(default=False, description="Open loopback to url: backends; for laptops.")
     forbidden: tuple[str, ...] = Field(
         default=(),
-        description="Addresses, networks and address:port never called: the store's, the API server's.",
+        description="Addresses, networks, address:port and host names never called: the API server's, the registry's; "
+        "the store's own host is always one.",
     )
     cluster: tuple[str, ...] = Field(
         default=(), description="The cluster's service and pod ranges: closed to url: backends."

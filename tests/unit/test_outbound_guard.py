@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.wire.publish import PublishedBackend
+from toolcrib_registry.compose import _store_hosts
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import EgressRefused
 from toolcrib_registry.outbound.guard import EgressPolicy, Reach, check_address, check_url, target
+from toolcrib_registry.settings import Store
 
 OPEN = EgressPolicy(allow=("*",))
 """Every host is allowed, so that only the address decides."""
@@ -182,6 +184,30 @@ def test_the_laptop_opens_loopback_and_nothing_else() -> None:
             check_url(f"http://{host}/", policy)
     with pytest.raises(EgressRefused, match="registry"):
         check_url("http://127.0.0.1:8080/v1/admin/publish", policy)
+
+
+@pytest.mark.parametrize("entry", ["weaviate.crib.svc", "Weaviate.crib.svc."])
+def test_a_forbidden_host_is_refused_as_a_service_and_as_a_url(entry: str) -> None:
+    policy = EgressPolicy(allow=("*",), forbidden=(entry,))
+    ours = PublishedBackend(service_name="weaviate", service_namespace="crib", service_port=8080, path="/")
+    with pytest.raises(EgressRefused, match="store"):
+        target(ours, namespace="crib", policy=policy)
+    for host in ("weaviate.crib.svc", "weaviate.crib.svc.cluster.local", "WEAVIATE.crib.svc."):
+        with pytest.raises(EgressRefused, match="store"):
+            check_url(f"http://{host}/", policy)
+    other = ours.model_copy(update={"service_namespace": "heist"})
+
+    assert target(other, namespace="heist", policy=policy).host == "weaviate.heist.svc"
+
+
+def test_the_stores_own_host_is_forbidden_without_being_named() -> None:
+    def entries(**store: object) -> set[str]:
+        return set(_store_hosts(Store.model_validate({"kind": "weaviate", **store})))
+
+    assert entries(host="weaviate.crib.svc") == {"weaviate.crib.svc"}
+    assert entries(host="w.crib.svc", grpc_host="g.crib.svc") == {"w.crib.svc", "g.crib.svc"}
+    assert entries(host="127.0.0.1", http_port=1, grpc_port=2) == {"127.0.0.1:1", "127.0.0.1:2"}
+    assert _store_hosts(Store()) == ()
 
 
 def test_the_registrys_own_and_the_clusters_addresses_are_refused_to_urls() -> None:

@@ -46,8 +46,8 @@ class EgressPolicy:
     Attributes:
         allow: hosts and globs (`api.example.com`, `*.example.com`) that url: backends may name. `*` also spans dots.
         loopback: url: backends may name loopback hosts (the local mode), without an entry in `allow`.
-        forbidden: networks, addresses, or `address:port` that nothing but `backends` may reach: the registry's, the
-            store's and the API server's own.
+        forbidden: networks, addresses, `address:port`, or host names (`name.namespace.svc` is a Service) that nothing
+            but `backends` may reach: the registry's, the store's and the API server's own.
         cluster: the cluster's service and pod ranges: closed to url: backends, open to service: ones.
         backends: `namespace/service` → `host:port`, for a registry outside the cluster.
         cluster_domain: the cluster's DNS domain; Services are looked up by their whole name.
@@ -68,7 +68,9 @@ class EgressPolicy:
         """
         for text in self.allow:
             _glob(text)
-        for text in (*self.forbidden, *self.cluster):
+        for text in self.forbidden:
+            _name(text) or _rule(text)
+        for text in self.cluster:
             _rule(text)
         for service, place in self.backends.items():
             try:
@@ -119,6 +121,7 @@ def check_url(url: str, policy: EgressPolicy) -> Target:
         EgressRefused: not a plain http(s) URL, a host that is not allowed, or an address that is not public.
     """
     place = hosts.split_url(url)
+    _check_name(place.host, policy)
     literal = hosts.address(place.host)
     local = place.host == "localhost" or (literal is not None and addresses.is_loopback(literal))
     if not (local and policy.loopback) and not any(_glob(a).fullmatch(place.host) for a in policy.allow):
@@ -173,7 +176,7 @@ def check_address(
         return
     plain = addresses.unwrap(literal)
     for text in policy.forbidden:
-        if _covers(text, plain, port):
+        if _name(text) is None and _covers(text, plain, port):
             raise EgressRefused(f"{ip} belongs to the registry, its store or the API server")
     in_cluster = any(_covers(text, plain, port) for text in policy.cluster)
     kind = addresses.special(literal)
@@ -198,6 +201,7 @@ def _service(backend: PublishedBackend, namespace: str, policy: EgressPolicy) ->
     if mapped is not None:
         host, port = hosts.split_host_port(mapped)
         return Target("http", host, port, backend.path, Reach.MAPPED, names)
+    _check_name(dns, policy)
     return Target("http", dns, port, backend.path, Reach.SERVICE, names)
 
 
@@ -215,6 +219,24 @@ def _glob(text: str) -> re.Pattern[str]:
             f"egress.allow {text!r}: {refused.reason}; write a host or a glob of hosts"
         ) from None
     return re.compile(re.escape(host).replace(r"\*", ".*").replace(r"\?", "."))
+
+
+def _check_name(host: str, policy: EgressPolicy) -> None:
+    """Refuse a host that `forbidden` names, also where it is written with the cluster's domain."""
+    short = host.removesuffix(f".{policy.cluster_domain}")
+    if any(_name(text) in (host, short) for text in policy.forbidden):
+        raise EgressRefused(f"{host} belongs to the registry, its store or the API server")
+
+
+@lru_cache(maxsize=256)
+def _name(text: str) -> str | None:
+    """The host name that an entry of `forbidden` is, None for the other forms."""
+    try:
+        host = hosts.canonical(text)
+    except EgressRefused:
+        return None
+    # a name of one label is too easily a typing mistake for something else
+    return host if hosts.address(host) is None and "." in host else None
 
 
 @lru_cache(maxsize=256)
