@@ -39,7 +39,7 @@ COPY cli cli
 RUN set -eu; \
     tools/bin/python -m hatchling build -t wheel -d dist; \
     tools/bin/pip --python /opt/toolcrib/bin/python install --quiet --no-compile --no-deps --no-index \
-        --find-links dist --root /own toolcrib; \
+        --no-warn-script-location --find-links dist --root /own toolcrib; \
     /opt/toolcrib/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /own/opt/toolcrib/lib; \
     cp -a /own/opt/toolcrib/. /opt/toolcrib/; \
     tools/bin/pip --python /opt/toolcrib/bin/python check

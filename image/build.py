@@ -35,6 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--builder", default="", help="image to build in; default the base")
     parser.add_argument("--sbom", type=Path, help="where to write sbom.cdx.json too")
     parser.add_argument("--network", default="", help="network of the build, for `docker build --network`")
+    parser.add_argument("--no-cache", action="store_true", help="use no layer of an earlier build")
     options = parser.parse_args(arguments)
     try:
         with tempfile.TemporaryDirectory(prefix="toolcrib-secrets-") as folder:
@@ -60,7 +61,9 @@ def build_command(options: argparse.Namespace, secret_files: Mapping[str, Path])
         command += ["--build-arg", f"{name}={value}"] if value else []
     for name, path in secret_files.items():
         command += ["--secret", f"id={name},src={path}"]
-    return [*command, *(["--network", options.network] if options.network else []), str(ROOT)]
+    command += ["--network", options.network] if options.network else []
+    command += ["--no-cache"] if options.no_cache else []
+    return [*command, str(ROOT)]
 
 
 def secrets(folder: Path) -> dict[str, Path]:

@@ -24,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,10 +125,15 @@ def ensure_base(engine: docker.Engine) -> None:
     engine.run("tag", tag, BASE)
 
 
-def make_toolcrib(engine: docker.Engine, tag: str) -> None:
-    """Build the repository's Dockerfile on the base of tests, as `make image` does it."""
+def make_toolcrib(
+    engine: docker.Engine, tag: str, *options: str, environment: Mapping[str, str] | None = None
+) -> None:
+    """Build the repository's Dockerfile on the base of tests, as `make image` does it.
+
+    `options` are those of image/build.py; `environment` is added to that of the build's pip.
+    """
     ensure_base(engine)
-    command = [sys.executable, str(ROOT / "image" / "build.py"), "--tag", tag, "--base", BASE]
+    command = [sys.executable, str(ROOT / "image" / "build.py"), "--tag", tag, "--base", BASE, *options]
     if engine.own:
         command += ["--network", "host"]
     done = subprocess.run(
@@ -136,7 +141,7 @@ def make_toolcrib(engine: docker.Engine, tag: str) -> None:
         capture_output=True,
         text=True,
         timeout=1800,
-        env=engine.settings() | {"DOCKER": engine.client},
+        env=engine.settings() | {"DOCKER": engine.client} | dict(environment or {}),
     )
     if done.returncode != 0:
         raise docker.DockerError(f"the image was not built: {done.stderr.strip()[-3000:]}")
