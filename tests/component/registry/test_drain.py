@@ -20,7 +20,8 @@ from registry_process import RegistryProcess, configuration, process
 from service_proxy import load, service
 from toolcrib_runner.modes.dynamic import DynamicToolAgent
 
-AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}
+TOKEN = mint("system:serviceaccount:team:bot")
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
 class Backend(ThreadingHTTPServer):
@@ -93,11 +94,11 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
         replica(tmp_path / "a", upstream, drain_seconds=4) as one,
         replica(tmp_path / "b", upstream) as two,
         service([(r.agents, f"{r.admin_url}/readyz") for r in (one, two)]) as front,
+        DynamicToolAgent("bot", TOKEN, f"http://127.0.0.1:{front.port}") as agent,
     ):
         url = f"http://127.0.0.1:{front.port}"
         sent: Counter[str] = Counter()
         kept = [httpx.Client(headers=AUTH, timeout=10) for _ in range(3)]
-        agent = DynamicToolAgent("bot", AUTH["Authorization"].removeprefix("Bearer "), url)
 
         def over_httpx(client: httpx.Client) -> None:
             assert [t["name"] for t in client.get(url + "/").json()["tools"]] == ["quick", "slow"]
@@ -148,7 +149,6 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
             assert one.child.wait(10) == 0
             before = sum(sent.values())
             until(lambda: sum(sent.values()) > before + 50)
-        agent.close()
         for client in kept:
             client.close()
 
