@@ -1,6 +1,5 @@
 """Values that cannot be meant are refused before anything reaches the cluster, with the path and what to do."""
 
-import functools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +12,6 @@ from chart_values import MATRIX
 
 Values = dict[str, Any]
 _HOST = {"publicHost": "toolcrib.example.com"}
-
-
-def _nested(path: str, value: Any) -> Values:
-    """`_nested("a.b", 1)` → `{"a": {"b": 1}}`."""
-    return functools.reduce(lambda inner, key: {key: inner}, reversed(path.split(".")), value)
 
 
 def _levels(values: Any, path: str = "") -> Iterator[str]:
@@ -97,28 +91,36 @@ def test_every_level_of_the_values_is_closed_or_handed_on_as_it_is() -> None:
     assert set(mappings(_DEFAULTS)) <= closed
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "said"),
-    [
-        ("registry.replicas", "two", "integer"),
-        ("registry.replicas", -1, "minimum"),
-        ("profile", "postgres", "'weaviate', 'embedded'"),
-        ("tls.mode", "none", "'generate'"),
-        ("image.digest", "latest", "pattern"),
-        ("networkPolicy.enabled", "yes", "boolean"),
-        ("networkPolicy.apiServerCIDRs", ["10.0.0.1"], "pattern"),
-        ("registry.resources", {"limits": {"memory": "much"}}, "pattern"),
-        ("registry.extraEnv", {"A": "b"}, "array"),
-        ("registry.pdb.minAvailable", "half", "pattern"),
-        ("registry.service.type", "Cluster", "'ClusterIP'"),
-        ("monitoring.serviceMonitor.interval", "often", "pattern"),
-        ("egress.allow", "api.example.com", "array"),
-    ],
-)
-def test_a_value_of_the_wrong_kind_is_refused_with_its_path(path: str, value: Any, said: str) -> None:
-    words = refused(_nested(path, value))
-    assert f"at '/{path.replace('.', '/')}" in words
-    assert said in words
+_WRONG: dict[str, tuple[Any, str]] = {
+    "registry.replicas": ("two", "integer"),
+    "operator.replicas": (-1, "minimum"),
+    "profile": ("postgres", "'weaviate', 'embedded'"),
+    "tls.mode": ("none", "'generate'"),
+    "image.digest": ("latest", "pattern"),
+    "networkPolicy.enabled": ("yes", "boolean"),
+    "networkPolicy.apiServerCIDRs": (["10.0.0.1"], "pattern"),
+    "registry.resources": ({"limits": {"memory": "much"}}, "pattern"),
+    "registry.extraEnv": ({"A": "b"}, "array"),
+    "registry.pdb.minAvailable": ("half", "pattern"),
+    "registry.service.type": ("Cluster", "'ClusterIP'"),
+    "monitoring.serviceMonitor.interval": ("often", "pattern"),
+    "monitoring.scrapeConfig.discovery": ("consul", "'dns', 'kubernetes'"),
+    "egress.allow": ("api.example.com", "array"),
+}
+
+
+def test_values_of_the_wrong_kind_are_all_refused_each_with_its_path() -> None:
+    values: Values = {}
+    for path, (value, _) in _WRONG.items():
+        *levels, last = path.split(".")
+        place = values
+        for level in levels:
+            place = place.setdefault(level, {})
+        place[last] = value
+    lines = refused(values).splitlines()
+    for path, (_, said) in _WRONG.items():
+        place_of_it = f"at '/{path.replace('.', '/')}"
+        assert any(place_of_it in line and said in line for line in lines), path
 
 
 _CONTRADICTIONS: dict[str, tuple[Values, str]] = {

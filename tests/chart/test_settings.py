@@ -1,0 +1,132 @@
+"""What the chart tells our programs is what they take: their own settings read it, for every set of values."""
+
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+
+from chart import Object, Rendered, render
+from chart_values import MATRIX
+from toolcrib_operator import options
+from toolcrib_operator.settings import OperatorSettings
+from toolcrib_registry.settings import RegistrySettings, from_env
+from toolcrib_runner.main import _parser
+from toolcrib_runner.settings import RunnerSettings
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+
+
+@pytest.fixture(scope="module")
+def token(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As the kubelet puts it into the pod: the registry reads its issuer."""
+    file = tmp_path_factory.mktemp("token") / "token"
+    file.write_text(jwt.encode({"iss": ISSUER}, "0" * 32, algorithm="HS256"))
+    return file
+
+
+def _container(rendered: Rendered, component: str) -> Object:
+    for _, pod in rendered.pods():
+        if pod["metadata"]["labels"]["app.kubernetes.io/component"] == component:
+            found: Object = pod["spec"]["containers"][0]
+            return found
+    raise AssertionError(f"no pod of {component}")
+
+
+def _environment(container: Object) -> dict[str, str]:
+    """The literal variables, with what the kubelet puts in."""
+    literals = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+    return {
+        name: value.replace("$(KUBERNETES_SERVICE_HOST)", "10.96.0.1") for name, value in literals.items()
+    }
+
+
+def _registry(rendered: Rendered, token: Path, folder: Path) -> RegistrySettings:
+    config = next(item for item in rendered.of("ConfigMap") if "registry.yaml" in (item["data"] or {}))
+    text = config["data"]["registry.yaml"].replace("/var/run/secrets/toolcrib/token", str(token))
+    (folder / "registry.yaml").write_text(text, encoding="utf-8")
+    return from_env(_environment(_container(rendered, "registry")), str(folder / "registry.yaml"))
+
+
+def _operator(rendered: Rendered) -> OperatorSettings:
+    name, *arguments = _container(rendered, "operator")["args"]
+    assert name == "operator"
+    return options.parse([text for text in arguments if not text.startswith("--extra=")], {})
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_the_registry_takes_its_configuration(name: str, token: Path, tmp_path: Path) -> None:
+    settings = _registry(render(MATRIX[name]), token, tmp_path)
+    settings.refuse_dev_issuers()
+    assert settings.issuers[0].issuer == ISSUER
+    assert "10.96.0.1" in settings.egress.forbidden, "the API server is never called for a tool"
+    kind = "embedded" if MATRIX[name].get("profile") == "embedded" else "weaviate"
+    assert settings.store.kind == kind
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_the_operator_takes_its_options_and_may_publish(name: str, token: Path, tmp_path: Path) -> None:
+    rendered = render(MATRIX[name])
+    settings = _operator(rendered)
+    registry = _registry(rendered, token, tmp_path)
+    assert settings.registry_service == "toolcrib-system/toolcrib-registry-admin"
+    secure = registry.admin_tls.cert_file is not None
+    assert settings.registry_scheme == ("https" if secure else "http")
+    assert (settings.registry_ca is not None) is secure
+    operator = next(pod for _, pod in rendered.pods() if pod["spec"]["containers"][0]["name"] == "operator")
+    account = operator["spec"]["serviceAccountName"]
+    assert f"system:serviceaccount:toolcrib-system:{account}" in registry.admin_subjects
+    assert (settings.registration is not None) is registry.registration
+
+
+def test_names_in_the_certificate_are_those_under_which_the_registry_is_verified() -> None:
+    rendered = render(MATRIX["cert-manager"])
+    names = rendered.one("Certificate", "toolcrib-registry-tls")["spec"]["dnsNames"]
+    assert _operator(rendered).registry_server_name in names
+    assert "toolcrib-registry.toolcrib-system.svc" in names
+
+
+@pytest.mark.parametrize("name", ["agents", "extras", "prometheus-operator"])
+def test_agent_runners_take_their_options(name: str) -> None:
+    container = _container(render(MATRIX[name]), "agent")
+    arguments = [text for text in container["args"] if not text.startswith("--extra=")]
+    assert arguments[:2] == ["agent", "run"]
+    given: dict[str, Any] = vars(_parser().parse_args(arguments[2:]))
+    settings = RunnerSettings.read(given, _environment(container))
+    assert settings.registry_url == "https://toolcrib-registry.toolcrib-system.svc"
+    assert settings.metrics_port == 8092
+    assert settings.model == "gpt-5-mini"
+
+
+def test_further_settings_go_over_what_the_chart_makes(token: Path, tmp_path: Path) -> None:
+    own = {"registry": {"config": {"policy_max_age": 30, "discovery": {"anonymous": "list"}}}}
+    settings = _registry(render(own), token, tmp_path)
+    assert settings.policy_max_age == 30
+    assert (settings.discovery.anonymous, settings.discovery.totals) == ("list", "visible")
+
+
+def test_issuers_and_hosts_of_the_values_reach_the_registry(token: Path, tmp_path: Path) -> None:
+    settings = _registry(render(MATRIX["ingress"]), token, tmp_path)
+    assert [issuer.issuer for issuer in settings.issuers] == [
+        ISSUER,
+        "https://login.example.com/realms/agents",
+    ]
+    assert settings.issuers[0].cluster
+    assert list(settings.egress.allow) == ["api.example.com"]
+    assert settings.public_host == "toolcrib.example.com"
+
+
+def test_objects_of_ones_own_are_installed_with_the_release_as_they_are_or_as_templates() -> None:
+    plain = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain"}, "data": {"a": "{{ b }}"}}
+    template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-extra'}\n"
+    rendered = render({"extraObjects": [plain, template]})
+    assert rendered.one("ConfigMap", "plain") == plain
+    assert rendered.find("ConfigMap", "toolcrib-extra")
+
+
+def test_the_authority_is_copied_to_namespaces_that_shall_trust_it() -> None:
+    copies = [
+        item for item in render(MATRIX["agents"]).of("ConfigMap") if item["metadata"]["name"] == "toolcrib-ca"
+    ]
+    assert {item["metadata"].get("namespace") for item in copies} == {"toolcrib-system", "team-a"}
+    assert len({item["data"]["ca.crt"] for item in copies}) == 1
