@@ -111,7 +111,8 @@ def lint(values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess
 def helm(*arguments: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run helm with an environment and folders of its own; text out. The caller checks `returncode`."""
     require_real("helm")
-    home = Path(tempfile.gettempdir()) / "toolcrib-test-helm"
+    # what it remembers of an API server goes with that server's folder; without one it writes nothing
+    home = (kubeconfig.parent if kubeconfig else Path(tempfile.gettempdir())) / "toolcrib-test-helm"
     settings = {"HOME": str(home), "HELM_CACHE_HOME": str(home / "cache")}
     if kubeconfig:
         settings["KUBECONFIG"] = str(kubeconfig)
