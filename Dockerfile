@@ -47,9 +47,9 @@ RUN set -eu; \
 # A stage of its own, so that it is made anew only when the requirements or the version change.
 FROM dependencies AS materials
 COPY pyproject.toml core/toolcrib/version.py ./
-COPY image/sbom.py image/sbom.py
+COPY requirements/sbom.py requirements/sbom.py
 RUN --mount=type=bind,from=base,target=/base \
-    tools/bin/python image/sbom.py --python /opt/toolcrib/bin/python --root /base > sbom.cdx.json
+    tools/bin/python requirements/sbom.py --python /opt/toolcrib/bin/python --root /base > sbom.cdx.json
 
 FROM ${BASE_IMAGE} AS base
 USER 0

@@ -10,7 +10,7 @@ TAG ?= toolcrib:dev
 BASE_IMAGE ?=
 BUILDER_IMAGE ?=
 SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
-SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm image
+SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
 .PHONY: help env up test check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo bench image wheel ci clean
@@ -74,7 +74,7 @@ bench: env build-tools ## Measure, and print the figures of docs/guides/performa
 	@exec $(BIN)/python bench/run.py $(ARGS)
 
 image: ## Build the image with docker (TAG=…, BASE_IMAGE=…, BUILDER_IMAGE=…); prints its size, writes dist/sbom.cdx.json
-	@"$(SYSTEM_PYTHON)" image/build.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json $(ARGS)
+	@"$(SYSTEM_PYTHON)" requirements/image.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json $(ARGS)
 
 wheel: env ## Build the wheel into dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build -t wheel

@@ -130,10 +130,10 @@ def make_toolcrib(
 ) -> None:
     """Build the repository's Dockerfile on the base of tests, as `make image` does it.
 
-    `options` are those of image/build.py; `environment` is added to that of the build's pip.
+    `options` are those of requirements/image.py; `environment` is added to that of the build's pip.
     """
     ensure_base(engine)
-    command = [sys.executable, str(ROOT / "image" / "build.py"), "--tag", tag, "--base", BASE, *options]
+    command = [sys.executable, str(ROOT / "requirements" / "image.py"), "--tag", tag, "--base", BASE, *options]
     if engine.own:
         command += ["--network", "host"]
     done = subprocess.run(

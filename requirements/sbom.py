@@ -1,6 +1,6 @@
 """Write the bill of materials of the image: what `requirements/runtime.txt` became, and the base below it.
 
-    python image/sbom.py --python /opt/toolcrib/bin/python --root /base > sbom.cdx.json
+    python requirements/sbom.py --python /opt/toolcrib/bin/python --root /base > sbom.cdx.json
 
 CycloneDX 1.6 JSON. Python distributions come from `cyclonedx-py environment`, with their licences; Debian packages
 from dpkg's own status below `--root`, with those of their machine-readable copyright files. Checked against

@@ -1,6 +1,6 @@
 """Build the image with the docker engine that docker talks to, print its size, write its bill of materials.
 
-    python image/build.py [--tag toolcrib:dev] [--base IMAGE] [--builder IMAGE] [--sbom FILE]
+    python requirements/image.py [--tag toolcrib:dev] [--base IMAGE] [--builder IMAGE] [--sbom FILE]
 
 `make image TAG=… BASE_IMAGE=…` runs it. Version, revision and date of the labels come from the source, git and the
 last commit, so one revision always has the same labels. pip in the build uses this user's own pip settings (index and
