@@ -78,13 +78,12 @@ def _walk(node: yaml.Node | None, prefix: str, lines: list[str]) -> Iterator[Val
     for key, below in node.value:
         path = f"{prefix}{key.value}"
         description, default = _comment(lines, key.start_mark.line)
-        # a mapping in braces is a default to be shown, not a level of values
+        # a mapping in braces, or one described as a whole, is a default to be shown and no level of values
         level = isinstance(below, yaml.MappingNode) and bool(below.value) and not below.flow_style
-        plain = yaml.SafeLoader("")
-        shown = default or ("" if level else f"`{_compact(plain.construct_document(below))}`")
+        level = level and not (description and not _described(below, lines))
+        shown = default or ("" if level else f"`{_compact(yaml.SafeLoader('').construct_document(below))}`")
         yield Value(path, shown, description, leaf=not level)
-        # children of a mapping that is described as a whole need no words of their own
-        if level and not (description and not _described(below, lines)):
+        if level:
             yield from _walk(below, f"{path}.", lines)
 
 

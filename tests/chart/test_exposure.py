@@ -115,9 +115,9 @@ def test_an_autoscaler_chooses_the_number_of_pods_and_the_deployment_says_none()
     }
     assert targets == {"cpu": 70, "memory": 80}
     assert (scaler["minReplicas"], scaler["maxReplicas"]) == (2, 9)
-    assert scaler["behavior"]["scaleDown"]["stabilizationWindowSeconds"] >= 300, (
-        "down is slow: each pod must drain"
-    )
+    down = scaler["behavior"]["scaleDown"]
+    assert down["stabilizationWindowSeconds"] >= 300
+    assert down["policies"] == [{"type": "Pods", "value": 1, "periodSeconds": 60}], "each has to drain"
     assert not render().of("HorizontalPodAutoscaler")
 
 
