@@ -259,10 +259,7 @@ class NodeCluster:
 
     def pods(self, component: str = "", *, ending: bool = False) -> list[dict[str, Any]]:
         """The release's pods, of one component or all, without those that have ended or (`ending`) are about to."""
-        selector = f"app.kubernetes.io/instance={RELEASE}" + (
-            f",app.kubernetes.io/component={component}" if component else ""
-        )
-        items = self.node.get("pods", "-n", SYSTEM, "-l", selector)["items"]
+        items = self.node.get("pods", "-n", SYSTEM, "-l", _selector(component))["items"]
         return [
             pod
             for pod in items
@@ -279,13 +276,13 @@ class NodeCluster:
             and all(condition(pod, "Ready") == "True" for pod in pods)
             and all(
                 item["status"].get("readyReplicas", 0) == item["spec"]["replicas"]
-                for item in self._workloads()
+                for item in self._workloads(component)
             )
         )
 
-    def _workloads(self) -> list[dict[str, Any]]:
+    def _workloads(self, component: str) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = self.node.get(
-            "deployments,statefulsets", "-n", SYSTEM, "-l", f"app.kubernetes.io/instance={RELEASE}"
+            "deployments,statefulsets", "-n", SYSTEM, "-l", _selector(component)
         )["items"]
         return items
 
@@ -358,6 +355,11 @@ class NodeCluster:
                     datetime.fromisoformat(parts[0]["cpu"]["time"]).timestamp(),
                 )
         return found
+
+
+def _selector(component: str) -> str:
+    ours = f"app.kubernetes.io/instance={RELEASE}"
+    return f"{ours},app.kubernetes.io/component={component}" if component else ours
 
 
 def agent_binding(*scopes: str) -> dict[str, Any]:
