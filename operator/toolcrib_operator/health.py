@@ -21,8 +21,9 @@ async def serving(state: State, propagated: Propagated, host: str, port: int) ->
         return web.json_response({"status": "ok", "role": state.role})
 
     async def readyz(_: web.Request) -> web.Response:
-        report = state.report()
-        return web.json_response(report, status=503 if report["problems"] else 200)
+        # A replica or an index that is away is told, and no reason to take this process for unready: that would hold
+        # up rolling updates of the registry, and evictions of this pod, for what another part lacks.
+        return web.json_response(state.report(), status=503 if state.obstacles() else 200)
 
     async def metrics(_: web.Request) -> web.Response:
         # thousands of series: told on the loop, written down in a thread

@@ -41,14 +41,25 @@ class State:
         """leader or standby."""
         return "leader" if self.leading is not None and self.elector.valid() else "standby"
 
-    def problems(self) -> list[str]:
-        """Everything that is not as it should be, in words; empty when all is well."""
+    def obstacles(self) -> list[str]:
+        """What keeps this process from its work, in words: no Lease, nothing to list, no way to write."""
         found = [self.elector.problem] if self.elector.problem else []
         parts = self.leading
         if parts is None:
             return found
         found += [f"nothing is published: {kind} has not been listed" for kind in parts.world.unlisted]
         found += [parts.watching.problems[kind] for kind in sorted(parts.watching.problems)]
+        if parts.loop.writes.problem:
+            found.append(parts.loop.writes.problem)
+        if parts.loop.started and not parts.watching.proven():
+            found.append("no heartbeats: the watch of the API server is silent and unproven")
+        return found
+
+    def problems(self) -> list[str]:
+        """Everything that is not as it should be, what others lack included; empty when all is well."""
+        found, parts = self.obstacles(), self.leading
+        if parts is None:
+            return found
         found += [
             f"replica {link.replica.name}: {link.problem}" for link in parts.publisher.links if link.problem
         ]
@@ -63,10 +74,6 @@ class State:
             found.append(f"the search index: {parts.indexing.problem}")
         if parts.registering is not None:
             found += [f"registrations at {name}: {why}" for name, why in parts.registering.problems.items()]
-        if parts.loop.writes.problem:
-            found.append(parts.loop.writes.problem)
-        if parts.loop.started and not parts.watching.proven():
-            found.append("no heartbeats: the watch of the API server is silent and unproven")
         return found
 
     def report(self) -> dict[str, Any]:

@@ -90,6 +90,8 @@ def test_replicas_are_verified_by_name_certificates_rotate_and_the_issuer_is_tol
         with operator("--registry-server-name", "other.svc") as wrong:
             wait_until(lambda: "Hostname mismatch" in str(wrong.report().get("problems")), 20)
             assert "other.svc (--registry-server-name)" in str(wrong.report()["problems"])
+            # a replica that it cannot reach is told, and no reason to be unready
+            assert wrong.get("/readyz").status_code == 200
 
         right = operator("--registry-server-name", "toolcrib-registry.toolcrib-system.svc")
         with running(right):
