@@ -235,3 +235,10 @@ def test_a_changed_setting_of_the_registry_restarts_its_pods() -> None:
 def test_rolling_updates_of_the_registry_take_no_pod_away_first() -> None:
     strategy = render().one("Deployment", "toolcrib-registry")["spec"]["strategy"]
     assert strategy["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_a_pod_that_never_became_ready_can_be_replaced(name: str) -> None:
+    """By default a StatefulSet waits for it for ever, however often its template is put right."""
+    for item in render(MATRIX[name]).of("StatefulSet"):
+        assert item["spec"]["podManagementPolicy"] == "Parallel", item["metadata"]["name"]
