@@ -111,6 +111,7 @@ async def build(
         forbidden=(*settings.egress.forbidden, *_store_hosts(settings.store)),
         cluster=settings.egress.cluster,
         backends=settings.backends,
+        cluster_domain=settings.egress.cluster_domain,
     )
     outbound = OutboundHttp(policy)
     owned_keys = None
@@ -219,10 +220,17 @@ def _store_hosts(settings: Store) -> tuple[str, ...]:
         (settings.host, settings.http_port),
         (settings.grpc_host or settings.host, settings.grpc_port),
     ):
-        if host.replace(".", "").isdigit() or ":" in host:
-            found.append(f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host}:{port}")
-        elif "." in host:  # one label is this machine, or found by a search list that calls do not use
-            found.append(host)
+        name = host.lower().removesuffix(".")
+        if ":" in host:
+            found.append(f"[{host.strip('[]')}]:{port}")
+        elif name.replace(".", "").isdigit():
+            found.append(f"{name}:{port}")
+        elif name == "localhost":
+            found += [f"127.0.0.1:{port}", f"[::1]:{port}"]
+        elif "." in name:  # any other single label is found by a search list, which calls do not use
+            found.append(name)
+            if name.count(".") == 1:  # by a search list this may be a Service and its namespace
+                found.append(f"{name}.svc")
     return tuple(found)
 
 

@@ -122,6 +122,11 @@ class Egress(_Part):
     cluster: tuple[str, ...] = Field(
         default=(), description="The cluster's service and pod ranges: closed to url: backends."
     )
+    cluster_domain: str = Field(
+        default="cluster.local",
+        min_length=1,
+        description="The cluster's DNS domain: Services are looked up by their whole names.",
+    )
 
 
 class Limits(_Part):

@@ -116,6 +116,14 @@ def test_issuers_and_hosts_of_the_values_reach_the_registry(token: Path, tmp_pat
     assert settings.public_host == "toolcrib.example.com"
 
 
+def test_the_registry_knows_the_clusters_dns_domain(token: Path, tmp_path: Path) -> None:
+    assert _registry(render(), token, tmp_path).egress.cluster_domain == "cluster.local"
+    assert (
+        _registry(render({"clusterDomain": "corp.local"}), token, tmp_path).egress.cluster_domain
+        == "corp.local"
+    )
+
+
 def test_objects_of_ones_own_are_installed_with_the_release_as_they_are_or_as_templates() -> None:
     plain = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain"}, "data": {"a": "{{ b }}"}}
     template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-extra'}\n"

@@ -186,13 +186,13 @@ def test_the_laptop_opens_loopback_and_nothing_else() -> None:
         check_url("http://127.0.0.1:8080/v1/admin/publish", policy)
 
 
-@pytest.mark.parametrize("entry", ["weaviate.crib.svc", "Weaviate.crib.svc."])
+@pytest.mark.parametrize("entry", ["weaviate.crib.svc", "Weaviate.crib.svc.", "weaviate.crib.svc.Corp.local"])
 def test_a_forbidden_host_is_refused_as_a_service_and_as_a_url(entry: str) -> None:
-    policy = EgressPolicy(allow=("*",), forbidden=(entry,))
+    policy = EgressPolicy(allow=("*",), forbidden=(entry,), cluster_domain="corp.Local.")
     ours = PublishedBackend(service_name="weaviate", service_namespace="crib", service_port=8080, path="/")
     with pytest.raises(EgressRefused, match="store"):
         target(ours, namespace="crib", policy=policy)
-    for host in ("weaviate.crib.svc", "weaviate.crib.svc.cluster.local", "WEAVIATE.crib.svc."):
+    for host in ("weaviate.crib.svc", "weaviate.crib.svc.corp.local", "WEAVIATE.crib.svc."):
         with pytest.raises(EgressRefused, match="store"):
             check_url(f"http://{host}/", policy)
     other = ours.model_copy(update={"service_namespace": "heist"})
@@ -207,6 +207,10 @@ def test_the_stores_own_host_is_forbidden_without_being_named() -> None:
     assert entries(host="weaviate.crib.svc") == {"weaviate.crib.svc"}
     assert entries(host="w.crib.svc", grpc_host="g.crib.svc") == {"w.crib.svc", "g.crib.svc"}
     assert entries(host="127.0.0.1", http_port=1, grpc_port=2) == {"127.0.0.1:1", "127.0.0.1:2"}
+    assert entries(host="Localhost", http_port=1, grpc_port=2) == {
+        f"{ip}:{port}" for ip in ("127.0.0.1", "[::1]") for port in (1, 2)
+    }
+    assert entries(host="weaviate.crib") == {"weaviate.crib", "weaviate.crib.svc"}
     assert _store_hosts(Store()) == ()
 
 
@@ -281,6 +285,7 @@ def test_a_key_server_may_be_private_but_no_metadata_service() -> None:
         {"allow": ("127.1",)},
         {"forbidden": ("nonsense",)},
         {"cluster": ("10.0.0.0/40",)},
+        {"cluster_domain": "corp local"},
         {"backends": {"heist/files": "127.1:80"}},
         {"backends": {"heist/files": "localhost"}},
         {"backends": {"files": "localhost:80"}},

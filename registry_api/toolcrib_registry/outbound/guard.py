@@ -66,6 +66,10 @@ class EgressPolicy:
         Raises:
             ValueError: naming the entry.
         """
+        try:
+            object.__setattr__(self, "cluster_domain", hosts.canonical(self.cluster_domain))
+        except EgressRefused as refused:
+            raise ValueError(f"egress.cluster_domain {self.cluster_domain!r}: {refused.reason}") from None
         for text in self.allow:
             _glob(text)
         for text in self.forbidden:
@@ -222,9 +226,11 @@ def _glob(text: str) -> re.Pattern[str]:
 
 
 def _check_name(host: str, policy: EgressPolicy) -> None:
-    """Refuse a host that `forbidden` names, also where it is written with the cluster's domain."""
-    short = host.removesuffix(f".{policy.cluster_domain}")
-    if any(_name(text) in (host, short) for text in policy.forbidden):
+    """Refuse a host that `forbidden` names, also where either of them is written with the cluster's domain."""
+    domain = f".{policy.cluster_domain}"
+    short = host.removesuffix(domain)
+    names = (_name(text) for text in policy.forbidden)
+    if any(name is not None and name.removesuffix(domain) == short for name in names):
         raise EgressRefused(f"{host} belongs to the registry, its store or the API server")
 
 
