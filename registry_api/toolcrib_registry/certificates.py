@@ -10,10 +10,13 @@ import asyncio
 import logging
 import os
 import ssl
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 
+from toolcrib.logs import Trouble
 from toolcrib_registry.settings import Tls
 
 log = logging.getLogger(__name__)
@@ -28,6 +31,21 @@ _Stamp = tuple[tuple[int, int, int], ...]
 
 class CertificateError(ValueError):
     """Certificate and key cannot be used; the message names files, never their content."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A certificate and its key, loaded; times are seconds since 1970."""
+
+    context: ssl.SSLContext
+    begins_at: float
+    expires_at: float
+
+    def wrong_at(self, now: float) -> str | None:
+        """Why clients would refuse it now; None where they would not."""
+        if now >= self.expires_at:
+            return "has expired"
+        return "is not valid yet" if now < self.begins_at else None
 
 
 class ServedCertificate:
@@ -45,9 +63,12 @@ class ServedCertificate:
     def __init__(self, name: str, cert_file: str, key_file: str) -> None:
         self.name = name
         self._cert, self._key = cert_file, key_file
+        self._trouble = Trouble(log)
         self._stamp = self._look()
-        self._current, self.expires_at = self._loaded()
-        self.context = self._current
+        self._pair = self._loaded()
+        if (wrong := self._pair.wrong_at(time.time())) is not None:
+            log.warning("listener %s: certificate %s %s", name, cert_file, wrong)
+        self.context = self._pair.context
         self.context.sni_callback = self._choose
         """Asked at each handshake, whether the client names a server or not."""
 
@@ -58,17 +79,33 @@ class ServedCertificate:
             return None
         return cls(name, tls.cert_file, tls.key_file)
 
+    @property
+    def expires_at(self) -> float:
+        """When the certificate that is served expires, in seconds since 1970."""
+        return self._pair.expires_at
+
     def refresh(self) -> bool:
-        """Look at the files; whether a new pair is served from now on. A pair that cannot be used is logged, once."""
+        """Look at the files; whether a new pair is served from now on.
+
+        A pair that cannot be used is logged, and tried again at each look: what it lacked may be no change of the files
+        that can be seen, such as the right to read them. One that clients would refuse now does not replace one that
+        they accept.
+        """
         stamp = self._look()
         if stamp == self._stamp:
+            self._trouble.over("listener %s: the files are those of the served certificate again", self.name)
             return False
-        self._stamp = stamp
         try:
-            self._current, self.expires_at = self._loaded()
+            pair = self._loaded()
+            now = time.time()
+            if (wrong := pair.wrong_at(now)) is not None and self._pair.wrong_at(now) is None:
+                raise CertificateError(f"certificate {self._cert} {wrong}")
         except CertificateError as error:
-            log.error("listener %s: %s; the certificate of before is kept", self.name, error)
+            message = "listener %s: %s; the certificate of before is kept"
+            self._trouble.failed(message, self.name, error, level=logging.ERROR)
             return False
+        self._stamp, self._pair = stamp, pair
+        self._trouble.over("listener %s: the certificate can be used again", self.name)
         log.info("listener %s: a new certificate is served", self.name)
         return True
 
@@ -79,8 +116,9 @@ class ServedCertificate:
             await asyncio.to_thread(self.refresh)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        if connection.context is not self._current:
-            connection.context = self._current
+        current = self._pair.context
+        if connection.context is not current:
+            connection.context = current
 
     def _look(self) -> _Stamp:
         found = []
@@ -92,13 +130,16 @@ class ServedCertificate:
                 found.append((0, 0, 0))
         return tuple(found)
 
-    def _loaded(self) -> tuple[ssl.SSLContext, float]:
+    def _loaded(self) -> _Pair:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers(_CIPHERS)
         try:
-            context.load_cert_chain(self._cert, self._key)
+            # without a password of ours OpenSSL asks for one at the terminal, and waits
+            context.load_cert_chain(self._cert, self._key, password=self._refuse_password)
             leaf = x509.load_pem_x509_certificates(Path(self._cert).read_bytes())[0]
+        except CertificateError:
+            raise
         except ssl.SSLError as error:
             # OpenSSL's reasons are words such as KEY_VALUES_MISMATCH or NO_START_LINE
             reason = (error.reason or "it cannot be read").lower().replace("_", " ")
@@ -110,4 +151,7 @@ class ServedCertificate:
             raise CertificateError(
                 f"certificate {self._cert} or key {self._key} cannot be used: {detail}"
             ) from error
-        return context, leaf.not_valid_after_utc.timestamp()
+        return _Pair(context, leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp())
+
+    def _refuse_password(self) -> str:
+        raise CertificateError(f"key {self._key} is encrypted; only a key without a password can be served")

@@ -1,9 +1,13 @@
-"""Options of the operator that decide whom it trusts."""
+"""Options of the operator that decide whom it trusts, and as whom it speaks."""
 
+import os
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from secret_volume import SecretVolume
+from toolcrib_operator.adapters.replica_http import HttpReplica
 from toolcrib_operator.adapters.trust import Trust
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.options import parse
@@ -28,3 +32,33 @@ def test_a_ca_file_that_is_not_there_yet_is_named_and_found_later(tmp_path: Path
     (tmp_path / "ca.crt").write_text("nonsense")
     with pytest.raises(ReplicaUnavailable, match="cannot be used"):
         trust.context()
+
+
+def test_a_ca_file_that_could_not_be_used_is_tried_again_though_it_looks_the_same(tmp_path: Path) -> None:
+    volume = SecretVolume(tmp_path / "tls", "registry.test")
+    good, file = volume.ca.read_bytes(), tmp_path / "ca.crt"
+
+    def write(content: bytes, modified: int) -> None:
+        file.write_bytes(content)
+        os.utime(file, ns=(modified, modified))
+
+    write(good, 1)
+    trust = Trust(file)
+    first = trust.context()
+    write(b"x" * len(good), 2)
+    assert trust.context() is first
+    write(good, 2)
+
+    second = trust.context()
+    assert second is not first
+    assert trust.context() is second
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"two lines\nX-Other: header", "tokén".encode()])
+async def test_a_token_file_that_holds_no_token_is_named(tmp_path: Path, content: bytes) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(content)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(ReplicaUnavailable, match=r"token file .* holds no token"):
+            await HttpReplica("http://127.0.0.1:9", session, token_file=token).inventory()

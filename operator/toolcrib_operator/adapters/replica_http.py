@@ -133,8 +133,21 @@ class HttpReplica:
         request_id = logs.request_id.get() or logs.new_request_id("op-")
         headers = {"Content-Type": "application/json", "X-Request-Id": request_id, **tracing.headers()}
         if self._token_file is not None:
-            headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
+            headers["Authorization"] = f"Bearer {_token(self._token_file)}"
         return headers
+
+
+def _token(file: Path) -> str:
+    """The token in `file`.
+
+    Raises:
+        OSError: it cannot be read.
+        ReplicaUnavailable: what is in there can be no token; the message holds nothing of it.
+    """
+    token = file.read_bytes().strip()
+    if not token or not all(0x21 <= byte <= 0x7E for byte in token):
+        raise ReplicaUnavailable(f"the token file {file} holds no token")
+    return token.decode("ascii")
 
 
 def _failure(route: str, status: int, data: bytes, retry_after: str | None) -> Exception:

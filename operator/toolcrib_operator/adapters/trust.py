@@ -11,6 +11,7 @@ import os
 import ssl
 from pathlib import Path
 
+from toolcrib.logs import Trouble
 from toolcrib_operator.errors import ReplicaUnavailable
 
 log = logging.getLogger(__name__)
@@ -29,9 +30,11 @@ class Trust:
         self._ca_file = ca_file
         self._seen: tuple[int, int, int] | None = None
         self._context: ssl.SSLContext | None = None
+        self._trouble = Trouble(log)
 
     def context(self) -> ssl.SSLContext | None:
-        """For the next connection; None: the system's authorities. A file that cannot be used leaves what was.
+        """For the next connection; None: the system's authorities. A file that cannot be used leaves what was,
+        and is tried again each time: what it lacked may be no change that can be seen, such as the right to read it.
 
         Raises:
             ReplicaUnavailable: the CA file could never be read; the message names it.
@@ -42,18 +45,17 @@ class Trust:
             status = os.stat(self._ca_file)
             seen = (status.st_mtime_ns, status.st_ino, status.st_size)
             if seen != self._seen:
-                again = self._seen is not None
-                self._seen = seen
                 self._context = ssl.create_default_context(cafile=str(self._ca_file))
-                if again:
+                if self._seen is not None:
                     log.info("the CA file of the registry has changed and is used from now on")
+                self._seen = seen
+            self._trouble.over("--registry-ca %s can be used again", self._ca_file)
         except OSError as error:  # ssl.SSLError is one
             detail = error.reason if isinstance(error, ssl.SSLError) else error.strerror
             problem = f"--registry-ca {self._ca_file} cannot be used: {detail or type(error).__name__}"
             if self._context is None:
-                self._seen = None
                 raise ReplicaUnavailable(problem) from error
-            log.warning("%s; the authorities of before are kept", problem)
+            self._trouble.failed("%s; the authorities of before are kept", problem)
         return self._context
 
     def explained(self, error: ssl.SSLCertVerificationError) -> str:

@@ -1,6 +1,7 @@
 """TLS of the listeners: certificates that change while the process runs, and those that cannot be used."""
 
 import datetime
+import os
 import socket
 import ssl
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, RegistryProcess, configuration, process
@@ -148,3 +151,81 @@ def test_a_process_without_its_certificate_ends_with_a_clear_word(tmp_path: Path
     assert done.returncode == 1
     assert f"certificate {tmp_path}/tls.crt or key" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def _write(file: Path, content: bytes, modified: int) -> None:
+    file.write_bytes(content)
+    os.utime(file, ns=(modified, modified))
+
+
+def test_a_pair_that_could_not_be_loaded_is_tried_again_though_its_files_look_the_same(
+    tmp_path: Path,
+) -> None:
+    volume = SecretVolume(tmp_path / "tls", *NAMES).version("one")
+    certificate, key = volume / "tls.crt", volume / "tls.key"
+    good = key.read_bytes()
+    _write(key, good, 1)
+    served_one = ServedCertificate("agents", str(certificate), str(key))
+    # as after chmod, which root does not feel: neither time nor inode nor size tell that it is another
+    _write(key, b"x" * len(good), 2)
+    assert not served_one.refresh()
+    assert not served_one.refresh()
+    _write(key, good, 2)
+
+    assert served_one.refresh()
+    assert not served_one.refresh()
+
+
+def test_a_new_certificate_that_clients_would_refuse_waits_until_the_old_one_is_no_better(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    private = ec.generate_private_key(ec.SECP256R1())
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+
+    def issue(begins: float, ends: float) -> float:
+        """A certificate of these hours from now; when it expires."""
+        now, name = datetime.datetime.now(datetime.UTC), x509.Name([])
+        builder = (
+            x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(private.public_key())
+        )
+        builder = builder.serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(now + datetime.timedelta(hours=begins))
+        made = builder.not_valid_after(now + datetime.timedelta(hours=ends)).sign(private, hashes.SHA256())
+        certificate.with_suffix(".new").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        certificate.with_suffix(".new").replace(certificate)
+        return made.not_valid_after_utc.timestamp()
+
+    expired = issue(-3, -2)
+    shown = ServedCertificate("agents", str(certificate), str(key))
+    assert "has expired" in caplog.text
+    assert shown.expires_at == expired
+    also = issue(-3, -1)
+    assert shown.refresh(), "where both have expired the files decide"
+    assert shown.expires_at == also
+    valid = issue(-1, 1)
+    assert shown.refresh()
+    for begins, ends in ((-2, -1), (1, 2)):
+        issue(begins, ends)
+        assert not shown.refresh()
+        assert shown.expires_at == valid
+    assert caplog.text.count("the certificate of before is kept") == 1
+    again = issue(-1, 2)
+    assert shown.refresh()
+    assert shown.expires_at == again
+
+
+def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
+    volume = SecretVolume(tmp_path, *NAMES).version("one")
+    private = serialization.load_pem_private_key((volume / "tls.key").read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    (volume / "tls.key").write_bytes(
+        private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
+    )
+
+    with pytest.raises(CertificateError, match="is encrypted"):
+        ServedCertificate("admin", str(volume / "tls.crt"), str(volume / "tls.key"))
