@@ -325,6 +325,10 @@ def test_every_section_with_figures_has_the_command_that_makes_them() -> None:
     assert [s.splitlines()[0] for s in sections if figure.search(s) and not command.search(s)] == []
 
 
+def test_no_page_has_a_placeholder_left() -> None:
+    assert [f.name for f in DOCS.rglob("*.md") if "@@" in f.read_text(encoding="utf-8")] == []
+
+
 def test_the_readme_names_the_folders_that_there_are() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| \[`([a-z_]+)/`\]", text, re.MULTILINE))
