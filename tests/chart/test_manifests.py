@@ -20,6 +20,20 @@ def test_every_manifest_is_valid_in_every_supported_version(name: str) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.parametrize("release", ["true", "on", "null"])
+def test_words_that_yaml_takes_for_something_else_stay_words(release: str) -> None:
+    """The release's own name and namespace, which are no values of the chart."""
+    values = MATRIX["numbers"] | {"nameOverride": "", "fullnameOverride": ""}
+    rendered = render(values, release=release, namespace="123")
+    found = [text for item in rendered.objects for text in problems(item, VERSIONS[-1])]
+    assert not found, "\n".join(found)
+    scraped = rendered.one("ConfigMap", f"{release}-toolcrib-prometheus")["data"]["prometheus.yml"]
+    jobs = yaml.safe_load(scraped)["scrape_configs"]
+    assert {name for job in jobs for name in job["kubernetes_sd_configs"][0]["namespaces"]["names"]} == {
+        "123"
+    }
+
+
 @pytest.mark.parametrize("version", ["1.31.0", "1.34.2-gke.100", "1.37.0+k3s1"])
 def test_versions_as_clusters_write_them_are_taken(version: str) -> None:
     assert render(kube_version=version).objects

@@ -182,6 +182,47 @@ MATRIX: dict[str, Values] = {
             ],
         },
     },
+    # Names that YAML would take for numbers, booleans, nothing or a mapping.
+    "numbers": {
+        "nameOverride": "true",
+        "fullnameOverride": "toolcrib",
+        "agents": [_AGENTS[0] | {"name": name} for name in ("1", "1e3", "true", "null")],
+        "credentials": {"namespaces": ["123", "1e3"]},
+        "runtimeRegistration": {"enabled": True, "namespace": "456"},
+        "tls": {"trustNamespaces": ["123"]},
+        "operator": {
+            "trustedNamespaceLabels": ["a: b"],
+            "serviceAccount": {"name": "123"},
+            "priorityClassName": "1",
+            "runtimeClassName": "2",
+        },
+        "registry": {
+            "audience": "1, }",
+            "serviceAccount": {"name": "1e3"},
+            "embedder": {
+                "kind": "openai",
+                "baseUrl": "https://embed.example.com/v1",
+                "model": "1",
+                "dimension": 512,
+                "apiKeySecret": {"name": "7", "key": "on"},
+            },
+            "ingress": {"enabled": True, "className": "1", "hosts": [_HOST]},
+        },
+        "weaviate": {
+            "serviceAccount": {"name": "true"},
+            "persistence": {"existingClaim": "8"},
+            "apiKey": {"existingSecret": "9", "key": "off"},
+        },
+        "monitoring": {
+            "scrapeConfig": {
+                "enabled": True,
+                "namespace": "10",
+                "discovery": "kubernetes",
+                "serviceAccount": {"name": "11"},
+            },
+            "dashboards": {"enabled": True, "namespace": "12"},
+        },
+    },
     "extras": {
         **{component: extras(component) for component in COMPONENTS},
         "agents": [_AGENTS[0] | extras("agent")],

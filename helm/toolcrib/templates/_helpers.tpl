@@ -10,7 +10,7 @@
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
 {{- $name := include "toolcrib.name" . -}}
-{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | trunc 40 | trimSuffix "-" -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) | replace "." "-" | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -23,9 +23,9 @@
 {{- $root := index . 0 -}}
 {{- include "toolcrib.selectorLabels" . }}
 app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service | quote }}
 app.kubernetes.io/part-of: toolcrib
-helm.sh/chart: {{ include "toolcrib.chart" $root }}
+helm.sh/chart: {{ include "toolcrib.chart" $root | quote }}
 {{- with $root.Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -34,10 +34,10 @@ helm.sh/chart: {{ include "toolcrib.chart" $root }}
 {{- define "toolcrib.selectorLabels" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
-app.kubernetes.io/name: {{ include "toolcrib.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "toolcrib.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 {{- with $component }}
-app.kubernetes.io/component: {{ . }}
+app.kubernetes.io/component: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -53,7 +53,7 @@ annotations:
 {{/* metadata of an object: (list $ "component" "name" (dict "annotation" "value")). */}}
 {{- define "toolcrib.metadata" -}}
 {{- $root := index . 0 -}}
-name: {{ index . 2 }}
+name: {{ index . 2 | quote }}
 labels:
   {{- include "toolcrib.labels" (list $root (index . 1)) | nindent 2 }}
 {{- include "toolcrib.annotations" (list $root (index . 3)) }}

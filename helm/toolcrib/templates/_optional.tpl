@@ -5,9 +5,9 @@ metadata of an optional object, whose labels and annotations users may add to; t
 (dict "root" $ "component" "registry" "name" NAME "namespace" "" "labels" (dict) "annotations" (dict))
 */}}
 {{- define "toolcrib.optional.metadata" -}}
-name: {{ .name }}
+name: {{ .name | quote }}
 {{- with .namespace }}
-namespace: {{ . }}
+namespace: {{ . | quote }}
 {{- end }}
 labels:
   {{- $labels := fromYaml (include "toolcrib.labels" (list .root .component)) }}
@@ -87,11 +87,11 @@ tlsConfig:
   serverName: {{ include "toolcrib.registry.host" . }}
   ca:
     {{- if $ca.configMap }}
-    configMap: {name: {{ $ca.configMap }}, key: ca.crt}
+    configMap: {name: {{ $ca.configMap | quote }}, key: ca.crt}
     {{- else if or $ca.bundle (eq .Values.tls.mode "generate") }}
     configMap: {name: {{ include "toolcrib.fullname" . }}-ca, key: ca.crt}
     {{- else }}
-    secret: {name: {{ include "toolcrib.tlsSecret" (list . "registry") }}, key: ca.crt}
+    secret: {name: {{ include "toolcrib.tlsSecret" (list . "registry") | quote }}, key: ca.crt}
     {{- end }}
 {{- end -}}
 

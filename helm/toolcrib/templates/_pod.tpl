@@ -7,7 +7,7 @@ container besides name, command, args, ports, probes, env and volumeMounts.
 {{- define "toolcrib.pod" -}}
 {{- $root := .root -}}
 {{- $v := .values -}}
-serviceAccountName: {{ .account }}
+serviceAccountName: {{ .account | quote }}
 automountServiceAccountToken: {{ .token }}
 # A Service named like us would otherwise become variables such as TOOLCRIB_REGISTRY_PORT, which read as settings.
 enableServiceLinks: false
@@ -51,10 +51,10 @@ topologySpreadConstraints:
   {{- end }}
 {{- end }}
 {{- with $v.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with $v.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with $v.hostAliases }}
 hostAliases:
@@ -78,7 +78,7 @@ securityContext:
 
 {{- define "toolcrib.container" -}}
 {{- $v := .values -}}
-image: {{ include "toolcrib.image" (list .root $v.image) }}
+image: {{ include "toolcrib.image" (list .root $v.image) | quote }}
 imagePullPolicy: {{ include "toolcrib.pullPolicy" (list .root $v.image) }}
 {{ include "toolcrib.containerSecurity" $v }}
 {{- with $v.resources }}
@@ -123,7 +123,7 @@ volumeClaimTemplates:
   - apiVersion: v1
     kind: PersistentVolumeClaim
     metadata:
-      name: {{ index . 2 }}
+      name: {{ index . 2 | quote }}
       # Not the chart's version: a StatefulSet's templates cannot change.
       labels:
         {{- include "toolcrib.selectorLabels" (list (index . 0) (index . 1)) | nindent 8 }}
@@ -138,5 +138,5 @@ volumeClaimTemplates:
       storageClassName: {{ . | quote }}
       {{- end }}
       resources:
-        requests: {storage: {{ $p.size }}}
+        requests: {storage: {{ $p.size | quote }}}
 {{- end -}}

@@ -80,8 +80,8 @@ authority changed, or if it ends within tls.generate.renewBeforeDays.
 {{- $r := .Values.registry -}}
 {{- $names := include "toolcrib.serviceNames" (list . "registry") | fromJsonArray -}}
 {{- $names = append $names (include "toolcrib.registry.publicHost" .) -}}
-{{- if $r.ingress.enabled -}}{{- $names = concat $names $r.ingress.hosts -}}{{- end -}}
-{{- if $r.httpRoute.enabled -}}{{- $names = concat $names $r.httpRoute.hostnames -}}{{- end -}}
+{{- if $r.ingress.enabled -}}{{- $names = concat $names ($r.ingress.hosts | default list) -}}{{- end -}}
+{{- if $r.httpRoute.enabled -}}{{- $names = concat $names ($r.httpRoute.hostnames | default list) -}}{{- end -}}
 {{- concat $names (list "localhost" "127.0.0.1") | uniq | toJson -}}
 {{- end -}}
 
@@ -89,7 +89,7 @@ authority changed, or if it ends within tls.generate.renewBeforeDays.
 {{- define "toolcrib.registry.names" -}}
 {{- $names := include "toolcrib.registry.hosts" . | fromJsonArray -}}
 {{- $names = concat $names (include "toolcrib.serviceNames" (list . "registry-admin") | fromJsonArray) -}}
-{{- concat $names .Values.tls.extraNames | uniq | toJson -}}
+{{- concat $names (.Values.tls.extraNames | default list) | uniq | toJson -}}
 {{- end -}}
 
 {{- define "toolcrib.weaviate.names" -}}
@@ -121,10 +121,10 @@ authority changed, or if it ends within tls.generate.renewBeforeDays.
 {{- $root := index . 0 -}}
 {{- $ca := $root.Values.tls.ca -}}
 {{- if $ca.configMap -}}
-configMap: {name: {{ $ca.configMap }}, items: [{key: ca.crt, path: ca.crt}]}
+configMap: {name: {{ $ca.configMap | quote }}, items: [{key: ca.crt, path: ca.crt}]}
 {{- else if or $ca.bundle (eq $root.Values.tls.mode "generate") -}}
 configMap: {name: {{ include "toolcrib.fullname" $root }}-ca, items: [{key: ca.crt, path: ca.crt}]}
 {{- else -}}
-secret: {name: {{ include "toolcrib.tlsSecret" . }}, items: [{key: ca.crt, path: ca.crt}]}
+secret: {name: {{ include "toolcrib.tlsSecret" . | quote }}, items: [{key: ca.crt, path: ca.crt}]}
 {{- end -}}
 {{- end -}}
