@@ -62,7 +62,8 @@ operator, `toolcrib_operator_series_folded` counts the series that were left out
 LABELS = {
     "action": "What was decided about: `describe`, `load`, `call`.",
     "agent": "The caller's verified identity: `namespace/name` of a service account, else the OAuth client or the subject. `other`: without "
-    "a binding, or beyond the budget. `anonymous`: without a token. In the runner: the agent's name.",
+    "a binding, beyond the budget, or named like one of another issuer that came first. `anonymous`: without a token. At most 256 characters. "
+    "In the runner: the agent's name.",
     "allowed": "`true` or `false`.",
     "grant": "The binding: `namespace/name`, or the name of a cluster binding.",
     "kind": "The kind of object: `AgentScopeBinding`, `ClusterAgentScopeBinding`, `Tool`, `Namespace`. Of tokens: `prompt`, `completion`.",

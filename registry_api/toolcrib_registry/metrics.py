@@ -20,6 +20,9 @@ from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.series import OTHER, Budget, Series
 
 _PROCESS = ProcessCollector(registry=None)
+ANONYMOUS = "anonymous"
+LONGEST = 256
+"""Characters of an agent's label: a subject may be as long as a token."""
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -82,7 +85,7 @@ class Metrics:
         self._uses = Series(
             Counter(
                 "toolcrib_grant_uses",
-                "Calls let through on the strength of a binding.",
+                "Calls let through on the strength of a binding; of several that grant only together, the first.",
                 ["kind", "grant"],
                 registry=registry,
             )
@@ -90,7 +93,7 @@ class Metrics:
         self._last_used = Series(
             Gauge(
                 "toolcrib_grant_last_used_timestamp_seconds",
-                "When this replica last let a call through on the strength of a binding.",
+                "When this replica last let a call through on the strength of a binding (as toolcrib_grant_uses_total).",
                 ["kind", "grant"],
                 registry=registry,
             )
@@ -205,13 +208,18 @@ class Metrics:
         self._certificates.labels(listener).set_function(expiry)
 
     def agent(self, identity: Identity | None) -> str:
-        """The label of an identity: `namespace/name`, `other`, or `anonymous` without one."""
+        """The label of an identity: `namespace/name`, `other`, or `anonymous` without one.
+
+        Who shares a label with one that has it already, by another issuer's word or cut to the same length, is `other`.
+        """
         if identity is None:
-            return "anonymous"
-        label = identity.label
-        if label in self._agent:
-            return label
-        if not self._snapshot().policy.of(identity):
+            return ANONYMOUS
+        label = identity.label[:LONGEST]
+        if (known := self._identities.get(label)) is not None:
+            if (known.issuer, known.label) == (identity.issuer, identity.label):
+                return label
+            return self._agent.fold()
+        if label == ANONYMOUS or not self._snapshot().policy.of(identity):
             return self._agent.fold()
         if (admitted := self._agent(label)) is not OTHER:
             self._identities[label] = identity
@@ -245,9 +253,12 @@ class Metrics:
         """A call ended. `tool` is None where the caller may not know of it: then names stay out."""
         agent, name, server = self.agent(identity), "", ""
         if tool is not None:
-            name = self._tool(tool.tool_id)
-            server = self._server(tool.server) if tool.server else ""
-            folded = OTHER, OTHER if server else ""
+            folded = OTHER, OTHER if tool.server else ""
+            if (name := self._tool(tool.tool_id)) == OTHER:
+                # `other` by server would be series beyond the pairs
+                server = self._server.fold() if tool.server else ""
+            elif tool.server:
+                server = self._server(tool.server)
             # a histogram is 17 series
             apart = name == OTHER or _within((name, outcome), self._timed, self._most_pairs // 5)
             labels = (name, server) if apart else folded
@@ -255,6 +266,8 @@ class Metrics:
             if name != OTHER and not _within((agent, name), self._pairs, self._most_pairs):
                 name, server = folded
                 self._tool.fold()
+                if server:
+                    self._server.fold()
         self._calls(agent, name, server, outcome).inc()
 
     def searched(self, mode: str, found: int, seconds: float, *, degraded: bool) -> None:

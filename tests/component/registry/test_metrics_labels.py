@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
-from toolcrib.authorizer import Decision, Reason
+from toolcrib.authorizer import Decision, Policy, Reason
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
+from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedSubject, PublishedTool
+from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.ports import Called
 from toolcrib_registry.series import FORGET_AFTER, OTHER, Budget
 
@@ -64,6 +67,23 @@ def identity(number: int, issuer: str = ISSUER) -> Identity:
     )
 
 
+def bound_to(*subjects: PublishedSubject) -> Snapshot:
+    """A snapshot with one binding, of these."""
+    one = binding("x").model_copy(update={"subjects": subjects})
+    return Snapshot(policy=Policy.compile([one]))
+
+
+def counted(numbers: CollectorRegistry, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    """Labels → count, of one counter."""
+    families = [f for f in numbers.collect() if f.name == name]
+    return {
+        tuple(sorted(s.labels.items())): s.value
+        for f in families
+        for s in f.samples
+        if s.name.endswith("_total")
+    }
+
+
 @pytest.fixture(scope="module")
 def registry() -> Iterator[RunningRegistry]:
     everyone = binding("unused", ["s"], name="everyone").model_copy(
@@ -98,7 +118,8 @@ def test_ten_thousand_agents_and_tools_make_a_bounded_number_of_series_and_lose_
     metrics = registry.registry.deps.metrics
     template = tool("calculator", server="maths")
     tools = [
-        template.model_copy(update={"tool_id": f"team/tool-{i}", "server": f"s{i}"}) for i in range(MANY)
+        template.model_copy(update={"tool_id": f"team/tool-{i}", "server": f"s{i % 300}"})
+        for i in range(MANY)
     ]
     bindings = [binding("x", name=f"rule-{i}") for i in range(MANY)]
     denied = [Decision(False, Reason.DENIED, b) for b in bindings]
@@ -136,6 +157,75 @@ def test_ten_thousand_agents_and_tools_make_a_bounded_number_of_series_and_lose_
         assert total(samples, "toolcrib_metrics_folded_total", label=label) > calls * 0.5, label
     assert len(samples) < 25_000
     assert took < 5
+
+
+def test_tools_beyond_the_budget_that_share_servers_with_others_make_no_series_by_server() -> None:
+    numbers = CollectorRegistry()
+    everyone = bound_to(
+        PublishedSubject(kind=SubjectKind.GROUP, issuer=ISSUER, name="system:serviceaccounts")
+    )
+    metrics = Metrics(numbers, agents=50, tools=100, pairs=100, snapshot=lambda: everyone)
+    template = tool("calculator", server="maths")
+    tools = [
+        template.model_copy(update={"tool_id": f"team/tool-{i}", "server": f"s{i % 100}"}) for i in range(200)
+    ]
+
+    for one in tools:
+        for i in range(50):
+            metrics.called(identity(i), one, "ok", 0.01)
+
+    calls = counted(numbers, "toolcrib_calls")
+    assert sum(calls.values()) == 200 * 50
+    assert len(calls) <= 100 + 50
+    assert {k["server"] for k in map(dict, calls) if k["tool"] == OTHER} == {OTHER}
+
+
+def test_combinations_of_agents_and_rules_of_denials_are_bounded() -> None:
+    numbers = CollectorRegistry()
+    everyone = bound_to(
+        PublishedSubject(kind=SubjectKind.GROUP, issuer=ISSUER, name="system:serviceaccounts")
+    )
+    metrics = Metrics(numbers, agents=40, grants=40, pairs=100, snapshot=lambda: everyone)
+    denied = [Decision(False, Reason.DENIED, binding("x", name=f"rule-{i}")) for i in range(40)]
+
+    for one in denied:
+        for i in range(40):
+            metrics.decided("call", one, identity(i))
+
+    denials = counted(numbers, "toolcrib_denials")
+    assert sum(denials.values()) == 40 * 40
+    apart = [k for k in map(dict, denials) if k["rule"] != OTHER]
+    assert len(apart) == 100
+    assert len(denials) <= 100 + 40
+    folded = counted(numbers, "toolcrib_metrics_folded")
+    assert folded[(("label", "grant"),)] == 40 * 40 - 100
+
+
+def test_one_label_belongs_to_one_agent_of_one_issuer() -> None:
+    def of_client(name: str, issuer: str = "https://one") -> Identity:
+        return Identity(issuer=issuer, subject="s", client=name, expires_at=time.time() + 3600)
+
+    def subject(name: str, issuer: str = "https://one") -> PublishedSubject:
+        return PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=issuer, client_id=name)
+
+    long = "x" * 300
+    bound = bound_to(
+        subject("planner"),
+        subject("planner", "https://two"),
+        subject("anonymous"),
+        subject(long + "1"),
+        subject(long + "2"),
+    )
+    metrics = Metrics(CollectorRegistry(), snapshot=lambda: bound)
+
+    assert metrics.agent(of_client("planner")) == "planner"
+    assert metrics.agent(of_client("planner", "https://two")) == OTHER
+    assert metrics.agent(of_client("planner", "https://nobody-bound")) == OTHER
+    assert metrics.agent(of_client("planner")) == "planner"
+    assert metrics.agent(of_client("anonymous")) == OTHER
+    assert metrics.agent(None) == "anonymous"
+    assert metrics.agent(of_client(long + "1")) == "x" * 256
+    assert metrics.agent(of_client(long + "2")) == OTHER
 
 
 def test_what_is_gone_gives_its_place_and_its_series_back_after_a_while() -> None:
