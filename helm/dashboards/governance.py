@@ -32,22 +32,27 @@ SOON = ((0, YELLOW), (ENDS_SOON, GREEN))
 
 GRANTS = select("toolcrib_grant_info", subject="$agent", grant="$grant", scope__ne="")
 """Bindings that only deny have no scope: they grant nothing that could be used or end."""
-HOLDERS = f"max by (kind, grant, subject) ({GRANTS})"
+HOLDERS = f"max by (namespace, kind, grant, subject) ({GRANTS})"
+"""By the namespace of the installation, here and in every group: two installations may know grants of one name."""
 EXPIRY = select("toolcrib_grant_expiry_timestamp_seconds", grant="$grant")
 MATCHED = select("toolcrib_grant_matched_tools", grant="$grant")
 LAST_USED = select("toolcrib_grant_last_used_timestamp_seconds", grant="$grant")
 USES = select("toolcrib_grant_uses_total", grant="$grant")
 DENIALS = select("toolcrib_denials_total", agent="$agent")
-REACHED = f"max by (tool, server) ({select('toolcrib_tool_grants', tool='$tool', server='$server')})"
+TOOL_GRANTS = select("toolcrib_tool_grants", tool="$tool", server="$server")
+ENABLED = f"max by (namespace, tool) ({select('toolcrib_tool_info', state__ne='Disabled')})"
+REACHED = f"(max by (namespace, tool, server) ({TOOL_GRANTS}) and on (namespace, tool) {ENABLED})"
+"""Grants of each tool; no grant reaches a disabled one, and that is as its owner wants it."""
 
-LATEST_USE = f"max by (kind, grant) (max_over_time({LAST_USED}[{RANGE}]))"
-TIME_LEFT = f"max by (kind, grant) ({EXPIRY}) - time()"
-UNUSED = f"{HOLDERS} unless on (kind, grant) ({LATEST_USE} >= time() - $__range_s)"
+LATEST_USE = f"max by (namespace, kind, grant) (max_over_time({LAST_USED}[{RANGE}]))"
+TIME_LEFT = f"max by (namespace, kind, grant) ({EXPIRY}) - time()"
+UNUSED = f"{HOLDERS} unless on (namespace, kind, grant) ({LATEST_USE} >= time() - $__range_s)"
 ENDING = f"{TIME_LEFT} < {ENDS_SOON} > 0"
 
 AGENT = Column("subject", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT))
 GRANT = Column("grant", "Grant", links=(("This grant alone", link_to(UID, "grant")),))
 KIND = Column("kind", "Kind")
+NAMESPACE = Column("namespace", "Namespace")
 
 
 def dashboard() -> builders.Dashboard:
@@ -75,7 +80,7 @@ def _glance(made: Page) -> None:
     made.add(
         figure(
             "Grants",
-            f"count(count by (kind, grant) ({GRANTS}))",
+            f"count(count by (namespace, kind, grant) ({GRANTS}))",
             "short",
             "Bindings that grant something and are published; those that only deny are not counted. "
             "A drop that nobody planned: look for deleted bindings (`kubectl get asb,casb -A`) and for namespaces "
@@ -88,10 +93,10 @@ def _glance(made: Page) -> None:
     made.add(
         figure(
             "Never used",
-            or_zero(f"count(count by (kind, grant) ({UNUSED}))"),
+            or_zero(f"count(count by (namespace, kind, grant) ({UNUSED}))"),
             "short",
-            "Grants that no call was charged to in the time range. A wide range (30 days) tells which ones to take "
-            "back; the table below names them.",
+            "Grants that no call was charged to in the time range. A wide range (30 days) tells which ones to ask "
+            "about; the table below names them and says when one is needed all the same.",
             steps=((1, YELLOW),),
         ),
         4,
@@ -114,8 +119,8 @@ def _glance(made: Page) -> None:
             "Tools out of reach",
             or_zero(f"count({REACHED} == 0)"),
             "short",
-            "Published tools that no binding reaches: nobody can list or call them. Grant one of their scopes, or "
-            "delete them.",
+            "Published tools that no binding reaches: nobody can list or call them. Grant their scopes, or delete "
+            "them. Disabled tools are not counted, nor those that a binding reaches by one scope of several.",
             steps=((1, YELLOW),),
         ),
         4,
@@ -149,13 +154,13 @@ def _glance(made: Page) -> None:
 
 def _grants(made: Page) -> None:
     made.row("Grants")
-    per_holder = f"{HOLDERS} * on (kind, grant) group_left () "
+    per_holder = f"{HOLDERS} * on (namespace, kind, grant) group_left () "
     made.add(
         listing(
             "Who can call what: reach, use and end of every grant",
             (
-                f"{per_holder}max by (kind, grant) ({MATCHED})",
-                f"{per_holder}round(sum by (kind, grant) ({total(USES)}))",
+                f"{per_holder}max by (namespace, kind, grant) ({MATCHED})",
+                f"{per_holder}round(sum by (namespace, kind, grant) ({total(USES)}))",
                 f"{per_holder}{LATEST_USE} * 1000",
                 f"{per_holder}({TIME_LEFT})",
             ),
@@ -163,6 +168,7 @@ def _grants(made: Page) -> None:
                 AGENT,
                 GRANT,
                 KIND,
+                NAMESPACE,
                 Column("Value #A", "Tools", steps=((1, BLUE),), below=RED, width=100),
                 Column("Value #B", "Calls", width=100),
                 Column("Value #C", "Last used", unit="dateTimeFromNow", width=160),
@@ -170,7 +176,7 @@ def _grants(made: Page) -> None:
             ),
             "One row for each agent and grant: tools it reaches now, calls charged to it in the time range, last use, "
             "time to its end. 0 tools: the binding matches nothing (`kubectl describe` says why). No calls in a long "
-            "range: take it back. Click an agent for its calls.",
+            "range: see Grants never used. Click an agent for its calls.",
             sort="Tools",
         ),
         24,
@@ -179,8 +185,8 @@ def _grants(made: Page) -> None:
     made.add(
         listing(
             "Scopes by agent",
-            (f"max by (subject, scope, grant, kind) ({GRANTS})",),
-            (AGENT, Column("scope", "Scope"), GRANT, KIND),
+            (f"max by (namespace, subject, scope, grant, kind) ({GRANTS})",),
+            (AGENT, Column("scope", "Scope"), GRANT, KIND, NAMESPACE),
             "Every scope that an agent holds, with the binding that gives it. Too wide a scope: split the tools' "
             "scopes, or narrow the binding with `tools.allow`.",
             sort="Agent",
@@ -196,10 +202,11 @@ def _grants(made: Page) -> None:
             (
                 Column("tool", "Tool", links=(CALLS_OF_TOOL,)),
                 Column("server", "Server", links=(CALLS_OF_SERVER,)),
+                NAMESPACE,
                 Column("Value", "Grants", steps=((1, BLUE),), below=RED, width=100),
             ),
-            "How many bindings reach each tool. Most exposed first; look twice at destructive tools near the top. "
-            "0: nobody can call it.",
+            "How many bindings reach each tool by one scope or more; disabled tools are left out. Most exposed first; "
+            "look twice at destructive tools near the top. 0: nobody can call it.",
             sort="Grants",
         ),
         12,
@@ -226,12 +233,13 @@ def _refused(made: Page) -> None:
     made.add(
         listing(
             "Denials by agent and rule",
-            (f"topk(50, round(sum by (agent, action, reason, rule) ({total(DENIALS)})) > 0)",),
+            (f"topk(50, round(sum by (namespace, agent, action, reason, rule) ({total(DENIALS)})) > 0)",),
             (
                 Column("agent", "Agent", links=(CALLS_OF_AGENT, GRANTS_OF_AGENT)),
                 Column("action", "Action", width=90),
                 Column("reason", "Reason"),
                 Column("rule", "Rule"),
+                NAMESPACE,
                 Column("Value", "Denials", width=90),
             ),
             "The 50 largest in the time range. Rule is the binding that refused, empty where no binding allows. To "
@@ -275,9 +283,10 @@ def _loose_ends(made: Page) -> None:
         listing(
             "Grants never used",
             (UNUSED,),
-            (AGENT, GRANT, KIND),
+            (AGENT, GRANT, KIND, NAMESPACE),
             "No call was charged to these in the time range (a grant that is younger than the range counts too). "
-            "Choose 30 or 90 days, ask the owner, delete the binding.",
+            "Choose 30 or 90 days and ask the owner before you delete one: a call is charged to one binding, so of two "
+            "that allow it together (`scopeMatch: All`) or each by itself, the other is listed here and may be needed.",
             sort="Grant",
             descending=False,
             none="All were used",
@@ -288,28 +297,35 @@ def _loose_ends(made: Page) -> None:
     made.add(
         listing(
             "Grants that end",
-            (f"{HOLDERS} * on (kind, grant) group_left () ({TIME_LEFT})",),
-            (AGENT, GRANT, KIND, Column("Value", "Time left", unit="s", steps=SOON, below=RED, width=110)),
+            (f"{HOLDERS} * on (namespace, kind, grant) group_left () ({TIME_LEFT})",),
+            (
+                AGENT,
+                GRANT,
+                KIND,
+                NAMESPACE,
+                Column("Value", "Time left", unit="s", steps=SOON, below=RED, width=110),
+            ),
             "Grants with `expiresAt`, the next to end first; negative: ended, the binding is still there. An agent "
             "loses the tools at that second, also in open streams. Renew, or delete what has ended.",
             sort="Time left",
             descending=False,
             none="None has an end",
         ),
-        8,
+        10,
         9,
     )
     made.add(
         listing(
             "Tools nobody can call",
             (f"{REACHED} == 0",),
-            (Column("tool", "Tool"), Column("server", "Server")),
-            "Published, and no binding reaches them. Check the tool's scopes against the bindings of its own "
-            "namespace: a binding reaches only tools of the namespace it is in.",
+            (Column("tool", "Tool"), Column("server", "Server"), NAMESPACE),
+            "Published, not disabled, and no binding reaches them. Check the tool's scopes against the bindings of "
+            "its own namespace: a binding reaches only tools of the namespace it is in. A tool with `scopeMatch: All` "
+            "is missing here if bindings grant some of its scopes and nobody all: ask `GET /v1/access-review`.",
             sort="Tool",
             descending=False,
             none="All are granted",
         ),
-        8,
+        6,
         9,
     )

@@ -25,8 +25,11 @@ _SELECTOR = re.compile(
 )
 _MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
 _BY = re.compile(r"\b(?:by|on|group_left|group_right|without|ignoring)\s*\(([^)]*)\)")
+_GROUP = re.compile(r"\b(?:by|on)\s*\(([^)]*)\)")
 _BARE = re.compile(r"\btoolcrib_\w+\b(?!\{)")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_OF_ONE_INSTALLATION = frozenset({"grant", "rule"})
+"""Names that two installations may both have, of different things."""
 _OF_COUNTERS = frozenset({"rate", "increase", "irate"})
 _OF_BOTH = frozenset(
     {"min_over_time", "max_over_time", "changes", "resets", "count_over_time", "absent_over_time"}
@@ -84,6 +87,14 @@ def query_problems(query: str, metrics: Mapping[str, Metric]) -> Iterator[str]:
         unknown = {label.strip() for label in group.split(",") if label.strip()} - known
         if unknown and "__name__" not in query:
             yield f"groups by {', '.join(sorted(unknown))}, which none of its metrics has"
+    # sums of counters over installations are sums; states of one that take the place of another's are wrong
+    state = any(
+        name in metrics and metrics[name].type == "gauge" for name in names if name.startswith("toolcrib_")
+    )
+    for group in _GROUP.findall(query):
+        labels = {label.strip() for label in group.split(",")}
+        if (state or labels & _OF_ONE_INSTALLATION) and "namespace" not in labels:
+            yield f"({group}) merges installations: it needs namespace"
     if "histogram_quantile(" in query and not re.search(r"by \(le\b", query):
         yield "histogram_quantile without `by (le, …)`"
 

@@ -38,9 +38,10 @@ NOT_OK = select("toolcrib_calls_total", **FILTERS, outcome__ne="ok")
 SECONDS = "toolcrib_call_duration_seconds"
 OF_TOOL = {"tool": "$tool", "server": "$server"}
 SEARCHES = select("toolcrib_search_duration_seconds_count")
-KNOWN = f"max by (tool, server, state) ({select('toolcrib_tool_info', **OF_TOOL)})"
-CALLED = f"sum by (tool) ({total(select('toolcrib_calls_total', **OF_TOOL))}) > 0"
-DEAD = f"{KNOWN} unless on (tool) ({CALLED})"
+KNOWN = f"max by (namespace, tool, server, state) ({select('toolcrib_tool_info', **OF_TOOL)})"
+CALLED = f"sum by (namespace, tool) ({total(select('toolcrib_calls_total', **OF_TOOL))}) > 0"
+DEAD = f"{KNOWN} unless on (namespace, tool) ({CALLED})"
+"""By the namespace of the installation: what is called in one may be dead in another."""
 RUN = {"agent": "$runner"}
 """The runner calls an agent by its own name, the registry by the identity that its token proves: two variables."""
 
@@ -137,7 +138,9 @@ def _glance(made: Page) -> None:
     made.add(
         figure(
             "Folded into other",
-            or_zero(f"round(sum(increase({folded}[{RANGE}]))) + sum(max by (metric) ({left_out}))"),
+            or_zero(
+                f"round(sum(increase({folded}[{RANGE}]))) + sum(max by (namespace, metric) ({left_out}))"
+            ),
             "short",
             "Observations counted as `other`, and series left out, because an agent has no binding or a label is over "
             "its budget. Above 0, tables by agent, tool or grant are not the whole story: read `other` too.",
@@ -297,7 +300,7 @@ def _tools(made: Page) -> None:
         listing(
             "Dead tools",
             (DEAD,),
-            (TOOL, SERVER, Column("state", "State", width=110)),
+            (TOOL, SERVER, Column("state", "State", width=110), Column("namespace", "Namespace", width=110)),
             "Published, and nobody called them in the time range. Choose 30 days; then ask their owner, set "
             "`state: Deprecated` or delete them. Not found by anybody? Better descriptions and `examples` help.",
             sort="Tool",

@@ -36,6 +36,8 @@ ALERTS = {
 METRICS = {
     "toolcrib_calls_total": Metric("counter", frozenset({"agent", "tool"})),
     "toolcrib_catalog_tools": Metric("gauge", frozenset()),
+    "toolcrib_tool_info": Metric("gauge", frozenset({"tool"})),
+    "toolcrib_grant_uses_total": Metric("counter", frozenset({"grant"})),
     "toolcrib_call_duration_seconds_bucket": Metric("counter", frozenset({"tool", "le"})),
 }
 
@@ -76,6 +78,53 @@ def test_every_runbook_that_a_panel_names_is_an_alerts() -> None:
 
 def test_every_query_is_promql() -> None:
     assert unparseable((text for page in PAGES.values() for *_, text in lint.queries(page)), promtool()) == {}
+
+
+def test_what_is_used_in_one_installation_is_unused_in_another(tmp_path: Path) -> None:
+    """Two installations, a and b, with a grant and a tool of one name, and a tool in b that is disabled."""
+    grant = 'kind="AgentScopeBinding", grant="heist/g", namespace='
+    series = {
+        f'toolcrib_grant_info{{{grant}"a", subject="s", scope="x"}}': "1x20",
+        f'toolcrib_grant_info{{{grant}"b", subject="s", scope="x"}}': "1x20",
+        f'toolcrib_grant_last_used_timestamp_seconds{{{grant}"a"}}': "1140x20",
+        'toolcrib_tool_info{tool="t", server="m", state="Active", namespace="a"}': "1x20",
+        'toolcrib_tool_info{tool="t", server="m", state="Active", namespace="b"}': "1x20",
+        'toolcrib_tool_info{tool="off", server="m", state="Disabled", namespace="b"}': "1x20",
+        'toolcrib_tool_grants{tool="t", server="m", namespace="a"}': "1x20",
+        'toolcrib_tool_grants{tool="t", server="m", namespace="b"}': "0x20",
+        'toolcrib_tool_grants{tool="off", server="m", namespace="b"}': "0x20",
+        'toolcrib_calls_total{agent="s", tool="t", server="m", outcome="ok", namespace="a"}': "0+1x20",
+    }
+    panels = {
+        ("toolcrib-governance", "Grants never used"): [f'{{{grant}"b", subject="s"}} 1'],
+        ("toolcrib-governance", "Tools nobody can call"): ['{tool="t", server="m", namespace="b"} 0'],
+        ("toolcrib-governance", "Tools out of reach"): ["{} 1"],
+        ("toolcrib-usage", "Dead tools"): [
+            '{tool="t", server="m", state="Active", namespace="b"} 1',
+            '{tool="off", server="m", state="Disabled", namespace="b"} 1',
+        ],
+    }
+    variables = dict.fromkeys(("namespace", "agent", "grant", "server", "tool"), ".*")
+    asked = []
+    for (uid, title), rows in panels.items():
+        found = [p for p in PAGES[f"{uid}.json"]["panels"] if p["title"] == title]
+        (target,) = max(found, key=lambda p: bool(p["type"] == "table"))["targets"]
+        said = [{"labels": row.rpartition(" ")[0], "value": int(row.rpartition(" ")[2])} for row in rows]
+        asked.append(
+            {
+                "expr": interpolate(target["expr"], Choice(variables, range_seconds=600)),
+                "eval_time": "20m",
+                "exp_samples": said,
+            }
+        )
+    given = [{"series": name, "values": values} for name, values in series.items()]
+    test = {"interval": "1m", "input_series": given, "promql_expr_test": asked}
+    file = tmp_path / "installations.yaml"
+    file.write_text(json.dumps({"rule_files": [], "evaluation_interval": "1m", "tests": [test]}))
+
+    done = subprocess.run([promtool(), "test", "rules", file], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_query_that_is_not_promql_is_named() -> None:
@@ -252,6 +301,10 @@ BROKEN = [
     (query(f"sum by (server) (rate(toolcrib_calls_total{{{NS}}}[5m]))"), "groups by server, which none"),
     (query(f"sum by (agent) (toolcrib_calls_total{{{NS}}})"), "is a counter: it needs rate()"),
     (query(f"sum(rate(toolcrib_catalog_tools{{{NS}}}[5m]))"), "rate() of toolcrib_catalog_tools, which is a gauge"),
+    (query(f"max by (tool) (toolcrib_tool_info{{{NS}}})"), "(tool) merges installations"),
+    (query(f"toolcrib_tool_info{{{NS}}} unless on (tool) sum by (namespace, tool) (rate(toolcrib_calls_total{{{NS}}}[5m]))"),
+     "(tool) merges installations"),
+    (query(f"sum by (grant) (rate(toolcrib_grant_uses_total{{{NS}}}[5m]))"), "(grant) merges installations"),
     (query(f"histogram_quantile(0.9, sum(rate(toolcrib_call_duration_seconds_bucket{{{NS}}}[5m])))"), "without `by (le"),
 ]  # fmt: skip
 
