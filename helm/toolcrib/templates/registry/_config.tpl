@@ -10,14 +10,14 @@
 {{- end -}}
 {{- $_ := set $c "public_host" (include "toolcrib.registry.publicHost" .) -}}
 {{- $_ := set $c "public_port" (include "toolcrib.registry.publicPort" . | int) -}}
-{{- $_ := set $c "allowed_hosts" (concat (include "toolcrib.registry.hosts" . | fromJsonArray) $r.allowedHosts | uniq) -}}
+{{- $_ := set $c "allowed_hosts" (concat (include "toolcrib.registry.hosts" . | fromJsonArray) ($r.allowedHosts | default list) | uniq) -}}
 {{- with $r.allowedOrigins -}}{{- $_ := set $c "allowed_origins" . -}}{{- end -}}
 {{- $cluster := dict "audience" (list $r.audience) "cluster" true "scopes" "bindings" "token_file" "/var/run/secrets/toolcrib/token" "ca_file" "/var/run/secrets/toolcrib/ca.crt" -}}
 {{- with $r.clusterIssuer -}}{{- $_ := set $cluster "issuer" . -}}{{- end -}}
 {{- with $r.clusterJwksUri -}}{{- $_ := set $cluster "jwks_uri" . -}}{{- end -}}
-{{- $_ := set $c "issuers" (prepend .Values.issuers $cluster) -}}
+{{- $_ := set $c "issuers" (prepend (.Values.issuers | default list) $cluster) -}}
 {{- $operator := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "toolcrib.serviceAccountName" (list . .Values.operator "operator")) -}}
-{{- $_ := set $c "admin_subjects" (prepend $r.adminSubjects $operator | uniq) -}}
+{{- $_ := set $c "admin_subjects" (prepend ($r.adminSubjects | default list) $operator | uniq) -}}
 {{- $_ := set $c "discovery" $r.discovery -}}
 {{- $store := dict "kind" "embedded" "path" "/data/index" -}}
 {{- if not (include "toolcrib.embedded" .) -}}
