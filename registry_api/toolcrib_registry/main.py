@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import uvloop
 
@@ -54,34 +56,77 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
 
 
 async def run(settings: RegistrySettings) -> None:
-    """Serve both listeners of a composed registry until a signal comes."""
-    certificates = [
-        ServedCertificate.of(name, tls)
-        for name, tls in (("agents", settings.tls), ("admin", settings.admin_tls))
-    ]
+    """Serve both listeners of a composed registry until a signal comes; one that comes during the start ends it, too.
+
+    A container's first process is told nothing of a signal that it has no handler for: it would go on and serve.
+    """
+    stop, at_once = asyncio.Event(), asyncio.Event()
+    with serving.stop_signals(stop, at_once):
+        certificates = [
+            ServedCertificate.of(name, tls)
+            for name, tls in (("agents", settings.tls), ("admin", settings.admin_tls))
+        ]
+        registry = await _unless(stop, _started(settings))
+        if registry is None:
+            log.info("asked to stop during the start")
+            return
+        try:
+            await _serve(registry, certificates, stop, at_once)
+        finally:
+            await registry.aclose()
+
+
+async def _started(settings: RegistrySettings) -> Registry:
     registry = await build(settings)
+    try:
+        await registry.start()
+    except BaseException:
+        await registry.aclose()
+        raise
+    return registry
+
+
+async def _unless(stop: asyncio.Event, starting: Coroutine[Any, Any, Registry]) -> Registry | None:
+    """What `starting` gives; None if `stop` was set before."""
+    task, stopped = asyncio.create_task(starting), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
+        return None if task.cancelled() else task.result()
+    finally:
+        stopped.cancel()
+
+
+async def _serve(
+    registry: Registry,
+    certificates: Sequence[ServedCertificate | None],
+    stop: asyncio.Event,
+    at_once: asyncio.Event,
+) -> None:
+    settings = registry.deps.settings
     for certificate in certificates:
         if certificate is not None:
             registry.deps.metrics.observe_certificate(certificate.name, partial(_expiry, certificate))
-    try:
-        await registry.start()
-        # what is imported stays: a full collection need not walk through it and hold up requests (37 ms, then 4)
-        gc.collect()
-        gc.freeze()
-        agents, admin = certificates
-        await serving.serve(
-            [
-                serving.Listener(registry.agents, settings.host, settings.port, agents),
-                serving.Listener(registry.admin, settings.admin_host, settings.admin_port, admin),
-            ],
-            draining=registry.deps.state.drain,
-            stopping=registry.deps.state.close,
-            drain_seconds=settings.drain_seconds,
-            finish_seconds=settings.finish_seconds,
-            ready=lambda ports: log.info("agents on port %d, admin on port %d", *ports),
-        )
-    finally:
-        await registry.aclose()
+    # what is imported stays: a full collection need not walk through it and hold up requests (37 ms, then 4)
+    gc.collect()
+    gc.freeze()
+    agents, admin = certificates
+    await serving.serve(
+        [
+            serving.Listener(registry.agents, settings.host, settings.port, agents),
+            serving.Listener(registry.admin, settings.admin_host, settings.admin_port, admin),
+        ],
+        draining=registry.deps.state.drain,
+        stopping=registry.deps.state.close,
+        stop=stop,
+        at_once=at_once,
+        signals=False,
+        drain_seconds=settings.drain_seconds,
+        finish_seconds=settings.finish_seconds,
+        ready=lambda ports: log.info("agents on port %d, admin on port %d", *ports),
+    )
 
 
 def _expiry(certificate: ServedCertificate) -> float:

@@ -9,6 +9,7 @@ import math
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,6 +94,7 @@ async def serve(
     draining: Callable[[], None] | None = None,
     ready: Callable[[Sequence[int]], None] = lambda ports: None,
     stop: asyncio.Event | None = None,
+    at_once: asyncio.Event | None = None,
     signals: bool = True,
     drain_seconds: float = 0.0,
     finish_seconds: float = STOP_SECONDS,
@@ -109,15 +111,16 @@ async def serve(
         draining: called when the drain begins: it ends streams that would last for ever; `stopping` where None.
         ready: called with the ports once all listen.
         stop: ends it from within.
-        signals: False where somebody else handles them.
+        at_once: ends it without waiting for anything.
+        signals: False where somebody else handles them, as with `stop_signals`.
         drain_seconds: how long the drain takes.
-        finish_seconds: how long requests in flight may take after it.
+        finish_seconds: how long requests in flight may take after it, on all listeners together.
     """
-    stop, at_once = stop or asyncio.Event(), asyncio.Event()
+    stop, at_once = stop or asyncio.Event(), at_once or asyncio.Event()
     sockets = [listener.bind() for listener in listeners]
     servers = [uvicorn.Server(_config(listener, finish_seconds)) for listener in listeners]
     following = [asyncio.create_task(x.certificate.follow()) for x in listeners if x.certificate is not None]
-    with _signals(stop, at_once) if signals else contextlib.nullcontext():
+    with stop_signals(stop, at_once) if signals else contextlib.nullcontext():
         tasks = [asyncio.create_task(_run(s, bound)) for s, bound in zip(servers, sockets, strict=True)]
         try:
             while not all(s.started for s in servers) and not any(t.done() for t in tasks):  # noqa: ASYNC110
@@ -133,9 +136,12 @@ async def serve(
                 for server in servers:
                     _send_away(server)
                 await _first(at_once.wait(), asyncio.sleep(drain_seconds), *tasks)
+            end = time.monotonic() + finish_seconds
             for server, task in zip(servers, tasks, strict=True):
                 if server is servers[-1]:
                     stopping()
+                # what one listener used up the next one lacks; a second it has, to say good-bye
+                server.config.timeout_graceful_shutdown = max(1, math.ceil(end - time.monotonic()))
                 server.should_exit = True
                 await asyncio.wait([task])
             for background in (hurried, *following):
@@ -164,7 +170,8 @@ async def _hurry(servers: Sequence[uvicorn.Server], at_once: asyncio.Event) -> N
 
 
 @contextlib.contextmanager
-def _signals(stop: asyncio.Event, at_once: asyncio.Event) -> Iterator[None]:
+def stop_signals(stop: asyncio.Event, at_once: asyncio.Event) -> Iterator[None]:
+    """Inside, the first SIGTERM or SIGINT sets `stop`, the next one `at_once`."""
     loop = asyncio.get_running_loop()
 
     def asked() -> None:

@@ -1,7 +1,9 @@
 """The registry as a process: how it starts, what it says when it cannot, how it stops."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -90,3 +92,35 @@ def test_variables_override_the_file_and_those_of_others_are_left_alone(tmp_path
 def test_a_wrong_variable_is_named(change: dict[str, str], field: str) -> None:
     with pytest.raises(SettingsError, match=field.replace(".", r"\.")):
         from_env(change)
+
+
+@pytest.mark.parametrize("as_first_process", [False, True])
+def test_a_stop_during_the_start_is_heard(tmp_path: Path, as_first_process: bool) -> None:
+    within = ["unshare", "--pid", "--fork", "--kill-child"] if as_first_process else []
+    if within and subprocess.run([*within, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no process namespace of one's own may be made here")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # takes the connection and never says a word: the keys are waited for
+        silent.settimeout(30)
+        issuer = {"issuer": "https://away", "audience": ["x"], "scopes": "bindings"}
+        keys = f"http://127.0.0.1:{silent.getsockname()[1]}/jwks"
+        path = configuration(tmp_path, issuers=[{**issuer, "jwks_uri": keys}])
+        child = subprocess.Popen(
+            [*within, *COMMAND, "--config", str(path)], stderr=subprocess.PIPE, text=True
+        )
+        try:
+            asking, _ = silent.accept()
+            with asking:
+                registry = int(_children(child.pid)[0]) if as_first_process else child.pid
+                os.kill(registry, signal.SIGTERM)
+                _, said = child.communicate(timeout=5)  # the keys are given up after ten seconds
+        finally:
+            child.kill()
+            child.communicate()
+    assert child.returncode == 0, said
+    assert "asked to stop during the start" in said
+    assert "agents on port" not in said
+
+
+def _children(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
