@@ -1,15 +1,18 @@
 """What a test node is made of, and what is said where something for it is missing. The node itself: make cluster-test."""
 
 import json
+import shutil
 import ssl
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import figures
-from realparts import debian, lookup, nodeplan
+from realparts import debian, lookup, node, nodeplan
 
 
 @pytest.fixture
@@ -52,6 +55,57 @@ def test_no_two_nodes_share_an_address() -> None:
     ]
 
     assert len(set(found)) == len(found)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For a node: short enough for the sockets in it."""
+    made = Path(tempfile.mkdtemp(prefix="tcn-", dir="/tmp"))
+    yield made
+    shutil.rmtree(made)
+
+
+def put(monkeypatch: pytest.MonkeyPatch, folder: Path, kubectl: str, jail: str = "") -> None:
+    """What a node starts is these scripts; everything else it needs is taken to be there."""
+    (folder / "kubectl").write_text(f"#!/bin/sh\n{kubectl}\n")
+    (folder / "kubectl").chmod(0o755)
+    (folder / "jail.py").write_text(jail)
+    monkeypatch.setattr(lookup, "path_of", lambda name: folder / name)
+    monkeypatch.setattr(debian, "NODE", ())
+    monkeypatch.setattr(node, "_JAIL", folder / "jail.py")
+
+
+def test_an_api_server_that_keeps_its_caller_waiting_is_not_ready(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    put(monkeypatch, folder, "exec sleep 60")
+    monkeypatch.setattr(node, "_SLOWEST", 0.1)
+    made = node.Node(folder)
+
+    assert (made._api_ready(), made._node_ready(), made._accounts_ready()) == (False, False, False)
+    made.close()
+
+
+def test_a_node_that_cannot_be_set_up_does_not_stay(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """The API server is ready, and refuses what is applied."""
+    put(monkeypatch, folder, '[ "$1" != apply ]', "import signal; signal.pause()")
+
+    with pytest.raises(AssertionError, match="apply"):
+        node.main(["up", "--folder", str(folder)])
+    keeper = int((folder / "keeper.pid").read_text())
+    assert not Path(f"/proc/{keeper}").exists()
+
+
+def test_a_second_node_of_a_folder_is_refused_and_the_first_goes_on(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(monkeypatch, folder, "echo True", "import signal; signal.pause()")
+    with node.Node(folder) as first:
+        assert node.main(["up", "--folder", str(folder)]) == 1
+        assert "runs already" in capsys.readouterr().err
+        assert first._keeper
+        assert first._keeper.poll() is None
+        first._keeper.kill()
 
 
 def test_missing_packages_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

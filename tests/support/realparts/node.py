@@ -37,6 +37,7 @@ from realparts import debian, lookup, nodejail, nodeplan, nodestorage, processes
 
 _JAIL = Path(nodejail.__file__).resolve()
 _LONGEST_FOLDER = 60  # a Unix socket's path has 108 bytes, and containerd's are below it
+_SLOWEST = 10.0  # seconds for an answer, while the node starts
 
 
 class Node:
@@ -252,20 +253,22 @@ class Node:
     # ---- waiting ----
 
     def _api_ready(self) -> bool:
-        return self.try_kubectl("get", "--raw", "/readyz", timeout=10).returncode == 0
+        return self._succeeds("get", "--raw", "/readyz")
 
     def _node_ready(self) -> bool:
-        conditions = self.try_kubectl(
-            "get",
-            "node",
-            nodeplan.NODE_NAME,
-            "-o",
-            "jsonpath={.status.conditions[?(@.type=='Ready')].status}",
-        )
-        return conditions.stdout == "True"
+        ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
+        return self._succeeds("get", "node", nodeplan.NODE_NAME, "-o", ready, printing="True")
 
     def _accounts_ready(self) -> bool:
-        return self.try_kubectl("get", "serviceaccount", "default", "-n", "default").returncode == 0
+        return self._succeeds("get", "serviceaccount", "default", "-n", "default")
+
+    def _succeeds(self, *arguments: str, printing: str = "") -> bool:
+        """Whether kubectl does at once what it is told; not, where the API server keeps it waiting."""
+        try:
+            done = self.try_kubectl(*arguments, timeout=_SLOWEST)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0 and printing in done.stdout
 
     def _wait(self, program: str, holds: Callable[[], bool], timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -337,11 +340,20 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        node = Node(folder, detached=True).up()
-    except (debian.MissingPackagesError, lookup.MissingPartError, processes.NotReadyError) as error:
+        node = Node(folder, detached=True)
+    except (RuntimeError, ValueError, lookup.MissingPartError) as error:
+        # Nothing of ours runs yet: what does, is a node of that folder from before.
         print(error, file=sys.stderr)
-        _down(folder)
         return 1
+    try:
+        node.up()
+    except processes.NotReadyError as error:
+        node.close()
+        print(error, file=sys.stderr)
+        return 1
+    except BaseException:
+        node.close()
+        raise
     print(
         f"export KUBECONFIG={node.kubeconfig}\n"
         f"# API server {node.url}; pods {node.at.pods} and services {node.at.services} are reached from here"
