@@ -1,12 +1,16 @@
 """The flows that NetworkPolicies let pass. Nothing enforces them in these tests: they are read, not tried."""
 
 import ipaddress
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
-from chart import Object, Rendered, render
+from chart import CHART, Object, Rendered, helm, render
 from chart_values import MATRIX
+from realparts.apiserver import ApiServer
 
 
 def _policy(rendered: Rendered, name: str) -> dict[str, Any]:
@@ -61,12 +65,23 @@ def test_every_component_has_a_policy() -> None:
 
 @pytest.mark.parametrize("name", MATRIX)
 def test_no_rule_means_everybody_by_being_empty(name: str) -> None:
-    """An absent or empty `from` or `to` lets all pass: only the ports of a Weaviate whose address we do not know."""
+    """An absent or empty `from` or `to` lets all pass."""
     for item in render(MATRIX[name]).of("NetworkPolicy"):
         for rule in item["spec"].get("ingress", []):
             assert rule.get("from"), item["metadata"]["name"]
         for rule in item["spec"].get("egress", []):
-            assert rule.get("to") or _ports(rule) == [443, 50051], item["metadata"]["name"]
+            assert rule.get("to"), item["metadata"]["name"]
+
+
+def test_a_weaviate_of_ones_own_is_reached_wherever_it_is_but_not_where_clouds_keep_credentials() -> None:
+    rules = _policy(render(MATRIX["external-weaviate"]), "registry")["egress"]
+    (rule,) = [rule for rule in rules if _ports(rule) == [443, 50051]]
+    assert {"namespaceSelector": {}} in rule["to"], "to some network plugins a pod is no address"
+    assert _reaches([rule], "8.8.8.8")
+    assert _reaches([rule], "10.1.2.3")
+    assert _reaches([rule], "fd12::1")
+    for metadata in ("169.254.169.254", "fd00:ec2::254", "fe80::1"):
+        assert not _reaches([rule], metadata)
 
 
 def test_weaviate_hears_the_registry_alone_and_calls_nobody() -> None:
@@ -129,6 +144,19 @@ def test_the_registry_reaches_tools_in_every_namespace_or_in_those_that_were_cho
     ]
 
 
+@pytest.mark.parametrize("name", ["default", "narrow-network"])
+def test_the_registry_reaches_the_tool_of_the_releases_test_wherever_else_tools_are(name: str) -> None:
+    rendered = render(MATRIX[name])
+    rules = _policy(rendered, "registry")["egress"]
+    (serving,) = rendered.one("Pod", "toolcrib-test")["spec"]["initContainers"]
+    port = serving["ports"][0]["containerPort"]
+    assert [_ports(rule) for rule in rules if rule.get("to") == [_component("test")]] == [[port]]
+    untested = render(MATRIX[name] | {"helmTest": {"enabled": False}})
+    assert not [
+        rule for rule in _policy(untested, "registry")["egress"] if rule.get("to") == [_component("test")]
+    ]
+
+
 def test_agents_reach_their_models_where_they_are() -> None:
     inside = _policy(render(MATRIX["narrow-network"]), "agents")["egress"]
     assert {
@@ -143,6 +171,43 @@ def test_the_api_server_is_reached_by_address() -> None:
     narrow = _policy(render(MATRIX["narrow-network"]), "operator")["egress"]
     assert _reaches(narrow, "192.0.2.10")
     assert not _reaches(narrow, "10.96.0.1")
+
+
+@pytest.fixture
+def api_server_elsewhere(apiserver: ApiServer) -> Iterator[int]:
+    """The port at which the cluster says its API server is; this one, on loopback, says nothing itself."""
+    slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    said = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "kubernetes"},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["192.0.2.20"]}],
+        "ports": [{"name": "https", "port": 16443, "protocol": "TCP"}],
+    }
+    apiserver.client.post(slices, json=said).raise_for_status()
+    yield 16443
+    apiserver.client.delete(f"{slices}/kubernetes").raise_for_status()
+
+
+@pytest.mark.parametrize(("chosen", "reached"), [([], "192.0.2.20"), (["192.0.2.10/32"], "192.0.2.10")])
+def test_what_the_cluster_says_of_its_api_server_is_open(
+    apiserver: ApiServer, namespace: str, api_server_elsewhere: int, chosen: list[str], reached: str
+) -> None:
+    """Minikube has port 8443, MicroK8s 16443. Nothing is installed: helm asks, and says what it would make."""
+    done = helm(
+        *("install", "toolcrib", str(CHART), "-n", namespace, "--dry-run=server", "--no-hooks"),
+        *("--set-json", f"networkPolicy.apiServerCIDRs={json.dumps(chosen)}", "--set", "crds.install=false"),
+        "--disable-openapi-validation",
+        kubeconfig=apiserver.admin_kubeconfig,
+    )
+    assert done.returncode == 0, done.stderr
+    manifest = done.stdout.partition("MANIFEST:\n")[2].partition("\nNOTES:")[0]
+    rendered = Rendered([item for item in yaml.safe_load_all(manifest) if item])
+    for component in ("operator", "registry", "hook"):
+        rules = _policy(rendered, component)["egress"]
+        open_to = [rule for rule in rules if _ports(rule) == [443, 6443, api_server_elsewhere]]
+        assert _reaches(open_to, reached), component
 
 
 def test_rules_of_ones_own_are_added() -> None:

@@ -47,13 +47,21 @@ ports:
 
 {{/*
 To the API server, by address: no label selects it. What this cluster says its addresses are comes on top of private
-networks, which hold those of most; a list in the values stands alone.
+networks, which hold those of most; a list in the values stands alone. Its own ports come on top in any case: Minikube
+and MicroK8s, say, have others than most.
 */}}
 {{- define "toolcrib.flow.apiServer" -}}
 {{- $addresses := .Values.networkPolicy.apiServerCIDRs -}}
+{{- $slice := lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "kubernetes" | default dict -}}
+{{- $ports := list -}}
+{{- range .Values.networkPolicy.apiServerPorts -}}
+{{- $ports = append $ports (int .) -}}
+{{- end -}}
+{{- range $slice.ports | default list -}}
+{{- $ports = append $ports (int .port) -}}
+{{- end -}}
 {{- if not $addresses -}}
 {{- $addresses = list "10.0.0.0/8" "100.64.0.0/10" "172.16.0.0/12" "192.168.0.0/16" "fc00::/7" -}}
-{{- $slice := lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "kubernetes" | default dict -}}
 {{- range $slice.endpoints | default list -}}
 {{- range .addresses -}}
 {{- $addresses = append $addresses (printf "%s/%s" . (ternary "128" "32" (contains ":" .))) -}}
@@ -64,7 +72,7 @@ networks, which hold those of most; a list in the values stands alone.
     {{- range $addresses }}
     - ipBlock: {cidr: {{ . | quote }}}
     {{- end }}
-  {{- include "toolcrib.flow.ports" .Values.networkPolicy.apiServerPorts | nindent 2 }}
+  {{- include "toolcrib.flow.ports" (uniq $ports) | nindent 2 }}
 {{- end -}}
 
 {{/* To public addresses, and to none that is private, shared or link-local. */}}
