@@ -30,6 +30,7 @@ case $1 in
     for word; do [ "$last" = -o ] && target=$word; last=$word; done
     echo one >&2
     echo half > "$target"
+    echo work > "${GOTMPDIR:-$TMPDIR}/go-build1"
     if [ -n "$GO_HANGS" ]; then touch "$GO_HANGS"; sleep 60; fi
     if [ -n "$GO_FAILS" ]; then echo "$GO_FAILS" >&2; exit 1; fi
     printf '#!/bin/sh\\necho etcd Version: 3.6.16\\n' > "$target"; chmod +x "$target"
@@ -215,13 +216,17 @@ def test_an_interrupted_build_leaves_nothing_behind(
     hanging = tmp_path / "hanging"
     log = tmp_path / "log"
     command = [sys.executable, str(SCRIPT), "etcd"]
-    with processes.Child("build", command, log=log, env={**with_go, "GO_HANGS": str(hanging)}) as child:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    settings = {**with_go, "GO_HANGS": str(hanging), "TMPDIR": str(temporary)}
+    with processes.Child("build", command, log=log, env=settings) as child:
         child.wait_ready(hanging.exists, timeout=30)
         os.kill(child.pid, number)
 
         assert child.wait(30) == 130
     assert "nothing is half-written" in log.read_text()
     assert leftovers(with_go) == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_the_remains_of_a_killed_build_are_swept_by_the_next(with_go: dict[str, str]) -> None:

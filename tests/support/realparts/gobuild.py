@@ -48,7 +48,9 @@ def build(part: Part, environ: Mapping[str, str], out: TextIO) -> lookup.Found:
             shutil.rmtree(leftover, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(prefix=_STALE, dir=folder))
         try:
-            _build_into(scratch / "new", part, environ, out)
+            # What an interrupted Go leaves of its own work goes with the rest.
+            (scratch / "tmp").mkdir()
+            _build_into(scratch / "new", part, {**environ, "GOTMPDIR": str(scratch / "tmp")}, out)
             target = lookup.cache_path(part, environ).parent
             if target.exists():  # damaged, or lookup would have returned it
                 target.rename(scratch / "old")
