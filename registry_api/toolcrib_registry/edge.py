@@ -37,19 +37,24 @@ class HostRules:
     def __init__(self, settings: RegistrySettings) -> None:
         names = {h.lower() for h in settings.allowed_hosts} | {settings.public_host.lower()}
         self._any = "*" in names
-        self._hosts = frozenset(names)
+        self._domains = tuple(n[1:] for n in names if n.startswith("*."))
+        self._hosts = frozenset(n for n in names if not n.startswith("*."))
         self._origins = frozenset(o.lower().rstrip("/") for o in settings.allowed_origins)
 
     def check(self, hosts: list[bytes], origin: bytes | None) -> ProblemError | None:
         """What is wrong with them, if anything."""
         host = hosts[0].decode("latin-1").lower() if len(hosts) == 1 else ""
-        if not self._any and _name_of(host) not in self._hosts:
+        if not self._any and not self._serves(_name_of(host)):
             return ProblemError("wrong_host", "This host is not served here; see allowed_hosts.")
         if origin is not None:
             text = origin.decode("latin-1").lower().rstrip("/")
             if text not in self._origins and text not in (f"http://{host}", f"https://{host}"):
                 return ProblemError("origin_refused", "Web pages of this origin are not let in.")
         return None
+
+    def _serves(self, name: str) -> bool:
+        """Whether the name is one of ours, or below a domain of ours: `*.…`, as Gateways and Ingresses have it."""
+        return name in self._hosts or (name.endswith(self._domains) and not name.startswith((".", "*")))
 
 
 def _name_of(host: str) -> str:

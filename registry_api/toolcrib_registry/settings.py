@@ -165,7 +165,8 @@ class RegistrySettings(_Part):
     public_port: int = Field(default=8080, ge=1, le=65535, description="What discovery shows as port.")
     allowed_hosts: tuple[str, ...] = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
-        description="Host names answered to, besides public_host; * for any.",
+        description="Host names answered to, besides public_host; *.example.com for every name below a domain, "
+        "* for any.",
     )
     allowed_origins: tuple[str, ...] = Field(default=(), description="Foreign web origins let in.")
     issuers: tuple[Issuer, ...] = Field(default=(), description="Who may vouch for agents.")

@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from registry_harness import RunningRegistry, binding, running_registry, tool
+from toolcrib_registry.edge import HostRules
+from toolcrib_registry.settings import RegistrySettings
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +125,15 @@ def test_a_foreign_host_is_421(registry: RunningRegistry, host: str) -> None:
     assert (answer.status_code, answer.json()["code"]) == (421, "wrong_host")
 
 
+def test_a_wildcard_is_every_name_below_the_domain_and_not_the_domain() -> None:
+    """As in the host names of a Gateway or an Ingress, which the chart hands on."""
+    rules = HostRules(RegistrySettings(allowed_hosts=("*.Example.com",), public_host="toolcrib.svc"))
+    for host in ("a.example.com", "A.example.com:8443", "a.b.example.com", "a.example.com.", "toolcrib.svc"):
+        assert rules.check([host.encode()], None) is None, host
+    for host in ("example.com", ".example.com", "badexample.com", "a.example.com.evil", "*.example.com", ""):
+        assert rules.check([host.encode()], None) is not None, host
+
+
 def test_a_foreign_origin_is_403_and_ones_own_is_not(registry: RunningRegistry) -> None:
     foreign = registry.http.get(registry.url, headers={"Origin": "http://evil.example"})
     null = registry.http.get(registry.url, headers={"Origin": "null"})
@@ -158,6 +169,12 @@ def test_a_sane_request_id_comes_back_and_another_is_replaced(registry: RunningR
         odd = registry.http.get(registry.url + path, headers={"X-Request-Id": "a b\tc" + "x" * 100})
         assert sane.headers["x-request-id"] == "abc-1"
         assert len(odd.headers["x-request-id"]) == 16
+
+
+def test_of_several_request_ids_the_last_counts_on_both_listeners(registry: RunningRegistry) -> None:
+    given = [("X-Request-Id", "callers-1"), ("X-Request-Id", "proxys-1")]
+    for url in (registry.url + "/health", registry.admin_url + "/healthz"):
+        assert registry.http.get(url, headers=given).headers.get_list("x-request-id") == ["proxys-1"]
 
 
 def test_endless_headers_end_the_connection(registry: RunningRegistry) -> None:
