@@ -1,6 +1,7 @@
 """DynamicToolAgent over real HTTP: what it discovers, follows, calls, refuses and counts."""
 
 import http.server
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -286,6 +287,52 @@ def test_a_call_that_reached_nobody_is_sent_again_and_may_find_another_replica(
 
         assert agent.use_tool("calculator", expression="1") == {"result": "1"}
         assert back[0].requests.count("POST /tools/calculator") == 1
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"])
+def test_a_call_that_broke_midway_is_not_sent_again_but_a_list_is(begun: bytes) -> None:
+    """The tool may have done its work: only its caller can know whether a second time does harm."""
+    asked: list[str] = []
+    listing = json.dumps(SmallRegistry(calculator()).discovery(TOKEN)).encode()
+
+    class Breaking(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked.append("GET")
+            if asked.count("GET") == 2:
+                self.broken()
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(listing)))
+            self.end_headers()
+            self.wfile.write(listing)
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append("POST")
+            self.broken()
+
+        def broken(self) -> None:
+            self.wfile.write(begun)
+            self.close_connection = True
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}"
+            with DynamicToolAgent("a", TOKEN, url, follow=False) as agent:
+                agent.rediscover()
+                with pytest.raises(RegistryUnavailable):
+                    agent.use_tool("calculator", expression="1")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert asked == ["GET", "GET", "GET", "POST"]
 
 
 def test_an_agent_starts_without_its_registry_and_finds_it_later() -> None:
