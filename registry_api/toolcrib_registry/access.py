@@ -143,7 +143,9 @@ class AdminEdge:
         if tracing.is_on() and TRACED not in scope:
             await traced(self, scope, receive, send)
             return
-        request_id = request_id_of(next((v for k, v in scope["headers"] if k == b"x-request-id"), None))
+        # of several ids the last, as on the agents' listener: a proxy adds its own below the caller's
+        ids = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        request_id = request_id_of(ids[-1] if ids else None)
         logs.request_id.set(request_id)
         exchange = Exchange(scope, send, request_id)
         try:

@@ -150,3 +150,10 @@ def test_on_one_port_both_are_there_and_the_host_is_checked_for_both() -> None:
         assert r.admin("GET", "/v1/admin/state", headers={"Origin": "http://evil.example"}).status_code == 403
         assert r.http.get(r.url + "/v1/admin/state", headers=r.auth("team", "bot")).status_code == 401
         assert r.admin_auth(OPERATOR)
+
+
+def test_of_several_request_ids_the_last_counts_on_both_listeners() -> None:
+    given = [("X-Request-Id", "callers-1"), ("X-Request-Id", "proxys-1")]
+    with running_registry([tool("calculator")]) as r:
+        for url in (r.url + "/health", r.admin_url + "/healthz"):
+            assert r.http.get(url, headers=given).headers.get_list("x-request-id") == ["proxys-1"]

@@ -171,12 +171,6 @@ def test_a_sane_request_id_comes_back_and_another_is_replaced(registry: RunningR
         assert len(odd.headers["x-request-id"]) == 16
 
 
-def test_of_several_request_ids_the_last_counts_on_both_listeners(registry: RunningRegistry) -> None:
-    given = [("X-Request-Id", "callers-1"), ("X-Request-Id", "proxys-1")]
-    for url in (registry.url + "/health", registry.admin_url + "/healthz"):
-        assert registry.http.get(url, headers=given).headers.get_list("x-request-id") == ["proxys-1"]
-
-
 def test_endless_headers_end_the_connection(registry: RunningRegistry) -> None:
     parts = urlsplit(registry.url)
     assert parts.hostname
