@@ -61,7 +61,11 @@ def _leading(parts: Leading) -> Iterator[Any]:
     revision = publisher.revision
     yield _gauge("toolcrib_operator_epoch", "Epoch of this leadership.", publisher.epoch)
     yield _gauge("toolcrib_operator_revision", "Sequence of the revision.", revision.seq if revision else 0)
-    yield _gauge("toolcrib_catalog_tools", "Tools that are published.", len(publisher.snapshot.tools))
+    yield _gauge(
+        "toolcrib_catalog_tools",
+        "Tools that are published, whatever their state; the registry's series of this name has the active ones.",
+        len(publisher.snapshot.tools),
+    )
     yield _gauge(
         "toolcrib_catalog_bindings", "Bindings that are published.", len(publisher.snapshot.bindings)
     )
