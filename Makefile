@@ -65,6 +65,7 @@ cluster-demo: env build-tools ## The tour of the cluster, against a real API ser
 	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)
 
 cluster-test: env ## The image in a real docker, the chart on a real node: install, tour, changes under load, failures; needs root on Linux
+	@$(BIN)/python tests/support/realparts/able.py
 	@$(BIN)/python tests/support/realparts/debian.py --node
 	@$(BIN)/python tests/support/realparts/build.py --node
 	@$(BIN)/python tests/support/realparts/images.py pause weaviate toolcrib

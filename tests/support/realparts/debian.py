@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
     except MissingPackagesError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"installed: {', '.join(done)}" if done else "all there")
+    print(f"installed: {', '.join(done)}" if done else "Debian packages: all there")
     return 0
 
 
