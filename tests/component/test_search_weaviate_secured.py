@@ -50,6 +50,7 @@ async def found(store: WeaviateStore) -> set[str]:
 async def test_tls_by_a_private_authority_and_keys_that_are_replaced(tmp_path: Path) -> None:
     require_real("weaviate")
     volume = SecretVolume(tmp_path / "tls", "127.0.0.1")
+    foreign = SecretVolume(tmp_path / "foreign", "127.0.0.1")
     key = tmp_path / "key"
     key.write_text(OLD + "\n")
 
@@ -67,6 +68,19 @@ async def test_tls_by_a_private_authority_and_keys_that_are_replaced(tmp_path: P
     with Weaviate(api_key=f"{OLD},{NEW}", tls=(volume.ca, volume.cert, volume.key)) as server:
         store = opened()
         await put(store, tool(1), tool(2))
+        assert await found(store) == {"ns/tool-0001", "ns/tool-0002"}
+
+        # being written, or a mistake: the connection that there is goes on
+        key.write_text("")
+        assert await found(store) == {"ns/tool-0001", "ns/tool-0002"}
+        key.unlink()
+        assert await found(store) == {"ns/tool-0001", "ns/tool-0002"}
+        key.write_text(OLD)
+        authority = volume.ca.read_bytes()
+        for broken in (b"", authority[: len(authority) // 2], b"\xff", foreign.ca.read_bytes()):
+            volume.ca.write_bytes(broken)
+            assert await found(store) == {"ns/tool-0001", "ns/tool-0002"}
+        volume.ca.write_bytes(authority)
         assert await found(store) == {"ns/tool-0001", "ns/tool-0002"}
 
         key.write_text("a-key-that-nobody-knows")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import ssl
 from collections.abc import AsyncIterator
@@ -24,10 +25,14 @@ from weaviate.exceptions import (
     WeaviateQueryError,
 )
 
+from toolcrib.logs import Trouble
 from toolcrib_registry.search.errors import StoreUnavailable, brief
+
+log = logging.getLogger(__name__)
 
 _ANSWERED = (UnexpectedStatusCodeError, WeaviateBatchError, WeaviateDeleteManyError, WeaviateQueryError)
 """The server answered with an error: the connection is sound."""
+_BROKEN = (WeaviateBaseError, httpx.HTTPError, OSError)
 _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
     # gRPC waits a second before it connects again, and longer from time to time: searches have three in all
@@ -88,6 +93,9 @@ class WeaviateConnection:
         self._settings = settings
         self._link: _Link | None = None
         self._connecting = asyncio.Lock()
+        self._tried: _Stamp | None = None
+        """Newer files than the link's, by which no connection could be made."""
+        self._trouble = Trouble(log)
         self._closed = False
 
     async def _connected(self) -> _Link:
@@ -96,19 +104,42 @@ class WeaviateConnection:
         stamp = _stamp(self._settings)
         async with self._connecting:
             link = self._link
-            if link is not None and stamp != link.stamp and None not in stamp:
-                self._retire(link)
-                await link.close_if_unused()
-                link = None
-            if link is None:
-                client = await asyncio.to_thread(_client, self._settings)
-                try:
-                    await client.connect()
-                except BaseException:
-                    await client.close()
-                    raise
-                link = self._link = _Link(client, stamp)
+            if link is None or stamp not in (link.stamp, self._tried):
+                return await self._renewed(link, stamp)
+            if stamp == link.stamp:
+                self._trouble.over("weaviate's files are those of its connection again")
             return link
+
+    async def _renewed(self, old: _Link | None, stamp: _Stamp) -> _Link:
+        """A link by the files as they are now. Where nothing can be made of them, the old one goes on: they are being
+        written, or a mistake that a sound connection need not suffer from. A key that the server refuses ends it."""
+        try:
+            client = await asyncio.to_thread(_client, self._settings)
+        except StoreUnavailable as error:
+            if old is None or old.retired:
+                raise
+            self._trouble.failed("%s; the connection of before is kept", error)
+            return old
+        # tried once by these files, while there is an old one: connecting may take as long as a search has
+        self._tried = stamp
+        try:
+            await client.connect()
+        except BaseException as error:
+            await client.close()
+            if old is not None and isinstance(error, _ANSWERED):
+                self._retire(old)
+                await old.close_if_unused()
+            elif old is not None and not old.retired and isinstance(error, _BROKEN):
+                self._trouble.failed("%s; the connection of before is kept", _unreachable(error))
+                return old
+            raise
+        self._trouble.over("weaviate is connected by the files as they are now")
+        self._tried = None
+        if old is not None:
+            self._retire(old)
+            await old.close_if_unused()
+        self._link = link = _Link(client, stamp)
+        return link
 
     @contextlib.asynccontextmanager
     async def session(self, seconds: float) -> AsyncIterator[weaviate.WeaviateAsyncClient]:
@@ -129,7 +160,7 @@ class WeaviateConnection:
                 self._retire(link)
                 raise ConnectionLost(f"weaviate: {brief(error)}") from error
             raise StoreUnavailable(self._explained(error)) from error
-        except (WeaviateBaseError, httpx.HTTPError, OSError) as error:
+        except _BROKEN as error:
             self._retire(link)
             raise ConnectionLost(_unreachable(error)) from error
         finally:
@@ -208,8 +239,10 @@ def _client(settings: WeaviateSettings) -> weaviate.WeaviateAsyncClient:
     authorities = credentials = None
     if settings.secure and settings.ca_file is not None:
         pem = _read(settings.ca_file, "store.ca_file")
+        # remarks beside the certificates may be in any language; of an empty text ssl makes the system's authorities
+        text = pem.decode("ascii", "ignore").strip() or "nothing"
         try:
-            authorities = ssl.create_default_context(cadata=pem.decode("ascii", "replace"))
+            authorities = ssl.create_default_context(cadata=text)
         except ssl.SSLError as error:
             raise StoreUnavailable(f"store.ca_file {settings.ca_file} holds no certificate") from error
         credentials = grpc.ssl_channel_credentials(root_certificates=pem)
