@@ -154,7 +154,22 @@ def test_a_release_named_after_the_chart_does_not_say_it_twice() -> None:
     assert render({"fullnameOverride": "crib"}).find("Deployment", "crib-registry")
 
 
-def test_two_releases_in_one_cluster_share_nothing_but_the_definitions() -> None:
+@pytest.mark.parametrize("release", ["toolcrib.v1", "a.b.toolcrib", "x" * 38 + ".v1"])
+def test_a_release_with_dots_in_its_name_gives_names_without(release: str) -> None:
+    """A Service's name is one label of DNS."""
+    for item in render(MATRIX["agents"], release=release).objects:
+        if item["kind"] in ("Service", "Deployment", "StatefulSet"):
+            assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", item["metadata"]["name"]), named(item)
+
+
+def test_a_name_that_would_begin_with_a_digit_is_refused_with_the_remedy() -> None:
+    with pytest.raises(AssertionError, match=r"called 1-toolcrib-registry .* set fullnameOverride"):
+        render(release="1")
+    assert render({"fullnameOverride": "one"}, release="1").find("Deployment", "one-registry")
+
+
+def test_objects_are_named_for_their_release() -> None:
+    """A cluster takes one release (test_upgrade); what another left behind is still not this one's to overwrite."""
     first, second = render(release="blue", namespace="one"), render(release="green", namespace="one")
     shared = {named(item) for item in first.objects} & {named(item) for item in second.objects}
     assert all(name.startswith("CustomResourceDefinition/") for name in shared)

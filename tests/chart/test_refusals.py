@@ -1,6 +1,7 @@
 """Values that cannot be meant are refused before anything reaches the cluster, with the path and what to do."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -91,6 +92,45 @@ def test_every_level_of_the_values_is_closed_or_handed_on_as_it_is() -> None:
     assert set(mappings(_DEFAULTS)) <= closed
 
 
+def _nulled(values: Any, depth: int, node: Values, schema: Values) -> Values:
+    """Every block of the chart's own that lies at this depth, as null."""
+    found: Values = {}
+    for key, value in values.items():
+        below = node["properties"][key]
+        while "$ref" in below:
+            below = schema["definitions"][below["$ref"].rpartition("/")[2]]
+        if (
+            not isinstance(value, dict)
+            or below.get("additionalProperties") is not False
+            or "requests" in value
+        ):
+            continue
+        if depth == 0:
+            found[key] = None
+        elif inner := _nulled(value, depth - 1, below, schema):
+            found[key] = inner
+    return found
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_block_that_is_null_is_named(depth: int) -> None:
+    """`registry:` with nothing under it, say: Helm takes the defaults away, and no template could say what is missing."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values = _nulled(_DEFAULTS, depth, schema, schema)
+    said = refused(values)
+    assert "nil pointer" not in said
+    for key in _nulls(values):
+        assert re.search(rf"missing propert(y|ies).*'{key}'", said), key
+
+
+def _nulls(values: Values) -> Iterator[str]:
+    for key, value in values.items():
+        if value is None:
+            yield key
+        else:
+            yield from _nulls(value)
+
+
 _WRONG: dict[str, tuple[Any, str]] = {
     "registry.replicas": ("two", "integer"),
     "operator.replicas": (-1, "minimum"),
@@ -106,6 +146,8 @@ _WRONG: dict[str, tuple[Any, str]] = {
     "monitoring.serviceMonitor.interval": ("often", "pattern"),
     "monitoring.scrapeConfig.discovery": ("consul", "'dns', 'kubernetes'"),
     "egress.allow": ("api.example.com", "array"),
+    "nameOverride": ("true.v1", "pattern"),
+    "fullnameOverride": ("Foo_Bar", "pattern"),
 }
 
 
@@ -121,6 +163,10 @@ def test_values_of_the_wrong_kind_are_all_refused_each_with_its_path() -> None:
     for path, (_, said) in _WRONG.items():
         place_of_it = f"at '/{path.replace('.', '/')}"
         assert any(place_of_it in line and said in line for line in lines), path
+
+
+def _env(component: str, name: str) -> Values:
+    return {component: {"extraEnv": [{"name": name, "value": "x"}]}}
 
 
 _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
@@ -220,6 +266,56 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
         {"runtimeRegistration": {"enabled": True, "namespace": "toolcrib-system"}},
         "belong in another",
     ),
+    "secrets in a ConfigMap": (
+        {"registry": {"config": {"store": {"api_key": "s"}}}},
+        "registry.config.store.api_key: a ConfigMap is no place for a secret; give a Secret in weaviate.apiKey",
+    ),
+    "secrets in a list of a ConfigMap": (
+        {"registry": {"config": {"issuers": [{"clientSecret": "s"}]}}},
+        "registry.config.issuers[0].clientSecret",
+    ),
+    "a scrape without an authority": (
+        {"tls": {"mode": "certManager"}, "monitoring": {"scrapeConfig": {"enabled": True}}},
+        "set tls.ca.bundle",
+    ),
+    "a scrape that does not know the authority": (
+        MATRIX["existing-tls"] | {"monitoring": {"scrapeConfig": {"enabled": True}}},
+        "set tls.ca.bundle",
+    ),
+    "a variable of the operator twice": (
+        {"operator": {"extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}},
+        "operator.extraEnv: A would be there twice; leave it out",
+    ),
+    "the registry's variable": (_env("registry", "TOOLCRIB_REPLICA"), "registry.extraEnv: TOOLCRIB_REPLICA"),
+    "Weaviate's variable": (_env("weaviate", "LOG_LEVEL"), "weaviate.extraEnv: LOG_LEVEL"),
+    "an agent's variable": (
+        {"agents": [{"name": "a"}, {"name": "b", "extraEnv": [{"name": "TOOLCRIB_URL", "value": "u"}]}]},
+        "agents[1].extraEnv: TOOLCRIB_URL",
+    ),
+    "a label of ours for all": (
+        {"commonLabels": {"app.kubernetes.io/part-of": "platform"}},
+        "commonLabels: app.kubernetes.io/part-of is the chart's own label: leave it out",
+    ),
+    "a label of ours for pods": (
+        {"registry": {"podLabels": {"app.kubernetes.io/component": "tools"}}},
+        "registry.podLabels: app.kubernetes.io/component",
+    ),
+    "a label of ours for a Service": (
+        {"registry": {"service": {"labels": {"app.kubernetes.io/name": "tools"}}}},
+        "registry.service.labels: app.kubernetes.io/name",
+    ),
+    "a label of ours for an agent": (
+        {"agents": [{"name": "a", "podLabels": {"toolcrib.dev/agent": "b"}}]},
+        "agents[0].podLabels: toolcrib.dev/agent",
+    ),
+    "nothing may be away": (
+        {"registry": {"pdb": {"maxUnavailable": 0}}},
+        "set at least 1, or pdb.enabled=false",
+    ),
+    "no share may be away": (
+        {"operator": {"pdb": {"maxUnavailable": "0%"}}},
+        "operator.pdb.maxUnavailable lets no pod be evicted",
+    ),
     "no node could be drained": ({"operator": {"pdb": {"minAvailable": 2}}}, "no node could ever be drained"),
 }
 
@@ -228,6 +324,18 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
 def test_values_that_contradict_each_other_are_refused_with_the_remedy(name: str) -> None:
     values, remedy = _CONTRADICTIONS[name]
     assert remedy in refused(values)
+
+
+def test_what_only_looks_like_a_secret_or_a_variable_of_ours_is_taken() -> None:
+    """Names of files and of Services, and variables that the chart does not set as the values are."""
+    config = {"store": {"api_key_file": "/etc/key"}, "backends": {"team/my-token": "127.0.0.1:80"}}
+    agent = {"name": "a", "extraEnv": [{"name": "TOOLCRIB_TASK", "value": "read"}]}
+    assert render({"registry": {"config": config}, "agents": [agent]}).objects
+
+
+def test_a_registry_that_is_switched_off_needs_no_other_budget() -> None:
+    values = {"registry": {"replicas": 0, "pdb": {"minAvailable": 1}}, "operator": {"replicas": 0}}
+    assert not render(values).of("PodDisruptionBudget")
 
 
 def test_all_contradictions_are_named_at_once() -> None:

@@ -47,10 +47,19 @@
 {{- end -}}
 {{- range $component := list "operator" "registry" -}}
 {{- $b := get $v $component -}}
-{{- if and $b.pdb.enabled (not (kindIs "invalid" $b.pdb.minAvailable)) (not (contains "%" (toString $b.pdb.minAvailable))) -}}
-{{- $pods := int (ternary $r.autoscaling.minReplicas ($b.replicas | default 2) (and (eq $component "registry") $r.autoscaling.enabled)) -}}
-{{- if and (gt $pods 1) (ge (int $b.pdb.minAvailable) $pods) -}}
+{{- $pods := int $b.replicas -}}
+{{- if eq $component "registry" -}}
+{{- $pods = int (include "toolcrib.registry.replicas" $ | default $r.autoscaling.minReplicas) -}}
+{{- end -}}
+{{- if and $b.pdb.enabled (gt $pods 1) -}}
+{{- if kindIs "invalid" $b.pdb.minAvailable -}}
+{{- if has (toString $b.pdb.maxUnavailable) (list "<nil>" "" "0" "0%" "00%" "000%") -}}
+{{- $problems = append $problems (printf "%s.pdb.maxUnavailable lets no pod be evicted: no node could ever be drained; set at least 1, or pdb.enabled=false" $component) -}}
+{{- end -}}
+{{- else if not (contains "%" (toString $b.pdb.minAvailable)) -}}
+{{- if ge (int $b.pdb.minAvailable) $pods -}}
 {{- $problems = append $problems (printf "%s.pdb.minAvailable is %v of %d pods: no node could ever be drained; use less, or maxUnavailable" $component $b.pdb.minAvailable $pods) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -76,6 +85,9 @@
 {{- end -}}
 {{- if and $v.tls.trustNamespaces (has $v.tls.mode (list "certManager" "existing")) (not $v.tls.ca.bundle) -}}
 {{- $problems = append $problems "tls.trustNamespaces needs the authority's certificates at template time: give tls.ca.bundle, or distribute them with trust-manager" -}}
+{{- end -}}
+{{- if and $v.monitoring.scrapeConfig.enabled (has $v.tls.mode (list "certManager" "existing")) (not $v.tls.ca.bundle) -}}
+{{- $problems = append $problems "monitoring.scrapeConfig needs the authority's certificates at template time, for Prometheus to verify the registry: set tls.ca.bundle (in the place of tls.ca.configMap), or use serviceMonitor and podMonitor" -}}
 {{- end -}}
 {{- if and (eq $v.tls.mode "generate") (ge (int $v.tls.generate.renewBeforeDays) (int $v.tls.generate.certificateDays)) -}}
 {{- $problems = append $problems "tls.generate.renewBeforeDays is not below certificateDays: every upgrade would make new certificates" -}}
@@ -134,7 +146,125 @@
 {{- if and $address (not $v.egress.cluster) (not (regexMatch "^(10\\.|192\\.168\\.|172\\.(1[6-9]|2[0-9]|3[01])\\.|f[cd])" $address)) -}}
 {{- $problems = append $problems (printf "the Services of this cluster have addresses such as %s, outside of private networks, and the registry would take none for a Service: set egress.cluster to the Service range and the pod range, e.g. {34.118.224.0/20,10.0.0.0/8} on GKE" $address) -}}
 {{- end -}}
+{{- $problems = concat $problems (include "toolcrib.validate.name" . | fromJsonArray) (include "toolcrib.validate.labels" . | fromJsonArray) -}}
+{{- range include "toolcrib.secretKeys" (list "registry.config" $r.config) | fromJsonArray -}}
+{{- $problems = append $problems (printf "%s: a ConfigMap is no place for a secret; give a Secret in weaviate.apiKey.existingSecret or registry.embedder.apiKeySecret" .) -}}
+{{- end -}}
+{{- range include "toolcrib.otherReleases" . | fromJsonArray -}}
+{{- $problems = append $problems (printf "there is a Toolcrib in this cluster: release %s. One Toolcrib a cluster: it serves all namespaces, and two would confirm each other's revocations. Uninstall that one first (and if it is gone, delete what it left: kubectl delete clusterrole %s)" .release .role) -}}
+{{- end -}}
+{{- if not $problems -}}
+{{- $problems = include "toolcrib.validate.env" . | fromJsonArray -}}
+{{- end -}}
 {{- with $problems -}}
 {{- fail (printf "\n\nThese values contradict each other:\n  - %s\n" (join "\n  - " .)) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* A Service's name begins with a letter. */}}
+{{- define "toolcrib.validate.name" -}}
+{{- $name := include "toolcrib.fullname" . -}}
+{{- $problems := list -}}
+{{- if not (regexMatch "^[a-z]" $name) -}}
+{{- $problems = append $problems (printf "objects would be called %s-registry and so on, and a Service's name begins with a letter: set fullnameOverride, or name the release otherwise" $name) -}}
+{{- end -}}
+{{- $problems | toJson -}}
+{{- end -}}
+
+{{/* By these labels objects are found: by Services, by budgets, by Helm, by a second release. */}}
+{{- define "toolcrib.validate.labels" -}}
+{{- $v := .Values -}}
+{{- $own := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/part-of" "app.kubernetes.io/managed-by" "helm.sh/chart" "toolcrib.dev/agent" -}}
+{{- $given := dict "commonLabels" $v.commonLabels "operator.podLabels" $v.operator.podLabels "registry.podLabels" $v.registry.podLabels "weaviate.podLabels" $v.weaviate.podLabels "registry.service.labels" $v.registry.service.labels "registry.ingress.labels" $v.registry.ingress.labels "registry.httpRoute.labels" $v.registry.httpRoute.labels "monitoring.serviceMonitor.labels" $v.monitoring.serviceMonitor.labels "monitoring.podMonitor.labels" $v.monitoring.podMonitor.labels "monitoring.rules.labels" $v.monitoring.rules.labels -}}
+{{- range $i, $agent := $v.agents -}}
+{{- $_ := set $given (printf "agents[%d].podLabels" $i) $agent.podLabels -}}
+{{- end -}}
+{{- $problems := list -}}
+{{- range $path, $labels := $given -}}
+{{- range $key, $_ := $labels -}}
+{{- if has $key $own -}}
+{{- $problems = append $problems (printf "%s: %s is the chart's own label: leave it out, or use a key of yours" $path $key) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $problems | toJson -}}
+{{- end -}}
+
+{{/* Paths of what looks like a secret, at any depth: (list PATH VALUE). Names of files and of Services are none. */}}
+{{- define "toolcrib.secretKeys" -}}
+{{- $path := index . 0 -}}
+{{- $value := index . 1 -}}
+{{- $found := list -}}
+{{- if kindIs "map" $value -}}
+{{- range $key, $below := $value -}}
+{{- $at := printf "%s.%s" $path $key -}}
+{{- if regexMatch "(?i)^([^/]*[-_])?(api[-_]?key|[^/]*(secret|password|token))$" $key -}}
+{{- $found = append $found $at -}}
+{{- else -}}
+{{- $found = concat $found (include "toolcrib.secretKeys" (list $at $below) | fromJsonArray) -}}
+{{- end -}}
+{{- end -}}
+{{- else if kindIs "slice" $value -}}
+{{- range $i, $below := $value -}}
+{{- $found = concat $found (include "toolcrib.secretKeys" (list (printf "%s[%d]" $path $i) $below) | fromJsonArray) -}}
+{{- end -}}
+{{- end -}}
+{{- $found | toJson -}}
+{{- end -}}
+
+{{/*
+Releases of this cluster besides this one, by the operator's ClusterRole: `{release, role}` each. Operators share one
+finalizer and one set of kinds, so each would take the other's bindings for its own. Where somebody else makes the roles
+(rbac.create: false), nobody may be allowed to list them, and nothing is asked.
+*/}}
+{{- define "toolcrib.otherReleases" -}}
+{{- $found := list -}}
+{{- if .Values.rbac.create -}}
+{{- $own := printf "%s/%s" .Release.Namespace .Release.Name -}}
+{{- $name := printf "%s-operator" (include "toolcrib.fullname" .) -}}
+{{- range dig "items" list (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "" | default dict) -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- if and (eq (get $labels "app.kubernetes.io/part-of") "toolcrib") (eq (get $labels "app.kubernetes.io/component") "operator") -}}
+{{- $notes := .metadata.annotations | default dict -}}
+{{- $release := printf "%s/%s" (get $notes "meta.helm.sh/release-namespace") (get $notes "meta.helm.sh/release-name") -}}
+{{- if eq $release "/" -}}
+{{- $release = ternary $own (printf "%s (not Helm's)" (get $labels "app.kubernetes.io/instance")) (eq .metadata.name $name) -}}
+{{- end -}}
+{{- if ne $release $own -}}
+{{- $found = append $found (dict "release" $release "role" .metadata.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $found | toJson -}}
+{{- end -}}
+
+{{/* Variables that a container would have twice, which an API server refuses in the middle of an upgrade. */}}
+{{- define "toolcrib.validate.env" -}}
+{{- $problems := list -}}
+{{- range $path, $file := dict "operator" "operator/deployment.yaml" "registry" "registry/workload.yaml" "weaviate" "weaviate/weaviate.yaml" "agents" "agents/agents.yaml" -}}
+{{- $given := get $.Values $path | default dict -}}
+{{- $extra := list -}}
+{{- range $part := ternary (list $given) ($given | default list) (kindIs "map" $given) -}}
+{{- $extra = concat $extra ($part.extraEnv | default list) -}}
+{{- end -}}
+{{- if $extra -}}
+{{- $i := 0 -}}
+{{- range regexSplit "(?m)^---$" (include (print $.Template.BasePath "/" $file) $) -1 -}}
+{{- $object := fromYaml . -}}
+{{- if has (get $object "kind") (list "Deployment" "StatefulSet") -}}
+{{- $at := ternary (printf "agents[%d]" $i) $path (eq $path "agents") -}}
+{{- $i = add1 $i -}}
+{{- $seen := dict -}}
+{{- range (first $object.spec.template.spec.containers).env -}}
+{{- if hasKey $seen .name -}}
+{{- $problems = append $problems (printf "%s.extraEnv: %s would be there twice; leave it out: what the chart sets has a value of its own" $at .name) -}}
+{{- end -}}
+{{- $_ := set $seen .name true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $problems | toJson -}}
 {{- end -}}
