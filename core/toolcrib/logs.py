@@ -34,14 +34,20 @@ request_id: ContextVar[str] = ContextVar("toolcrib_request_id", default="")
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SECRETS = re.compile(
-    # with a digit or a sign in it: "basic authentication" is no credential
-    r"(?P<scheme>\b(?:Bearer|Basic) +)(?=[A-Za-z]*[0-9._~+/=-])[A-Za-z0-9._~+/=-]{8,}"
-    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
-    r"|(?P<user>\bhttps?://)[^\s\"'\\/?#@]+(?=@)"
-    r"|(?P<url>\bhttps?://[^\s\"'\\?#]+\?)[^\s\"'\\)>\]]+",
+    # with a digit, a sign or an inner capital in it: "basic authentication" is no credential
+    r"(?P<scheme>\b(?:Bearer|Basic)(?:\s|\\[nrt]|\\x[0-9a-f]{2}|%20)++)(?=[A-Za-z]*[0-9._~+/=-]|(?-i:[A-Za-z]*[a-z][A-Z]))[A-Za-z0-9._~+/=-]{8,}"
+    r"|\beyJ[A-Za-z0-9_-]{8,1024}+\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
     re.IGNORECASE,
 )
-_MARKS = ("bearer ", "basic ", "eyj", "://")
+_URLS = re.compile(
+    # all of it at once, possessively: text of any length costs its length
+    r"://(?P<rest>(?:[^\s\"'\\?]++|\\u[0-9a-f]{4})++)(?P<query>\?[^\s\"'\\)>\]]*+)?",
+    re.IGNORECASE,
+)
+_MARKS = ("bearer", "basic", "eyj", "://")
+_AUTHORITY = re.compile(r"[^/?#]*")
+_PORT = re.compile(r"\[.*|[^:]*(?::[0-9]*)?")
+"""An authority without a user: a password may hold a slash, but a port does not look like one."""
 # what a LogRecord has by itself; anything else came with `extra=`
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fields", "color_message"}
 # they log URLs with their queries, or every step they take
@@ -97,7 +103,32 @@ def scrubbed(text: str) -> str:
     # the pattern costs as much as the whole line; few lines hold any of these
     if not any(mark in low for mark in _MARKS):
         return text
-    return _SECRETS.sub(lambda m: (m["scheme"] or m["user"] or m["url"] or "") + "[cut]", text)
+    return _SECRETS.sub(lambda m: (m["scheme"] or "") + "[cut]", _URLS.sub(_cut, text))
+
+
+def _cut(found: re.Match[str]) -> str:
+    # several URLs may follow each other without a space
+    *before, last = found["rest"].split("://")
+    query = found["query"] or ""
+    if "@" in query and "@" not in last and not _PORT.fullmatch(_authority(last)):
+        last, query = last + query, ""
+    shown = "".join("://" + _without_user(piece) for piece in [*before, last])
+    return shown + ("?[cut]" if len(query) > 1 else query)
+
+
+def _without_user(piece: str) -> str:
+    """What follows `://`, without the user; its password may hold `@`, or a slash that nobody escaped."""
+    authority = _authority(piece)
+    if "@" in authority:
+        return "[cut]" + piece[authority.rindex("@") :]
+    if "@" in piece and not _PORT.fullmatch(authority):
+        return "[cut]" + piece[piece.rindex("@") :]
+    return piece
+
+
+def _authority(piece: str) -> str:
+    found = _AUTHORITY.match(piece)
+    return found[0] if found else ""
 
 
 class JsonLines(logging.Formatter):

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -99,13 +100,22 @@ def test_a_traceback_in_text_is_indented_so_that_its_message_cannot_pass_for_a_l
         "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJzM2NyM3QifQ.c2lnc3Mzc3MzY3IzdA",
         "GET https://api.test/x?access_token=s3cr3t&b=c failed",
         "http://user:s3cr3t@collector:4318/v1/traces",
+        "Authorization: Basic dXNlcjpwYXNz",
+        "Authorization: Bearer\ts3cr3t-token-value",
+        "https://user:s3cr3t/s3cr3t@host/path",
+        "https://user:s3cr3t?s3cr3t@host/path",
+        "https://user:s3cr3t@s3cr3t@host/path",
+        "https://user:ü-s3cr3t@host/path",
+        "postgres://user:s3cr3t@host/base",
+        "http://a:s3cr3t@one,http://b:s3cr3t@two",
+        "https://host/eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJzM2NyM3QifQ.c2lnc3Mzc3MzY3IzdA",
     ],
 )
 def test_what_looks_like_a_credential_or_a_query_is_cut_out(
     logger: logging.Logger, secret: str, form: str
 ) -> None:
     text = written(form, lambda: logger.info("it said %s; the end", secret, extra=logs.about(also=secret)))
-    for piece in ("s3cr3t", "dXNlcjpzM2NyM3Q", "eyJzdWIi", "c2lnc3Mzc3MzY3"):
+    for piece in ("s3cr3t", "dXNlcjpzM2NyM3Q", "dXNlcjpwYXNz", "eyJzdWIi", "c2lnc3Mzc3MzY3"):
         assert piece not in text
     assert "[cut]" in text
     assert "the end" in text
@@ -114,6 +124,32 @@ def test_what_looks_like_a_credential_or_a_query_is_cut_out(
 def test_words_about_credentials_are_not_cut(logger: logging.Logger) -> None:
     text = "basic authentication, bearer credentials, https://docs.test/page"
     assert one(lambda: logger.info(text))["message"] == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://registry.test:8443/@scope/package",
+        "http://[::1]:8080/a@b",
+        "see https://one.test/a, https://two.test:80/b",
+        "Basic Authentication and a Bearer Token",
+    ],
+)
+def test_a_url_without_a_user_or_a_query_is_left_as_it_is(text: str) -> None:
+    assert logs.scrubbed(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["http://", "http://a?", "http://a:b", "eyJaaaaaaaa-", "bearer ", "bearer a", "a-", "@:/?://", "a@"],
+)
+def test_cutting_costs_what_the_text_is_long(piece: str) -> None:
+    def took(text: str) -> float:
+        start = time.process_time()
+        logs.scrubbed(text)
+        return time.process_time() - start
+
+    assert took("http://" + piece * 8000) < 1.5
 
 
 def test_libraries_that_log_urls_or_steps_are_kept_quiet(logger: logging.Logger) -> None:
