@@ -121,19 +121,40 @@ def test_definitions_that_were_applied_first_are_taken_over_when_told_to(
     assert _has_tool(server)
 
 
+def test_a_second_release_is_refused_and_the_first_goes_on(history: History, server: ApiServer) -> None:
+    """Two operators would share one finalizer: each would confirm revocations that the other still serves."""
+    server.create_namespace("second")
+    _install(server, "--take-ownership", "--force-conflicts")
+    for place in ({"name": "other"}, {"namespace": "second"}):
+        said = _try_install(server, sets={"crds.install": False}, **place)
+        assert f"release {NAMESPACE}/toolcrib. One Toolcrib a cluster" in said, place
+        assert "kubectl delete clusterrole toolcrib-operator" in said
+    _install(server, sets={"fullnameOverride": "crib"})
+    deleted = helm("uninstall", "toolcrib", "-n", NAMESPACE, "--no-hooks", kubeconfig=server.admin_kubeconfig)
+    assert deleted.returncode == 0, deleted.stderr
+    moved = _try_install(server, sets={"crds.install": False}, namespace="second")
+    assert not moved, moved
+
+
 def _install(server: ApiServer, *options: str, sets: dict[str, Any] | None = None) -> None:
     """Install or upgrade with these values and no others."""
     said = _try_install(server, *options, sets=sets)
     assert not said, said
 
 
-def _try_install(server: ApiServer, *options: str, sets: dict[str, Any] | None = None) -> str:
+def _try_install(
+    server: ApiServer,
+    *options: str,
+    sets: dict[str, Any] | None = None,
+    name: str = "toolcrib",
+    namespace: str = NAMESPACE,
+) -> str:
     """Why helm refused to install or upgrade; empty if it did."""
     values = [
         word for path, value in (sets or {}).items() for word in ("--set-json", f"{path}={json.dumps(value)}")
     ]
     done = helm(
-        *("upgrade", "--install", "toolcrib", str(CHART), "-n", NAMESPACE, "--no-hooks", "--reset-values"),
+        *("upgrade", "--install", name, str(CHART), "-n", namespace, "--no-hooks", "--reset-values"),
         "--disable-openapi-validation",  # the API server checks what is applied to it
         *options,
         *values,
