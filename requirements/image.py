@@ -38,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-cache", action="store_true", help="use no layer of an earlier build")
     options = parser.parse_args(arguments)
     try:
+        require_builder()
         with tempfile.TemporaryDirectory(prefix="toolcrib-secrets-") as folder:
             command = build_command(options, secrets(Path(folder)))
             if subprocess.run(command, env={**os.environ, "DOCKER_BUILDKIT": "1"}, check=False).returncode:
@@ -116,6 +117,25 @@ def write_sbom(tag: str, target: Path) -> None:
 def docker() -> str:
     """The docker client: `DOCKER`, or the one on PATH."""
     return os.environ.get("DOCKER", "docker")
+
+
+def require_builder() -> None:
+    """Raise BuildError unless the client can build with BuildKit: docker's, from 23 on, by its plugin buildx."""
+    try:
+        stated = subprocess.run([docker(), "--version"], capture_output=True, text=True, check=False).stdout
+    except OSError as error:
+        raise BuildError(
+            f"no docker client: {error.strerror}: {docker()}; install docker 23 or newer with buildx "
+            "(https://docs.docker.com/engine/install/), or name another client in DOCKER"
+        ) from None
+    major = re.match(r"Docker version (\d+)\.", stated)
+    if major is None or int(major[1]) < 23:  # another client, or one that has BuildKit in itself
+        return
+    if subprocess.run([docker(), "buildx", "version"], capture_output=True, check=False).returncode:
+        raise BuildError(
+            f"docker {major[1]} builds by its plugin buildx, and it is not here: install docker-buildx-plugin "
+            "(Docker's packages) or docker-buildx (Debian 13's, Ubuntu's; Debian 12's docker.io needs none)"
+        )
 
 
 def _docker(*arguments: str) -> str:
