@@ -1,7 +1,10 @@
 """What holds for every pod that the chart makes, whatever the values: hooks, tests and agent runners included."""
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -242,3 +245,65 @@ def test_a_pod_that_never_became_ready_can_be_replaced(name: str) -> None:
     """By default a StatefulSet waits for it for ever, however often its template is put right."""
     for item in render(MATRIX[name]).of("StatefulSet"):
         assert item["spec"]["podManagementPolicy"] == "Parallel", item["metadata"]["name"]
+
+
+_SCRIPT = """#!/bin/sh
+case $1 in
+tools) echo '[{"name": "helm_test"}]' ;;
+call) echo '%s' ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ('{"result": {"expression": "6 * 7", "result": 42}, "request_id": "1"}', 0),
+        ('{"result": {"expression": "6 * 7", "result": 41}, "request_id": "42"}', 1),
+        ('{"result": {"expression": "6 * 7", "result": 421}}', 1),
+    ],
+)
+def test_the_test_of_a_release_passes_with_the_right_answer_alone(
+    answer: str, code: int, tmp_path: Path
+) -> None:
+    pod = render({"helmTest": {"timeout": 10}}).one("Pod", "toolcrib-test")
+    (container,) = pod["spec"]["containers"]
+    script = container["args"][0].replace("+ 10 )", "+ 1 )")
+    program = tmp_path / "toolcrib"
+    program.write_text(_SCRIPT % answer, encoding="utf-8")
+    program.chmod(0o755)
+    done = subprocess.run(
+        [*container["command"], script],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "TOOLCRIB_URL": "https://example.com"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout
+
+
+@pytest.mark.parametrize("text", ["Sum $(HOME) up", "$$(HOME)", "$5 or $$ or $(", "$(TOOLCRIB_URL"])
+def test_a_task_reaches_its_agent_to_the_letter(text: str) -> None:
+    agent = MATRIX["agents"]["agents"][0] | {"task": text, "systemPrompt": text}
+    pod = render({"agents": [agent]}).one("Deployment", "toolcrib-agent-planner")["spec"]["template"]
+    found = {item["name"]: item.get("value", "") for item in _own(pod)[0]["env"]}
+    for name in ("TOOLCRIB_TASK", "TOOLCRIB_SYSTEM_PROMPT"):
+        assert _as_the_kubelet_reads_it(found[name]) == text
+
+
+def _as_the_kubelet_reads_it(value: str) -> str:
+    """Two dollars are one, and `$(NAME)` is a variable's value: kubernetes/third_party/forked/golang/expansion."""
+    return re.sub(r"\$\$|\$\(\w+\)", lambda found: "$" if found[0] == "$$" else "(expanded)", value)
+
+
+@pytest.mark.parametrize("values", [{}, {"profile": "embedded"}], ids=["weaviate", "embedded"])
+def test_the_registry_can_be_switched_off(values: dict[str, Any]) -> None:
+    rendered = render(values | {"registry": {"replicas": 0}})
+    (workload,) = [
+        item
+        for item in rendered.of("Deployment", "StatefulSet")
+        if item["metadata"]["name"] == "toolcrib-registry"
+    ]
+    assert workload["spec"]["replicas"] == 0
+    assert not rendered.find("PodDisruptionBudget", "toolcrib-registry")

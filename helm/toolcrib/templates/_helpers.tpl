@@ -94,7 +94,7 @@ labels:
 
 {{/* Replicas of the registry; nothing where an autoscaler chooses. */}}
 {{- define "toolcrib.registry.replicas" -}}
-{{- if include "toolcrib.embedded" . -}}1
+{{- if include "toolcrib.embedded" . -}}{{ ternary "0" "1" (eq (toString .Values.registry.replicas) "0") }}
 {{- else if .Values.registry.autoscaling.enabled -}}
 {{- else if kindIs "invalid" .Values.registry.replicas -}}2
 {{- else -}}{{ int .Values.registry.replicas }}
