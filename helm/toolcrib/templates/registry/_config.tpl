@@ -42,7 +42,7 @@
 {{- if $r.embedder.apiKeySecret.name -}}{{- $_ := set $embedder "api_key_file" "/etc/toolcrib/embedder/api-key" -}}{{- end -}}
 {{- end -}}
 {{- $_ := set $c "embedder" $embedder -}}
-{{- $_ := set $c "egress" (dict "allow" .Values.egress.allow "cluster" .Values.egress.cluster "cluster_domain" .Values.clusterDomain) -}}
+{{- $_ := set $c "egress" (dict "allow" (.Values.egress.allow | default list) "cluster" (.Values.egress.cluster | default list) "cluster_domain" .Values.clusterDomain) -}}
 {{- with $r.limits -}}{{- $_ := set $c "limits" . -}}{{- end -}}
 {{- $_ := set $c "policy_max_age" $r.policyMaxAge -}}
 {{- $_ := set $c "drain_seconds" $r.drainSeconds -}}
