@@ -71,6 +71,7 @@ REMEDIES: dict[str, str] = {
     "too_many_streams": "Try again later; `limits.watch_streams` is the bound.",
     "not_durable": "`detail` says whether it may still come. Is the disk full, is an operator there?",
     "not_ready": "Wait: no full snapshot has come from an operator yet.",
+    "shutting_down": "Ask again; a call may have reached its tool: repeat it only if that does no harm.",
     "credential_pending": "Try again soon: this replica has not got the credential. See the Tool's Ready condition.",
     "upstream_unreachable": "Is the tool's own service up?",
     "upstream_timeout": "The bound is `spec.backend.http.timeout`.",

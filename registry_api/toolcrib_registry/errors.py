@@ -52,6 +52,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "too_many_streams": (503, "Too many streams"),
     "not_durable": (503, "It could not be stored"),
     "not_ready": (503, "Not ready"),
+    "shutting_down": (503, "The registry stops"),
 }
 
 

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from toolcrib import logs
 from toolcrib_registry.certificates import ServedCertificate
+from toolcrib_registry.errors import ProblemError
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,35 @@ class _BoundedHeaders(HttpToolsProtocol):
                 self.transport.close()
                 return
         super().data_received(data)
+
+
+class _CutOff:
+    """Answers 503 where a request is given up because `finish_seconds` are over: uvicorn cancels it, and would send a
+    plain 500. Only reads are told to try again: a call may have reached its tool."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except asyncio.CancelledError:
+            if begun or scope["type"] != "http":
+                return
+            headers = {"Retry-After": "1"} if scope["method"] in ("GET", "HEAD") else {}
+            if request_id := logs.request_id.get():
+                headers["X-Request-Id"] = request_id
+            problem = ProblemError(
+                "shutting_down", "The registry stopped before this was answered.", headers=headers
+            )
+            await problem.response()(scope, receive, send)
 
 
 async def serve(
@@ -199,7 +230,7 @@ async def _first(*waited: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None
 
 def _config(listener: Listener, finish_seconds: float) -> uvicorn.Config:
     return uvicorn.Config(
-        listener.app,
+        _CutOff(listener.app),
         http=_BoundedHeaders,
         ws="none",
         lifespan="off",
@@ -226,3 +257,5 @@ async def _run(server: uvicorn.Server, bound: socket.socket) -> None:
         return
     await server.main_loop()
     await server.shutdown(sockets=[bound])
+    if cancelled := set(server.server_state.tasks):
+        await asyncio.wait(cancelled, timeout=1)
