@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chart import CHART, NAMESPACE, helm
+from chart import CHART, NAMESPACE, helm, render
 from chart_values import MATRIX
 
 
@@ -45,3 +45,12 @@ def test_what_was_switched_off_is_said(tmp_path: Path) -> None:
     said = _notes({"operator": {"replicas": 0}, "registry": {"replicas": 0}}, tmp_path)
     assert "There is no operator" in said
     assert "There is no registry" in said
+
+
+def test_the_way_out_of_an_uninstall_that_cannot_go_on_is_said_before_and_where_it_stops(
+    tmp_path: Path,
+) -> None:
+    assert f"helm uninstall crib -n {NAMESPACE} --no-hooks" in _notes({}, tmp_path)
+    job = render().one("Job", "toolcrib-release-bindings")
+    assert "--no-hooks" in job["metadata"]["annotations"]["toolcrib.dev/remedy"]
+    assert job["spec"]["activeDeadlineSeconds"] <= 60
