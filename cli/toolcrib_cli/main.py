@@ -6,16 +6,22 @@ Commands import what they need when they run: `toolcrib --help` stays quick, and
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated
 
-import typer
-
-from toolcrib import __version__
-from toolcrib_cli import options, output
-from toolcrib_cli.commands import agents_view, health, manifests_view, services
 from toolcrib_cli.errors import CliError, Exit
-from toolcrib_cli.output import Format
+
+try:
+    from collections.abc import Callable, Sequence
+    from typing import Annotated
+
+    import typer
+
+    from toolcrib import __version__
+    from toolcrib_cli import options, output
+    from toolcrib_cli.commands import agents_view, health, manifests_view, services
+    from toolcrib_cli.output import Format
+except KeyboardInterrupt:
+    # Loading these takes most of the start; who stops it there wants no traceback either.
+    raise SystemExit(int(Exit.INTERRUPTED)) from None
 
 app = typer.Typer(
     name="toolcrib",
