@@ -14,6 +14,7 @@ from cryptography import x509
 
 from chart import CHART, NAMESPACE, ROOT, helm
 from realparts.apiserver import ApiServer
+from realparts.processes import wait_until
 from realparts.required import require_real
 
 Data = dict[str, bytes]
@@ -132,8 +133,27 @@ def test_a_second_release_is_refused_and_the_first_goes_on(history: History, ser
     _install(server, sets={"fullnameOverride": "crib"})
     deleted = helm("uninstall", "toolcrib", "-n", NAMESPACE, "--no-hooks", kubeconfig=server.admin_kubeconfig)
     assert deleted.returncode == 0, deleted.stderr
-    moved = _try_install(server, sets={"crds.install": False}, namespace="second")
+    assert "invalid ownership metadata" in _try_install(server, namespace="second")
+    moved = _try_install(server, "--take-ownership", namespace="second")
     assert not moved, moved
+
+
+def test_a_number_of_replicas_set_by_hand_is_not_undone_unless_told_to(
+    history: History, server: ApiServer
+) -> None:
+    """Helm 4: as docs/guides/operations.md says. A registry that was scaled to none comes back."""
+    scaled = ("scale", "deployment/toolcrib-registry", "-n", "second")
+    settings = {"crds.install": False, "helmTest.enabled": False}
+    first = _try_install(server, "--force-conflicts", sets=settings, namespace="second")
+    assert not first, first
+    assert server.kubectl(*scaled, "--replicas=0").returncode == 0
+    restored = _try_install(server, sets=settings, namespace="second")
+    assert not restored, restored
+    assert server.kubectl(*scaled, "--replicas=5").returncode == 0
+    said = _try_install(server, sets=settings, namespace="second")
+    assert 'conflict with "kubectl" with subresource "scale"' in said
+    forced = _try_install(server, "--force-conflicts", sets=settings, namespace="second")
+    assert not forced, forced
 
 
 def _install(server: ApiServer, *options: str, sets: dict[str, Any] | None = None) -> None:
@@ -187,8 +207,12 @@ def _signed(certificate: bytes, authority: bytes) -> None:
 
 
 def _apply_tool(server: ApiServer) -> None:
-    wait = ("wait", "--for=condition=Established", "crd/tools.toolcrib.dev", "--timeout=30s")
-    assert server.kubectl(*wait).returncode == 0
+    # (`kubectl wait` fails on a definition so new that it has no conditions.)
+    established = 'jsonpath={.status.conditions[?(@.type=="Established")].status}'
+    wait_until(
+        lambda: server.kubectl("get", "crd", "tools.toolcrib.dev", "-o", established).stdout == "True",
+        30,
+    )
     done = server.kubectl("apply", "-f", "-", input=_TOOL)
     assert done.returncode == 0, done.stderr
 
