@@ -133,7 +133,15 @@ def make_toolcrib(
     `options` are those of requirements/image.py; `environment` is added to that of the build's pip.
     """
     ensure_base(engine)
-    command = [sys.executable, str(ROOT / "requirements" / "image.py"), "--tag", tag, "--base", BASE, *options]
+    command = [
+        sys.executable,
+        str(ROOT / "requirements" / "image.py"),
+        "--tag",
+        tag,
+        "--base",
+        BASE,
+        *options,
+    ]
     if engine.own:
         command += ["--network", "host"]
     done = subprocess.run(
