@@ -69,7 +69,7 @@ cluster-test: env ## The image in a real docker, the chart on a real node: insta
 	@$(BIN)/python tests/support/realparts/debian.py --node
 	@$(BIN)/python tests/support/realparts/build.py --node
 	@$(BIN)/python tests/support/realparts/images.py pause weaviate toolcrib
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m node -v tests/component/image tests/cluster/node $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m node -v tests/component tests/cluster/node $(ARGS)
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)
