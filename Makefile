@@ -13,7 +13,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo bench image wheel ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo bench image wheel ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ lock: env ## Resolve the dependencies anew and write requirements/*.txt
 
 build-tools: env ## Find or build (once, with Go, about 19 minutes) the real servers that tests run against
 	@$(BIN)/python tests/support/realparts/build.py
+
+test-long: env build-tools ## Run the tests that keep real servers busy for long: upgrades, dashboards and rules in a real Prometheus
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m "long and not node" $(ARGS)
 
 cluster-demo: env build-tools ## The tour of the cluster, against a real API server and a real Weaviate on loopback
 	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)

@@ -18,7 +18,7 @@ from observed import DEAD, DENIED_ONCE, UNREACHED, UNUSED, Observed, observed
 from realparts import prometheus as parts
 from realparts.required import require_real, required
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
 FOLDER = Path(__file__).parents[2] / "helm" / "toolcrib" / "dashboards"
 PAGES = {file.stem: json.loads(file.read_text()) for file in sorted(FOLDER.glob("*.json"))}

@@ -17,6 +17,8 @@ from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
 
+pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+
 Data = dict[str, bytes]
 _MADE = ("toolcrib-ca", "toolcrib-registry-tls", "toolcrib-weaviate-tls", "toolcrib-weaviate-key")
 _STEPS: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 FINALIZER = "toolcrib.dev/revocation"
 KINDS = ("agentscopebindings", "clusteragentscopebindings")
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
