@@ -67,7 +67,7 @@ RUN set -eu; \
             "$library"/site-packages/pip "$library"/site-packages/pip-*; \
     done; \
     rm -rf /usr/share/python-wheels /usr/local/bin/pip* /usr/bin/pip* /usr/local/bin/wheel /var/lib/apt/lists/* \
-        /var/cache/* /root/.cache; \
+        /var/cache/* ~/.cache; \
     find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
     echo 'toolcrib:x:65532:65532:Toolcrib:/tmp:/usr/sbin/nologin' >> /etc/passwd; \
     echo 'toolcrib:x:65532:' >> /etc/group
