@@ -7,8 +7,9 @@ either: the World is one, and is listed before kopf starts, so that an index wou
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
 import kopf
@@ -20,6 +21,13 @@ from toolcrib_operator.world import NAMESPACE, World, key_of
 
 RETRIES = (0.2, 0.5, 1, 2, 3, 5, 5, 5)
 """Seconds between the attempts of a request of kopf's; after the last one kopf ends."""
+
+PAUSE = 0.5
+"""Seconds until kopf is run anew after a kind has gone away under its watch."""
+
+_GONE = 404
+Operate = Callable[..., Awaitable[None]]
+log = logging.getLogger(__name__)
 
 
 class Memo:
@@ -71,16 +79,39 @@ def connection(access: Access) -> kopf.ConnectionInfo:
     )
 
 
-def watch(kube: Kube, memo: Memo, stop: threading.Event, *, retries: Sequence[float] = RETRIES) -> None:
+def watch(
+    kube: Kube,
+    memo: Memo,
+    stop: threading.Event,
+    *,
+    retries: Sequence[float] = RETRIES,
+    pause: float = PAUSE,
+    operate: Operate = kopf.operator,
+) -> None:
     """Run kopf in this thread until `stop` is set. At most once a process.
 
     A thread with an event loop of its own: kopf takes over the signals of the main thread, and ends every task of
-    its loop that it does not know.
+    its loop that it does not know. A definition that is deleted may end kopf with a 404 before it has seen the
+    deletion: then it is run anew after `pause` seconds, and lists everything again. `operate` is kopf's own.
 
     Raises:
         Exception: kopf's own. One watch that fails for good (rights that were taken away, an error in the stream)
             ends them all.
     """
+    while True:
+        try:
+            asyncio.run(_operate(kube, memo, stop, retries, operate))
+        except Exception as error:
+            if getattr(error, "status", None) != _GONE:
+                raise
+            log.warning("a kind went away under its watch: watching anew")
+        if stop.wait(pause):
+            return
+
+
+async def _operate(
+    kube: Kube, memo: Memo, stop: threading.Event, retries: Sequence[float], operate: Operate
+) -> None:
     registry = kopf.OperatorRegistry()
     register(registry)
 
@@ -94,19 +125,23 @@ def watch(kube: Kube, memo: Memo, stop: threading.Event, *, retries: Sequence[fl
     settings.process.ultimate_exiting_timeout = None
     settings.queueing.idle_timeout = 0.5
     settings.networking.error_backoffs = list(retries)
+    # One of its own: kopf waits for it in a thread, which asyncio.run would wait for in turn, so that a failure
+    # would look like silence. It is set when this run is over, or when everything is.
+    over = threading.Event()
 
-    async def run() -> None:
-        try:
-            await kopf.operator(
-                registry=registry,
-                settings=settings,
-                memo=memo,
-                standalone=True,
-                clusterwide=True,
-                stop_flag=stop,
-            )
-        finally:
-            # kopf waits for it in a thread, which asyncio.run would wait for: a failure would look like silence
-            stop.set()
+    def relay() -> None:
+        stop.wait()
+        over.set()
 
-    asyncio.run(run())
+    threading.Thread(target=relay, name="kopf-stop", daemon=True).start()
+    try:
+        await operate(
+            registry=registry,
+            settings=settings,
+            memo=memo,
+            standalone=True,
+            clusterwide=True,
+            stop_flag=over,
+        )
+    finally:
+        over.set()
