@@ -18,7 +18,7 @@ from toolcrib_operator.world import World
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from cluster import Cluster
 from realparts.processes import wait_until
 from realparts.required import require_real
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
 RUNTIME = "toolcrib-runtime"
 WAITS = 3.0
