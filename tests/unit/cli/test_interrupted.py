@@ -9,6 +9,8 @@ import pytest
 
 INTERRUPTED = """
 import os, signal, time
+# as in a terminal: a shell's background job, a run of tests in one too, begins with the signal ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.kill(os.getpid(), signal.SIGINT)
 time.sleep(30)
 """
