@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from realparts.required import required
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, configuration, process
 from toolcrib_registry.settings import SettingsError, from_env
@@ -98,7 +99,9 @@ def test_a_wrong_variable_is_named(change: dict[str, str], field: str) -> None:
 def test_a_stop_during_the_start_is_heard(tmp_path: Path, as_first_process: bool) -> None:
     within = ["unshare", "--pid", "--fork", "--kill-child"] if as_first_process else []
     if within and subprocess.run([*within, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("no process namespace of one's own may be made here")
+        if required():
+            pytest.fail("no process namespace of one's own may be made here: run as root", pytrace=False)
+        pytest.skip("no process namespace of one's own may be made here: run as root")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         # takes the connection and never says a word: the keys are waited for
         silent.settimeout(30)
