@@ -41,6 +41,7 @@ class Reason(StrEnum):
     ANONYMOUS_LIST = "anonymous_list"
     NO_IDENTITY = "no_identity"
     IDENTITY_EXPIRED = "identity_expired"
+    ACCOUNT_GONE = "account_gone"
     UNKNOWN_TOOL = "unknown_tool"
     TOOL_DISABLED = "tool_disabled"
     DENIED = "denied"
@@ -57,6 +58,7 @@ MEANINGS: Mapping[Reason, str] = MappingProxyType(
         Reason.ANONYMOUS_LIST: "discovery.anonymous is `list`: definitions may be listed without a token.",
         Reason.NO_IDENTITY: "No token, or one that proves nothing.",
         Reason.IDENTITY_EXPIRED: "The token is not valid at this moment.",
+        Reason.ACCOUNT_GONE: "The token's ServiceAccount was deleted, or made anew since the token was issued.",
         Reason.UNKNOWN_TOOL: "There is no such tool.",
         Reason.TOOL_DISABLED: "The tool's state is Disabled.",
         Reason.DENIED: "A deny pattern of a binding of this identity matches the tool within its territory.",
@@ -168,13 +170,21 @@ class Policy:
 
     by_subject: Mapping[SubjectKey, tuple[_Compiled, ...]] = field(default_factory=dict)
     anonymous_list: bool = False
+    accounts: Mapping[tuple[str, str], str] | None = None
+    """UIDs of bound ServiceAccounts by (namespace, name); None: not known here, none is checked."""
     _last: list[tuple[Identity, tuple[_Compiled, ...]]] = field(
         default_factory=list, init=False, repr=False, compare=False
     )
     """The latest answer of `of`: a view asks it for one identity thousands of times."""
 
     @classmethod
-    def compile(cls, bindings: Iterable[PublishedBinding], *, anonymous_list: bool = False) -> Policy:
+    def compile(
+        cls,
+        bindings: Iterable[PublishedBinding],
+        *,
+        anonymous_list: bool = False,
+        accounts: Mapping[tuple[str, str], str] | None = None,
+    ) -> Policy:
         """Index `bindings`; the cost is paid once a revision."""
         table: dict[SubjectKey, list[_Compiled]] = {}
         for b in bindings:
@@ -182,10 +192,13 @@ class Policy:
             for key in set(_binding_keys(b)):
                 table.setdefault(key, []).append(compiled)
         ordered = {k: tuple(sorted(v, key=_Compiled.order)) for k, v in table.items()}
-        return cls(by_subject=MappingProxyType(ordered), anonymous_list=anonymous_list)
+        return cls(by_subject=MappingProxyType(ordered), anonymous_list=anonymous_list, accounts=accounts)
 
     def of(self, identity: Identity) -> tuple[_Compiled, ...]:
-        """The bindings of this identity, cluster before namespaced, then by namespace and name."""
+        """The bindings of this identity, cluster before namespaced, then by namespace and name.
+
+        None of a ServiceAccount that is gone: neither what it was granted nor what it was denied says anything.
+        """
         for last, answer in self._last:
             if last is identity:
                 return answer
@@ -194,8 +207,22 @@ class Policy:
             for compiled in self.by_subject.get(key, ()):
                 found[compiled.source.uid] = compiled
         answer = tuple(sorted(found.values(), key=_Compiled.order))
+        if answer and not self._present(identity):
+            answer = ()
         self._last[:] = [(identity, answer)]
         return answer
+
+    def is_gone(self, identity: Identity) -> bool:
+        """Whether it is a bound ServiceAccount that was deleted, or made anew since its token was issued."""
+        if self._present(identity):
+            return False
+        return any(key in self.by_subject for key in subject_keys(identity))
+
+    def _present(self, identity: Identity) -> bool:
+        account = identity.service_account
+        if account is None or self.accounts is None:
+            return True
+        return identity.account_uid is not None and self.accounts.get(account) == identity.account_uid
 
     def bindings_of(self, identity: Identity) -> tuple[PublishedBinding, ...]:
         """The same as published objects."""
@@ -215,6 +242,8 @@ def decide(
         return _DENY_NO_IDENTITY
     if not is_valid(identity, now):
         return Decision(False, Reason.IDENTITY_EXPIRED)
+    if policy.is_gone(identity):
+        return Decision(False, Reason.ACCOUNT_GONE)
     if tool is None:
         return Decision(False, Reason.UNKNOWN_TOOL)
     if not tool.active:
@@ -289,6 +318,32 @@ def _granted(
     if first is not None:
         return Decision(False, Reason.TOKEN_LACKS_SCOPE, first)
     return Decision(False, reason, blamed)
+
+
+def alternatives(
+    identity: Identity, tool: PublishedTool, policy: Policy, now: float
+) -> tuple[tuple[PublishedBinding, ...], ...]:
+    """Which bindings a granted call may be charged to: one of each group, in the groups' order.
+
+    One group for `scopeMatch: Any`; one for each scope (sorted) for `All`, where each scope may come from another
+    binding. Empty where no binding grants: the token alone decided, or nothing is granted.
+    """
+    if identity.policy is ScopesPolicy.TOKEN or not reach(identity, tool, policy, now):
+        return ()
+    wanted = frozenset(tool.scopes)
+    if identity.policy is ScopesPolicy.INTERSECTION:
+        wanted &= identity.scopes or frozenset()
+    granting = [
+        (b, given)
+        for b in policy.of(identity)
+        if b.in_namespaces(tool)
+        and b.in_servers(tool)
+        and (given := b.scopes & wanted)
+        and _shortfall(b, tool, given, now) is None
+    ]
+    if tool.scope_match is ScopeMatch.ANY:
+        return (tuple(b.source for b, _ in granting),)
+    return tuple(tuple(b.source for b, given in granting if scope in given) for scope in sorted(wanted))
 
 
 _RANK = {

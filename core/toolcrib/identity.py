@@ -129,6 +129,8 @@ class Identity:
     scopes: frozenset[str] | None = None
     policy: ScopesPolicy = ScopesPolicy.BINDINGS
     cluster: bool = False
+    account_uid: str | None = None
+    """UID of the ServiceAccount that the token was made for, where it says so."""
     token_id: str | None = field(default=None, compare=False)
 
     @property
@@ -163,6 +165,7 @@ class Identity:
             self.scopes,
             self.policy,
             self.cluster,
+            self.account_uid,
         )
 
 
@@ -284,6 +287,7 @@ def _identity(claims: dict[str, Any], issuer: Issuer, now: float) -> Identity:
         scopes=None if policy is ScopesPolicy.BINDINGS else scopes or frozenset(),
         policy=policy,
         cluster=account,
+        account_uid=_account_uid(claims) if account else None,
         token_id=_text(claims, "jti"),
     )
     if account and identity.service_account is None:
@@ -298,6 +302,14 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
         raise TokenRejected(f"the token's {name} is not a time")
     return float(value)
+
+
+def _account_uid(claims: dict[str, Any]) -> str | None:
+    """`kubernetes.io` → `serviceaccount` → `uid` of a projected token (KEP-1205)."""
+    ours = claims.get("kubernetes.io")
+    account = ours.get("serviceaccount") if isinstance(ours, dict) else None
+    uid = account.get("uid") if isinstance(account, dict) else None
+    return uid if isinstance(uid, str) and uid else None
 
 
 def _text(claims: dict[str, Any], name: str) -> str | None:

@@ -17,6 +17,7 @@ from toolcrib.wire.publish import (
     PublishedAuth,
     PublishedBackend,
     PublishedBinding,
+    PublishedLimits,
     PublishedSubject,
     PublishedTool,
     SecretReference,
@@ -133,6 +134,13 @@ def binding(
         servers=spec.servers,
         not_before=None if spec.not_before is None else durations.instant(spec.not_before),
         expires_at=None if spec.expires_at is None else durations.instant(spec.expires_at),
+        limits=None
+        if spec.limits is None
+        else PublishedLimits(
+            per_minute=spec.limits.calls_per_minute,
+            per_day=spec.limits.calls_per_day,
+            concurrent=spec.limits.max_concurrent,
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.wire.publish import (
     HASH_MODULUS,
     Publish,
+    PublishedAccount,
     PublishedBinding,
     PublishedTool,
     Revision,
@@ -40,6 +41,8 @@ class Snapshot:
     active_tools: int = 0
     total: int = field(default=0, repr=False)
     prints: Mapping[str, int] = field(default_factory=dict, repr=False)
+    accounts: Mapping[str, PublishedAccount] | None = None
+    """Bound ServiceAccounts by `namespace/name`; None: the leader does not know them, none is checked."""
 
     @property
     def hash(self) -> str:
@@ -89,19 +92,28 @@ class Snapshot:
         for binding in publish.bindings:
             bindings[binding.uid] = binding
             total += _replace(prints, "b:" + binding.uid, fingerprint(binding))
-        touched = bool(publish.bindings or publish.removed.bindings) or publish.base is None
+        accounts, counted = _accounts(self, publish, prints)
+        total += counted
+        touched = (
+            bool(publish.bindings or publish.removed.bindings or counted)
+            or publish.base is None
+            or accounts is not self.accounts
+        )
         anonymous = self.policy.anonymous_list
         return Snapshot(
             revision=publish.to,
             tools=tools,
             bindings=bindings,
-            policy=Policy.compile(bindings.values(), anonymous_list=anonymous) if touched else self.policy,
+            policy=Policy.compile(bindings.values(), anonymous_list=anonymous, accounts=_uids(accounts))
+            if touched
+            else self.policy,
             by_scope=index.by_scope,
             by_name=index.by_name,
             namespaces=frozenset(ns for ns, _ in index.by_scope),
             active_tools=index.active,
             total=total % HASH_MODULUS,
             prints=prints,
+            accounts=accounts,
         )
 
     def candidates(self, scopes: Iterable[str], namespaces: frozenset[str] | None) -> set[str]:
@@ -117,6 +129,26 @@ def _replace(prints: dict[str, int], key: str, value: int) -> int:
     before = prints.get(key, 0)
     prints[key] = value
     return value - before
+
+
+def _accounts(
+    before: Snapshot, publish: Publish, prints: dict[str, int]
+) -> tuple[Mapping[str, PublishedAccount] | None, int]:
+    """The accounts after `publish`, and by how much they change the total; the same object where nothing changed."""
+    if publish.accounts is None and not publish.removed.accounts:
+        return (before.accounts if publish.base is not None else None), 0
+    accounts, total = dict(before.accounts or {}), 0
+    for key in publish.removed.accounts:
+        if accounts.pop(key, None) is not None:
+            total -= prints.pop("a:" + key)
+    for account in publish.accounts or ():
+        accounts[account.key] = account
+        total += _replace(prints, "a:" + account.key, fingerprint(account))
+    return accounts, total
+
+
+def _uids(accounts: Mapping[str, PublishedAccount] | None) -> dict[tuple[str, str], str] | None:
+    return None if accounts is None else {(a.namespace, a.name): a.uid for a in accounts.values()}
 
 
 class _Index:

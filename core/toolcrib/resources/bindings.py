@@ -119,7 +119,36 @@ class ClusterToolPatterns(Model):
     rules: ClassVar[tuple[Rule, ...]] = ToolPatterns.rules
 
 
+class CallLimits(Model):
+    """How much may be called by this grant: counted per binding, issuer and subject, over all replicas."""
+
+    calls_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None, description="Calls in any 60 seconds."
+    )
+    calls_per_day: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
+        default=None, description="Calls in any 24 hours."
+    )
+    max_concurrent: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None, description="Calls under way at one time."
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.callsPerMinute) || has(self.callsPerDay) || has(self.maxConcurrent)",
+            "set callsPerMinute, callsPerDay or maxConcurrent, or leave limits out",
+            lambda c: (
+                c.calls_per_minute is not None or c.calls_per_day is not None or c.max_concurrent is not None
+            ),
+        ),
+    )
+
+
 _SHARED_RULES = (
+    Rule(
+        "has(self.scopes) || !has(self.limits)",
+        "limits bound a grant: set scopes too",
+        lambda b: b.scopes is not None or b.limits is None,
+    ),
     Rule(
         "has(self.scopes) || (has(self.tools) && has(self.tools.deny))",
         "a binding grants scopes or denies tools: set scopes, or tools.deny",
@@ -157,6 +186,9 @@ class BindingSpec(Model):
     )
     not_before: Instant | None = Field(default=None, description="The grant starts then.")
     expires_at: Instant | None = Field(default=None, description="The grant ends then.")
+    limits: CallLimits | None = Field(
+        default=None, description="How much each subject may call; absent means no limit."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *_SHARED_RULES,
@@ -259,6 +291,9 @@ class ClusterBindingSpec(Model):
     )
     not_before: Instant | None = Field(default=None, description="The grant starts then.")
     expires_at: Instant | None = Field(default=None, description="The grant ends then.")
+    limits: CallLimits | None = Field(
+        default=None, description="How much each subject may call; absent means no limit."
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *_SHARED_RULES,

@@ -114,6 +114,27 @@ class PublishedSubject(Wire):
     client_id: str | None = None
 
 
+class PublishedLimits(Wire):
+    """How much each subject may call by a binding; None: no such limit."""
+
+    per_minute: int | None = None
+    per_day: int | None = None
+    concurrent: int | None = None
+
+
+class PublishedAccount(Wire):
+    """A ServiceAccount that some binding names, as it is now: a token of an earlier one of that name is void."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
 class PublishedBinding(Wire):
     """A binding as a replica holds it. `namespaces` is its territory; None means every namespace."""
 
@@ -130,6 +151,7 @@ class PublishedBinding(Wire):
     servers: tuple[str, ...] | None = None
     not_before: float | None = Field(default=None, description="seconds since the epoch")
     expires_at: float | None = Field(default=None, description="seconds since the epoch")
+    limits: PublishedLimits | None = None
 
     @property
     def ref(self) -> str:
@@ -142,6 +164,7 @@ class Removed(Wire):
 
     tools: tuple[str, ...] = ()
     bindings: tuple[str, ...] = Field(default=(), description="uids")
+    accounts: tuple[str, ...] = Field(default=(), description="namespace/name")
 
 
 class Publish(Wire):
@@ -151,6 +174,10 @@ class Publish(Wire):
     to: Revision
     bindings: tuple[PublishedBinding, ...] = ()
     tools: tuple[PublishedTool, ...] = ()
+    accounts: tuple[PublishedAccount, ...] | None = Field(
+        default=None,
+        description="bound ServiceAccounts; None in a full snapshot: the leader does not know them, none is checked",
+    )
     removed: Removed = Removed()
     age: float = Field(
         default=0.0,
@@ -171,6 +198,14 @@ class Heartbeat(Wire):
     indexer: bool = Field(default=False, description="this replica embeds and writes the search index")
 
 
+class AuditHead(Wire):
+    """The last record of a replica's decision log: what the operator keeps where the registry cannot write."""
+
+    chain: str = Field(description="identifies the chain: the replica's name and when it began")
+    seq: int = Field(ge=0)
+    hash: str = Field(description="of the record, as it stands in the chain")
+
+
 class ReplicaState(Wire):
     """What a replica says of itself, also as the answer to publish and heartbeat."""
 
@@ -178,6 +213,7 @@ class ReplicaState(Wire):
     revision: Revision | None = None
     hash: str = ""
     ready: bool = False
+    audit: AuditHead | None = None
 
 
 class IndexRequest(Wire):
@@ -249,7 +285,7 @@ class OutboxAcks(Wire):
     acks: tuple[OutboxAck, ...] = Field(default=(), max_length=1_000)
 
 
-def fingerprint(item: PublishedTool | PublishedBinding) -> int:
+def fingerprint(item: PublishedTool | PublishedBinding | PublishedAccount) -> int:
     """A number that changes whenever anything of the item changes."""
     return int.from_bytes(hashlib.sha256(item.model_dump_json().encode()).digest())
 
