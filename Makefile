@@ -36,13 +36,13 @@ check: env ## Lint, format, types, import contracts, and generated files that ar
 	$(BIN)/mypy -p dashboards
 	$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code -- crds docs/reference helm || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
+	@git diff --exit-code -- crds docs/reference docs/concepts helm || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
 
 fmt: env ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix --quiet $(SOURCES) || true
 	$(BIN)/ruff format $(SOURCES)
 
-generate: env ## Write what is made from the code: crds/ (and in the chart), docs/reference/ and the chart's README
+generate: env ## Write what is made from the code: crds/ (and in the chart), docs/reference/, tables in docs/concepts/ and the chart's README
 	@$(BIN)/toolcrib crds --write crds
 	@$(BIN)/toolcrib crds --write helm/toolcrib/files/crds
 	@$(BIN)/python docs/generate.py

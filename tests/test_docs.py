@@ -81,6 +81,18 @@ def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     assert page(name) == generate.pages()[name], "run `make generate`"
 
 
+@pytest.mark.parametrize("name", sorted(generate.with_sections()))
+def test_a_generated_part_of_a_page_is_what_the_code_says(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == generate.with_sections()[name], "run `make generate`"
+
+
+def test_every_refusal_has_its_step_in_the_order() -> None:
+    allowing = {authorizer.Reason.GRANTED, authorizer.Reason.ANONYMOUS_LIST}
+
+    assert set(authorizer.STEPS) == set(authorizer.Reason) - allowing
+    assert list(authorizer.STEPS.values()) == sorted(authorizer.STEPS.values())
+
+
 def test_no_other_page_stands_among_the_generated_ones() -> None:
     assert {f.name for f in (DOCS / "reference").iterdir()} == set(generate.pages())
 

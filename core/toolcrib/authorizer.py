@@ -71,6 +71,24 @@ MEANINGS: Mapping[Reason, str] = MappingProxyType(
 )
 
 
+STEPS: Mapping[Reason, int] = MappingProxyType(
+    {
+        Reason.NO_IDENTITY: 1,
+        Reason.IDENTITY_EXPIRED: 1,
+        Reason.ACCOUNT_GONE: 1,
+        Reason.UNKNOWN_TOOL: 2,
+        Reason.TOOL_DISABLED: 2,
+        Reason.DENIED: 3,
+        Reason.NO_BINDING: 4,
+        Reason.SCOPE_NOT_GRANTED: 4,
+        Reason.NOT_ALLOWED_BY_NAME: 4,
+        Reason.NOT_VALID_NOW: 4,
+        Reason.TOKEN_LACKS_SCOPE: 5,
+    }
+)
+"""At which step of the order (DESIGN §3) each *no* is found; what allows has passed all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Allow or deny, why, and which binding (object and generation) decided, where one did."""

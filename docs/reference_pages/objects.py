@@ -39,6 +39,14 @@ def decisions_page() -> str:
     return text + table(("reason", "meaning"), rows)
 
 
+def reasons_by_step() -> str:
+    """The reasons in the order in which they are found, for docs/concepts/authorization.md."""
+    allowed = [r for r in authorizer.Reason if r not in authorizer.STEPS]
+    rows = [(str(step), code(r.value), authorizer.MEANINGS[r]) for r, step in authorizer.STEPS.items()]
+    rows += [("allowed", code(r.value), authorizer.MEANINGS[r]) for r in allowed]
+    return table(("step", "reason", "meaning"), rows)
+
+
 def resources_page() -> str:
     """Every field of every kind, and the rules that hold between them."""
     text = "# Custom resources\n\n`kubectl explain` shows the same. Group `toolcrib.dev`, version `v1alpha1`, category `toolcrib`.\n"
