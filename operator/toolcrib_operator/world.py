@@ -16,6 +16,7 @@ from toolcrib.resources.kinds import KINDS, Resource, parse
 
 NAMESPACE = "Namespace"
 SECRET = "Secret"
+SERVICE_ACCOUNT = "ServiceAccount"
 BINDINGS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
 WATCHED = ("Tool", *BINDINGS, NAMESPACE)
 
@@ -72,7 +73,7 @@ class World:
         """`required` are the kinds that must have been listed before anything may be published."""
         self._lock = threading.RLock()
         self._required = tuple(required)
-        self._entries: dict[str, dict[str, Entry]] = {k: {} for k in (*WATCHED, SECRET)}
+        self._entries: dict[str, dict[str, Entry]] = {k: {} for k in (*WATCHED, SERVICE_ACCOUNT, SECRET)}
         self._tombstones: dict[Ref, int] = {}
         self._dirty: set[Ref] = set()
         self._listed: set[str] = set()

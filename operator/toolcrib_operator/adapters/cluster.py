@@ -12,7 +12,7 @@ from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
 from toolcrib_operator.ports import Event, Listing, Written
 from toolcrib_operator.reconcile.credentials import LABEL
-from toolcrib_operator.world import NAMESPACE, SECRET, Ref, key_of
+from toolcrib_operator.world import NAMESPACE, SECRET, SERVICE_ACCOUNT, Ref, key_of
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE = "500"
@@ -27,7 +27,9 @@ class Cluster:
         self._credential_namespaces = credential_namespaces
 
     async def list(self, kind: str) -> Listing:
-        """All objects of a kind; of Secrets the labelled ones of the credential namespaces."""
+        """All objects of a kind; of Secrets the labelled ones of the credential namespaces, of ServiceAccounts the metadata."""
+        if kind == SERVICE_ACCOUNT:
+            return await self._pages(kind, _collection(kind), {}, METADATA_ONLY)
         if kind != SECRET:
             return await self._pages(kind, _collection(kind), {}, "application/json")
         if self._credential_namespaces is None:
@@ -136,6 +138,8 @@ _SELECTED = {"labelSelector": f"{LABEL}=true"}
 def _collection(kind: str) -> str:
     if kind == NAMESPACE:
         return "/api/v1/namespaces"
+    if kind == SERVICE_ACCOUNT:
+        return "/api/v1/serviceaccounts"
     return f"/apis/{GROUP}/{VERSION}/{KINDS[kind].plural}"
 
 

@@ -50,10 +50,19 @@ class Refused(OperatorError):
 class Kube:
     """Requests to one API server, with the rights of a kubeconfig or of the pod."""
 
-    def __init__(self, kubeconfig: Path | None = None, *, timeout: float = 10.0, threads: int = 12) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path | None = None,
+        *,
+        context: str | None = None,
+        timeout: float = 10.0,
+        threads: int = 12,
+        user_agent: str = "toolcrib-operator",
+    ) -> None:
         """
         Args:
             kubeconfig: a file; None means the pod's service account, else KUBECONFIG or ~/.kube/config.
+            context: of the file; None means its current one.
             timeout: of one request, in seconds; connecting gets at most 3 of them.
             threads: requests at a time.
 
@@ -63,7 +72,7 @@ class Kube:
         self._configuration = client.Configuration()
         try:
             if kubeconfig is not None:
-                _load_file(str(kubeconfig), client_configuration=self._configuration)
+                _load_file(str(kubeconfig), context=context, client_configuration=self._configuration)
             else:
                 try:
                     _load_pod(client_configuration=self._configuration)
@@ -75,6 +84,7 @@ class Kube:
         self._configuration.connection_pool_maxsize = threads
         self._client = client.ApiClient(self._configuration)
         self._timeout = timeout
+        self._user_agent = user_agent
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="kube")
 
     def access(self) -> Access:
@@ -108,7 +118,7 @@ class Kube:
             ClusterUnavailable: no answer, 429 or a server error.
         """
         url = self._configuration.host + path + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": "toolcrib-operator"}
+        headers = {"Accept": accept, "Content-Type": content_type, "User-Agent": self._user_agent}
         call = functools.partial(self._send, method, url, headers, body, seconds or self._timeout)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 

@@ -1,0 +1,87 @@
+"""What a cluster holds of Toolcrib's world, read with the rights of a kubeconfig: nothing is written there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+from toolcrib.resources import GROUP, KINDS
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_operator.adapters.cluster import Cluster
+from toolcrib_operator.adapters.kube import Kube, Refused
+from toolcrib_operator.errors import ClusterUnavailable, Gone
+from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, World
+
+READ = (*KINDS, NAMESPACE, SERVICE_ACCOUNT)
+_TIMEOUT = 30.0
+
+
+def has_kubeconfig(kubeconfig: str | None) -> bool:
+    """Whether there is a kubeconfig to use: the given one (or several, joined by colons), else ~/.kube/config."""
+    return any(path.is_file() for path in _paths(kubeconfig))
+
+
+def read_world(*, kubeconfig: str | None = None, context: str | None = None) -> World:
+    """Tools, bindings, namespaces and service accounts of a cluster; every kind counts as listed.
+
+    Args:
+        kubeconfig: a file, or several joined by colons; None means ~/.kube/config, else the pod's own account.
+        context: of that file; None means its current one.
+
+    Raises:
+        CliError: there is no usable configuration, the API server does not answer, or a right is missing.
+    """
+    given = kubeconfig or next((str(path) for path in _paths(None) if path.is_file()), None)
+    if context is not None and given is None:
+        raise CliError("--context: there is no kubeconfig", hint="say --kubeconfig FILE", code=Exit.USAGE)
+    try:
+        kube = Kube(
+            None if given is None else Path(given),
+            context=context,
+            timeout=_TIMEOUT,
+            threads=len(READ),
+            user_agent="toolcrib-cli",
+        )
+    except ClusterUnavailable as error:
+        raise CliError(
+            str(error), hint="say --kubeconfig FILE and --context NAME", code=Exit.USAGE
+        ) from error
+    with contextlib.closing(kube):
+        return asyncio.run(_read(kube))
+
+
+async def _read(kube: Kube) -> World:
+    cluster, world = Cluster(kube), World(required=READ)
+    found = await asyncio.gather(*(cluster.list(kind) for kind in READ), return_exceptions=True)
+    for kind, listing in zip(READ, found, strict=True):
+        if isinstance(listing, ClusterUnavailable):
+            raise _refused(kind, listing) from listing
+        if isinstance(listing, BaseException):
+            raise listing
+        world.replace(kind, listing.objects, listing.resource_version)
+    return world
+
+
+def _refused(kind: str, error: ClusterUnavailable) -> CliError:
+    status = error.__cause__.status if isinstance(error.__cause__, Refused) else 0
+    if status == 403:
+        plural = f"{KINDS[kind].plural}.{GROUP}" if kind in KINDS else f"{kind.lower()}s"
+        return CliError(
+            str(error),
+            hint=f"you need the right to list {plural} in all namespaces: kubectl auth can-i list {plural} -A",
+            code=Exit.NOT_PERMITTED,
+        )
+    if status == 401:
+        return CliError(
+            "the API server does not accept your credentials", hint=str(error), code=Exit.NOT_PERMITTED
+        )
+    missing = isinstance(error.__cause__, Gone)
+    hint = "" if missing else "is it the right cluster? say --kubeconfig FILE or --context NAME"
+    return CliError(str(error), hint=hint, code=Exit.UNREACHABLE)
+
+
+def _paths(kubeconfig: str | None) -> list[Path]:
+    if kubeconfig:
+        return [Path(part) for part in kubeconfig.split(":") if part]
+    return [Path.home() / ".kube" / "config"]
