@@ -58,7 +58,7 @@ lock: env ## Resolve the dependencies anew and write requirements/*.txt
 	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt
 	@$(BIN)/python requirements/environment.py $(VENV)
 
-build-tools: env ## Find or build (once, with Go, about 19 minutes) the real servers that tests run against
+build-tools: env ## Find or build (once, with Go, about 20 minutes) the real servers that tests run against
 	@$(BIN)/python tests/support/realparts/build.py
 
 test-long: env build-tools ## Run the tests that keep real servers busy for long: upgrades, dashboards and rules in a real Prometheus

@@ -1,4 +1,4 @@
-"""Find or build the real servers that the tests need: kube-apiserver, kubectl, etcd, Weaviate, helm.
+"""Find or build the real servers that the tests need: kube-apiserver, kubectl, etcd, Weaviate, helm, Dex.
 
     python tests/support/realparts/build.py [PART…]            find each, build what is missing
     python tests/support/realparts/build.py --node             the same with what a whole node needs besides
@@ -6,7 +6,7 @@
     python tests/support/realparts/build.py --print-path PART  the path alone, for scripts
 
 Order: KUBEBUILDER_ASSETS, PATH, the cache (~/.cache/toolcrib/bin), else built with Go from pinned modules:
-about 19 minutes on two cores the first time, 6 more for a node. Exit status: 0 all there, 1 a part is missing or
+about 20 minutes on two cores the first time, 6 more for a node. Exit status: 0 all there, 1 a part is missing or
 did not build, 2 wrong usage, 3 no Go to build with, 130 interrupted.
 
 Needs nothing but Python: it runs before `make up` has made an environment.

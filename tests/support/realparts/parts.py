@@ -16,6 +16,8 @@ _STAMP = "-X k8s.io/component-base/version."
 _KUBERNETES_LDFLAGS = (
     f"-s -w {_STAMP}gitVersion=v{_KUBERNETES} {_STAMP}gitMajor=1 {_STAMP}gitMinor={_KUBERNETES.split('.')[1]}"
 )
+# Dex's tags (v2.…) are no module versions, since its module has no /v2: a commit it is.
+_DEX = "0.0.0-20260806151424-ab64ed778070"
 
 
 @dataclass(frozen=True)
@@ -135,10 +137,22 @@ PARTS: dict[str, Part] = {
             version_args=("-version",),
             seconds=167,
         ),
+        Part(
+            name="dex",
+            version=_DEX,
+            minimum=(2, 46),
+            module="dex",
+            requires="github.com/dexidp/dex",
+            package="github.com/dexidp/dex/cmd/dex",
+            binaries=("dex",),
+            version_args=("version",),
+            ldflags=f"-s -w -X main.version=v{_DEX}",
+            seconds=60,
+        ),
     )
 }
 
-SUITE = ("kube-apiserver", "kubectl", "etcd", "weaviate", "helm")
+SUITE = ("kube-apiserver", "kubectl", "etcd", "weaviate", "helm", "dex")
 """What the suite needs (`make build-tools`)."""
 
 NODE = ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns")
