@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.responses import Response
@@ -23,6 +23,7 @@ from toolcrib_registry.auth import Asker
 from toolcrib_registry.calls.errors import CallError
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.errors import ProblemError, unauthenticated
+from toolcrib_registry.in_flight import Revoked
 from toolcrib_registry.ports import Called
 from toolcrib_registry.state import Sight
 
@@ -127,9 +128,14 @@ async def call(
         if named.decision.binding is not None:
             deps.metrics.charged(named.decision.binding)
         with tracing.span("call tool", _attributes(named.tool)) as span:
-            answer = await deps.calls.call(named.tool, arguments, request_id)
+            async with deps.in_flight.hold(asker.identity, named.tool, named.decision):
+                answer = await deps.calls.call(named.tool, arguments, request_id)
             outcome = "ok"
             span.set({"toolcrib.outcome": outcome})
+    except Revoked as error:
+        outcome = "revoked"
+        named = replace(named, decision=error.decision)
+        raise ProblemError(outcome, "What let this call in was taken back before the answer came.") from error
     except CallError as error:
         outcome = error.code
         raise problem_of(error) from error

@@ -24,6 +24,7 @@ from toolcrib_registry.credentials import CredentialStore
 from toolcrib_registry.decision_log import DecisionLog
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.entries import EntryCache
+from toolcrib_registry.in_flight import InFlight
 from toolcrib_registry.indexing import Indexing
 from toolcrib_registry.keys import KeyStore
 from toolcrib_registry.metrics import Metrics
@@ -48,7 +49,7 @@ class Registry:
     keys: Keys
     outbound: OutboundHttp
     owned_keys: KeyStore | None = None
-    _following: asyncio.Task[None] | None = field(default=None, init=False)
+    _following: list[asyncio.Task[None]] = field(default_factory=list, init=False)
 
     @property
     def agents(self) -> ASGIApp:
@@ -66,17 +67,21 @@ class Registry:
         return create_one_port_app(self.deps)
 
     async def start(self) -> None:
-        """Fetch keys and keep them fresh, prepare searches; an issuer that is away does not stop the start."""
-        self._following = asyncio.create_task(self.deps.searching.follow(self.deps.state))
+        """Fetch keys and keep them fresh, prepare searches, cut calls that are revoked; an issuer that is away does
+        not stop the start."""
+        self._following = [
+            asyncio.create_task(self.deps.searching.follow(self.deps.state)),
+            asyncio.create_task(self.deps.in_flight.follow()),
+        ]
         if self.owned_keys is not None:
             await self.owned_keys.start()
 
     async def aclose(self) -> None:
         """End streams and threads, close clients and files."""
         self.deps.state.close()
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
+        for task in self._following:
+            task.cancel()
+        await asyncio.gather(*self._following, return_exceptions=True)
         if self.owned_keys is not None:
             await self.owned_keys.close()
         self.deps.searching.close()
@@ -151,6 +156,7 @@ async def build(
         searching=Searching(Searcher(store, embedder, clock=time.monotonic), entries, clock),
         indexing=Indexing(store, embedder, state, entries, metrics),
         calls=calls or Caller(outbound, credentials, policy),
+        in_flight=InFlight(state, clock, metrics.cut),
         credentials=credentials,
         metrics=metrics,
         decisions=DecisionLog(

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 
 from toolcrib_registry.auth import Authenticator
 from toolcrib_registry.decision_log import DecisionLog
+from toolcrib_registry.in_flight import InFlight
 from toolcrib_registry.indexing import Indexing
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.outbox import OutboxQueue
@@ -34,6 +35,7 @@ class Deps:
     searching: Searching
     indexing: Indexing
     calls: Calls
+    in_flight: InFlight
     credentials: CredentialSink
     metrics: Metrics
     decisions: DecisionLog

@@ -32,6 +32,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "unauthenticated": (401, "No identity"),
     "invalid_token": (401, "The token proves nothing"),
     "not_permitted": (403, "Not permitted"),
+    "revoked": (403, "Revoked meanwhile"),
     "not_admin": (403, "Not permitted"),
     "origin_refused": (403, "A foreign origin"),
     "registration_off": (403, "Registration is switched off"),

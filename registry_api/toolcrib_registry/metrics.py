@@ -123,6 +123,12 @@ class Metrics:
                 registry=registry,
             )
         )
+        self._cut = Counter(
+            "toolcrib_calls_cut",
+            "Calls let through whose answer was cut, because they were not granted any more.",
+            ["reason"],
+            registry=registry,
+        )
         self._search_seconds = Histogram(
             "toolcrib_search_duration_seconds",
             "Time of a search.",
@@ -269,6 +275,10 @@ class Metrics:
                 if server:
                     self._server.fold()
         self._calls(agent, name, server, outcome).inc()
+
+    def cut(self, decision: Decision) -> None:
+        """A call in flight was cut because of `decision`."""
+        self._cut.labels(decision.reason.value).inc()
 
     def searched(self, mode: str, found: int, seconds: float, *, degraded: bool) -> None:
         """A search was answered."""

@@ -173,6 +173,7 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
         *BODY,
         "invalid_arguments",
         "not_permitted",
+        "revoked",
         "ambiguous_name",
         "policy_stale",
         "no_backend",

@@ -189,6 +189,7 @@ async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
             "unauthenticated",
             "invalid_token",
             "not_permitted",
+            "revoked",
             "ambiguous_name",
             "policy_stale",
             "no_backend",

@@ -1,0 +1,185 @@
+"""Calls whose grant ends while their tool is at work: the request to the tool is given up, no answer comes out."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from realparts.processes import wait_until
+from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
+from slow_backend import SlowBackend, slow_backend
+from toolcrib.resources.tools import ToolState
+
+UID = "uid-team-bot"
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(64) as pool:
+        yield pool
+
+
+@pytest.fixture
+def slow() -> Iterator[SlowBackend]:
+    with slow_backend() as running:
+        yield running
+
+
+def calling(
+    r: RunningRegistry, slow: SlowBackend, pool: ThreadPoolExecutor, name: str = "calculator", **token: Any
+) -> Future[httpx.Response]:
+    """A call that has reached its tool."""
+    headers = r.auth("team", "bot", **token)
+    future = pool.submit(r.http.post, f"{r.url}/tools/{name}", headers=headers, json={})
+    slow.began.get(timeout=5)
+    return future
+
+
+def cut(future: Future[httpx.Response]) -> None:
+    """Assert that the call was answered `revoked`, with nothing of its tool."""
+    answer = future.result(5)
+    assert (answer.status_code, answer.json()["code"]) == (403, "revoked"), answer.text
+    assert "secret" not in answer.text
+
+
+REVOCATIONS: dict[str, tuple[str, Callable[[RunningRegistry, Any], object]]] = {
+    "the binding is deleted": ("no_binding", lambda r, made: r.publish(remove_bindings=[UID])),
+    "the binding loses the scope": (
+        "scope_not_granted",
+        lambda r, made: r.publish(bindings=[binding("bot", ["other:use"], generation=2)]),
+    ),
+    "the binding names somebody else": (
+        "no_binding",
+        lambda r, made: r.publish(bindings=[binding("other", name="bot", generation=2)]),
+    ),
+    "the binding's allow list leaves it out": (
+        "not_allowed_by_name",
+        lambda r, made: r.publish(bindings=[binding("bot", allow=("file_*",), generation=2)]),
+    ),
+    "a deny comes": (
+        "denied",
+        lambda r, made: r.publish(bindings=[binding("bot", (), name="no", deny=("calc*",))]),
+    ),
+    "the tool is disabled": (
+        "tool_disabled",
+        lambda r, made: r.publish([made.model_copy(update={"state": ToolState.DISABLED, "generation": 2})]),
+    ),
+    "the tool is deleted": ("unknown_tool", lambda r, made: r.publish(remove_tools=[made.tool_id])),
+    "the tool is gated by another scope": (
+        "scope_not_granted",
+        lambda r, made: r.publish([made.model_copy(update={"scopes": ("admin:use",), "generation": 2})]),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REVOCATIONS)
+def test_an_answer_in_flight_is_cut_and_the_request_to_the_tool_given_up_when(
+    what: str, slow: SlowBackend, threads: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    reason, revoke = REVOCATIONS[what]
+    made = tool("calculator", backend=backend(slow.port, "/calc"))
+    log = tmp_path / "decisions.jsonl"
+    with running_registry([made], [binding("bot")], decision_log=str(log)) as r:
+        future = calling(r, slow, threads)
+        start = time.monotonic()
+        revoke(r, made)
+        cut(future)
+        assert time.monotonic() - start < 2
+        assert slow.given_up.get(timeout=2) == "/calc"
+        metrics = r.http.get(r.admin_url + "/metrics").text
+
+    assert f'toolcrib_calls_cut_total{{reason="{reason}"}} 1.0' in metrics
+    assert 'outcome="revoked"' in metrics
+    (record,) = [x for x in map(json.loads, log.read_text().splitlines()) if x["action"] == "call"]
+    assert (record["outcome"], record["reason"], record["allowed"]) == ("revoked", reason, False)
+    by = "AgentScopeBinding team/no" if reason == "denied" else "AgentScopeBinding team/bot"
+    assert record["binding"]["ref"] == by
+
+
+def test_a_grant_that_is_over_by_the_clock_cuts_and_a_token_that_expires_does_not(
+    slow: SlowBackend, threads: ThreadPoolExecutor
+) -> None:
+    clock = ManualClock()
+    made = [tool(n, backend=backend(slow.port, f"/{n}")) for n in ("calculator", "clock")]
+    bindings = [
+        binding("bot", name="lasting", scopes=["clock:use"]),
+        binding("bot", expires_at=clock.now() + 100),
+    ]
+    with running_registry(made, bindings, clock=clock) as r:
+        brief = calling(r, slow, threads)
+        lasting = calling(r, slow, threads, "clock", ttl=50.0)
+        clock.advance(99)
+        assert not brief.done()
+        clock.advance(1)
+        cut(brief)
+        assert slow.given_up.get(timeout=2) == "/calculator"
+        assert not lasting.done()
+        slow.answer()
+        assert lasting.result(5).json() == {"secret": "the answer"}
+        metrics = r.http.get(r.admin_url + "/metrics").text
+    assert 'toolcrib_calls_cut_total{reason="not_valid_now"} 1.0' in metrics
+
+
+def test_what_is_still_granted_goes_on_whatever_else_changes(
+    slow: SlowBackend, threads: ThreadPoolExecutor
+) -> None:
+    made = tool("calculator", backend=backend(slow.port))
+    second = binding("bot", name="second")
+    with running_registry([made], [binding("bot"), second]) as r:
+        future = calling(r, slow, threads)
+        r.publish(remove_bindings=[UID])
+        r.publish([tool("other")], [binding("somebody", ("other:use",))])
+        r.publish([made.model_copy(update={"description": "Sums.", "generation": 2})])
+        slow.answer()
+        assert future.result(5).json() == {"secret": "the answer"}
+        wait_until(lambda: r.on_loop(lambda: _count(r)) == 0, 5)
+
+
+async def _count(r: RunningRegistry) -> int:
+    return len(r.registry.deps.in_flight)
+
+
+def test_an_answer_that_comes_in_the_same_moment_as_the_revocation_is_not_sent(
+    slow: SlowBackend, threads: ThreadPoolExecutor
+) -> None:
+    made = tool("calculator", backend=backend(slow.port))
+    with running_registry([made], [binding("bot")]) as r:
+        for _ in range(10):
+            futures = [calling(r, slow, threads) for _ in range(4)]
+            release = threads.submit(slow.answer)
+            r.publish(remove_bindings=[UID])
+            applied = time.monotonic()
+            for future in futures:
+                answer = future.result(5)
+                assert answer.status_code == 200 or answer.json()["code"] == "revoked"
+            late = threads.submit(
+                r.http.post, f"{r.url}/tools/calculator", headers=r.auth("team", "bot"), json={}
+            )
+            assert late.result(5).json()["code"] == "not_permitted"
+            assert time.monotonic() - applied < 5
+            release.result(5)
+            r.publish(bindings=[binding("bot")])
+            slow.hold()
+
+
+def test_of_many_calls_in_flight_exactly_the_revoked_ones_are_cut(
+    slow: SlowBackend, threads: ThreadPoolExecutor
+) -> None:
+    made = [tool(f"tool_{i}", backend=backend(slow.port, f"/{i}"), scopes=(f"s{i}",)) for i in range(8)]
+    bindings = [binding("bot", (f"s{i}",), name=f"b{i}") for i in range(8)]
+    with running_registry(made, bindings) as r:
+        futures = {i: [calling(r, slow, threads, f"tool_{i}") for _ in range(4)] for i in range(8)}
+        r.publish(remove_bindings=["uid-team-b3", "uid-team-b5"])
+        for i in (3, 5):
+            for future in futures.pop(i):
+                cut(future)
+        slow.answer()
+        for future in (f for several in futures.values() for f in several):
+            assert future.result(5).status_code == 200
+        metrics = r.http.get(r.admin_url + "/metrics").text
+    assert 'toolcrib_calls_cut_total{reason="scope_not_granted"} 8.0' in metrics
