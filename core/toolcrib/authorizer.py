@@ -145,6 +145,9 @@ class _Compiled:
     def allows(self, tool: PublishedTool) -> bool:
         return self.allow is None or _any_matches(self.allow, tool)
 
+    def denies(self, tool: PublishedTool) -> bool:
+        return bool(self.deny) and self.in_namespaces(tool) and _any_matches(self.deny, tool)
+
     def order(self) -> tuple[bool, str, str]:
         return (self.source.namespace is not None, self.source.namespace or "", self.source.name)
 
@@ -287,7 +290,7 @@ def reach(identity: Identity, tool: PublishedTool, policy: Policy, now: float) -
     """Steps 3 to 5: the decision for a valid identity, whatever the tool's state."""
     mine = policy.of(identity)
     for b in mine:
-        if b.deny and b.in_namespaces(tool) and _any_matches(b.deny, tool):
+        if b.denies(tool):
             return Decision(False, Reason.DENIED, b.source)
     wanted = frozenset(tool.scopes)
     if not wanted or any(map(is_reserved_scope, wanted)):
@@ -313,8 +316,6 @@ def _granted(
     together: set[str] = set()
     first: PublishedBinding | None = None
     for b in mine:
-        if not b.scopes or not b.in_namespaces(tool) or not b.in_servers(tool):
-            continue
         given = b.scopes & wanted
         why = _shortfall(b, tool, given, now)
         if why is not None:
@@ -354,10 +355,7 @@ def alternatives(
     granting = [
         (b, given)
         for b in policy.of(identity)
-        if b.in_namespaces(tool)
-        and b.in_servers(tool)
-        and (given := b.scopes & wanted)
-        and _shortfall(b, tool, given, now) is None
+        if (given := b.scopes & wanted) and _shortfall(b, tool, given, now) is None
     ]
     if tool.scope_match is ScopeMatch.ANY:
         return (tuple(b.source for b, _ in granting),)
@@ -374,6 +372,9 @@ _RANK = {
 
 
 def _shortfall(b: _Compiled, tool: PublishedTool, given: frozenset[str], now: float) -> Reason | None:
+    """Why a binding does not grant `given` of the tool's scopes now; NO_BINDING: it does not reach the tool."""
+    if not b.scopes or not b.in_namespaces(tool) or not b.in_servers(tool):
+        return Reason.NO_BINDING
     if not given:
         return Reason.SCOPE_NOT_GRANTED
     if not b.allows(tool):
@@ -383,6 +384,57 @@ def _shortfall(b: _Compiled, tool: PublishedTool, given: frozenset[str], now: fl
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """What one binding of an identity says of one tool: what steps 3 and 4 weigh.
+
+    `denies` is the deny pattern that matches within its territory. `grants` are the tool's scopes that it grants now;
+    where there are none, `shortfall` says why, and `beyond` which field keeps the tool out of its reach
+    (`namespaces` or `servers`; None: it grants no scopes at all).
+    """
+
+    binding: PublishedBinding
+    denies: str | None
+    grants: frozenset[str]
+    shortfall: Reason | None
+    beyond: str | None = None
+
+
+def considered(
+    identity: Identity, tool: PublishedTool, policy: Policy, now: float
+) -> tuple[Considered, ...]:
+    """What each binding of this identity says of the tool, in the order in which they are asked. For explanations."""
+    found = []
+    wanted = frozenset(s for s in tool.scopes if not is_reserved_scope(s))
+    for b in policy.of(identity):
+        pattern = None
+        if b.denies(tool):
+            pattern = next(
+                text for text, p in zip(b.source.deny, b.deny, strict=True) if _any_matches((p,), tool)
+            )
+        given = b.scopes & wanted
+        why, beyond = _shortfall(b, tool, given, now), None
+        if why is Reason.NO_BINDING and b.scopes:
+            beyond = "servers" if b.in_namespaces(tool) else "namespaces"
+        found.append(Considered(b.source, pattern, given if why is None else frozenset(), why, beyond))
+    return tuple(found)
+
+
+def concerned(tool: PublishedTool, policy: Policy) -> tuple[PublishedBinding, ...]:
+    """Every binding, whoever its subjects are, that denies the tool or may grant one of its scopes at some time."""
+    found: dict[str, PublishedBinding] = {}
+    passed: set[str] = set()
+    wanted = frozenset(tool.scopes)
+    for several in policy.by_subject.values():
+        for b in several:
+            if b.source.uid in passed:
+                continue
+            passed.add(b.source.uid)
+            if b.denies(tool) or (wanted & b.scopes and b.in_namespaces(tool) and b.in_servers(tool)):
+                found[b.source.uid] = b.source
+    return tuple(found.values())
+
+
 def has_power(identity: Identity | None, scope: str, policy: Policy, now: float) -> bool:
     """Whether the identity holds one of the registry's own powers (`registry:write`, `registry:admin`).
 
@@ -390,6 +442,8 @@ def has_power(identity: Identity | None, scope: str, policy: Policy, now: float)
     territory do not narrow a power.
     """
     if identity is None or not is_reserved_scope(scope) or not is_valid(identity, now):
+        return False
+    if policy.is_gone(identity):
         return False
     carries = scope in (identity.scopes or frozenset())
     if identity.policy is ScopesPolicy.TOKEN:
@@ -401,7 +455,7 @@ def has_power(identity: Identity | None, scope: str, policy: Policy, now: float)
 
 def granted_scopes(identity: Identity | None, policy: Policy, now: float) -> tuple[str, ...]:
     """The scopes in force for this identity now, sorted: what discovery shows as `scopes`."""
-    if identity is None or not is_valid(identity, now):
+    if identity is None or not is_valid(identity, now) or policy.is_gone(identity):
         return ()
     if identity.policy is ScopesPolicy.TOKEN:
         return tuple(sorted(identity.scopes or ()))

@@ -6,7 +6,7 @@ A snapshot is swapped whole: a request sees exactly one revision and takes no lo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from toolcrib.authorizer import Policy
@@ -46,7 +46,7 @@ class Snapshot:
 
     @property
     def hash(self) -> str:
-        """Equal on two replicas exactly when they hold the same tools and bindings."""
+        """Equal on two replicas exactly when they hold the same tools, bindings and accounts."""
         return hash_text(self.total)
 
     def fingerprint(self, tool_id: str) -> int:
@@ -94,19 +94,18 @@ class Snapshot:
             total += _replace(prints, "b:" + binding.uid, fingerprint(binding))
         accounts, counted = _accounts(self, publish, prints)
         total += counted
-        touched = (
-            bool(publish.bindings or publish.removed.bindings or counted)
-            or publish.base is None
-            or accounts is not self.accounts
-        )
-        anonymous = self.policy.anonymous_list
+        policy = self.policy
+        if publish.bindings or publish.removed.bindings or publish.base is None:
+            policy = Policy.compile(
+                bindings.values(), anonymous_list=policy.anonymous_list, accounts=_uids(accounts)
+            )
+        elif accounts is not self.accounts:
+            policy = replace(policy, accounts=_uids(accounts))  # they come and go more often than bindings
         return Snapshot(
             revision=publish.to,
             tools=tools,
             bindings=bindings,
-            policy=Policy.compile(bindings.values(), anonymous_list=anonymous, accounts=_uids(accounts))
-            if touched
-            else self.policy,
+            policy=policy,
             by_scope=index.by_scope,
             by_name=index.by_name,
             namespaces=frozenset(ns for ns, _ in index.by_scope),

@@ -14,13 +14,14 @@ from toolcrib.logs import about_object
 from toolcrib.resources.bindings import AgentScopeBinding
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
-from toolcrib.wire.publish import Credential, PublishedBinding, PublishedTool, Removed
+from toolcrib.wire.publish import Credential, PublishedAccount, PublishedBinding, PublishedTool, Removed
+from toolcrib_operator.accounts import Accounts
 from toolcrib_operator.reconcile.bindings import assess_binding, uses_selector
 from toolcrib_operator.reconcile.credentials import assess_credential, secret_of
 from toolcrib_operator.reconcile.tools import NameKey, assess_tool, name_key, name_owner
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import BINDINGS, NAMESPACE, SECRET, Entry, Ref, World
+from toolcrib_operator.world import BINDINGS, NAMESPACE, SECRET, SERVICE_ACCOUNT, Entry, Ref, World
 
 log = logging.getLogger(__name__)
 
@@ -30,16 +31,24 @@ _POISON = Problem(Reason.INVALID, "the operator failed to assess this object; it
 
 @dataclass
 class Batch:
-    """What one turn of the loop publishes; `changed` are the objects whose published form is another now."""
+    """What one turn of the loop publishes; `changed` are the objects whose published form is another now.
+
+    `accounts` is None where they are not known. `renamed` are bindings of which a ServiceAccount came or went.
+    """
 
     tools: list[PublishedTool] = field(default_factory=list)
     bindings: list[PublishedBinding] = field(default_factory=list)
+    accounts: list[PublishedAccount] | None = None
     removed: Removed = field(default_factory=Removed)
     changed: set[Ref] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
+    renamed: set[Ref] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return bool(self.tools or self.bindings or self.removed.tools or self.removed.bindings)
+        gone = self.removed
+        return bool(
+            self.tools or self.bindings or self.accounts or gone.tools or gone.bindings or gone.accounts
+        )
 
 
 class Assessor:
@@ -50,6 +59,7 @@ class Assessor:
         self.published: dict[Ref, PublishedTool | PublishedBinding] = {}
         self._world = world
         self._settings = settings
+        self._accounts = Accounts(world) if settings.accounts else None
         self._pending: set[Ref] = set()
         self._credentials: dict[Ref, Credential] = {}
         self._names: dict[Ref, NameKey] = {}
@@ -72,6 +82,9 @@ class Assessor:
                 touched |= self._selecting
             elif ref.kind == SECRET:
                 touched |= self._users[ref]
+            elif ref.kind == SERVICE_ACCOUNT:
+                if self._accounts is not None:
+                    self._accounts.changed((ref,))
             else:
                 touched.add(ref)
                 if ref.kind == "Tool":
@@ -106,6 +119,8 @@ class Assessor:
             if new == old:
                 continue
             batch.changed.add(ref)
+            if self._accounts is not None and ref.kind in BINDINGS:
+                self._accounts.bind(ref, _binding(old), _binding(new))
             for item in (old, new):
                 if isinstance(item, PublishedTool):
                     batch.namespaces.add(item.namespace)
@@ -122,7 +137,13 @@ class Assessor:
             else:
                 self.published[ref] = new
         self._pending.clear()
-        batch.removed = Removed(tools=tuple(gone_tools), bindings=tuple(gone_bindings))
+        gone_accounts: list[str] = []
+        if self._accounts is not None:
+            batch.accounts, gone_accounts = self._accounts.batch()
+            batch.renamed = self._accounts.bindings_of([*(a.key for a in batch.accounts), *gone_accounts])
+        batch.removed = Removed(
+            tools=tuple(gone_tools), bindings=tuple(gone_bindings), accounts=tuple(gone_accounts)
+        )
         return batch
 
     def bindings_over(self, namespaces: Collection[str]) -> list[Ref]:
@@ -194,3 +215,7 @@ class Assessor:
             self._selecting.add(ref)
         else:
             self._selecting.discard(ref)
+
+
+def _binding(item: PublishedTool | PublishedBinding | None) -> PublishedBinding | None:
+    return item if isinstance(item, PublishedBinding) else None

@@ -135,7 +135,7 @@ class Loop:
         revision = self._publisher.revision
         if batch or revision is None:
             revision = self._publisher.publish(
-                tools=batch.tools, bindings=batch.bindings, removed=batch.removed
+                tools=batch.tools, bindings=batch.bindings, accounts=batch.accounts, removed=batch.removed
             )
             self._say(revision, batch)
             self.reach.changed()
@@ -148,8 +148,7 @@ class Loop:
         self._board.assessed(refs, batch.changed, revision, now)
         for ref in refs:
             self.writes.due(ref, now)
-        if batch.namespaces:
-            recount = self.assessor.bindings_over(batch.namespaces)
+        if recount := {*self.assessor.bindings_over(batch.namespaces), *batch.renamed}:
             at = self._board.recount(recount, now)
             for ref in recount:
                 self.writes.due(ref, at)
@@ -161,8 +160,10 @@ class Loop:
         """One line about the revision, and one about each object in it unless they are many (then at debug)."""
         # the id that the replicas log this revision by
         with logs.working_on(f"op-{revision.epoch}-{revision.seq}"):
-            log.info("revision %s: %d tools, %d bindings, %d removed", revision, len(batch.tools),
-                     len(batch.bindings), len(batch.removed.tools) + len(batch.removed.bindings),
+            gone = batch.removed
+            log.info("revision %s: %d tools, %d bindings, %d accounts, %d removed", revision, len(batch.tools),
+                     len(batch.bindings), len(batch.accounts or ()),
+                     len(gone.tools) + len(gone.bindings) + len(gone.accounts),
                      extra=logs.about(revision=str(revision)))  # fmt: skip
             level = logging.INFO if len(batch.changed) <= _FEW else logging.DEBUG
             if not log.isEnabledFor(level):

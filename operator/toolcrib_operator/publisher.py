@@ -17,6 +17,7 @@ from toolcrib.wire.publish import (
     Credential,
     Credentials,
     Publish,
+    PublishedAccount,
     PublishedBinding,
     PublishedTool,
     Removed,
@@ -93,15 +94,24 @@ class Publisher:
         *,
         tools: Iterable[PublishedTool] = (),
         bindings: Iterable[PublishedBinding] = (),
+        accounts: Iterable[PublishedAccount] | None = None,
         removed: Removed | None = None,
     ) -> Revision:
-        """Make the next revision and start delivering it. The first one of a leadership is a full snapshot."""
+        """Make the next revision and start delivering it. The first one of a leadership is a full snapshot.
+
+        Args:
+            tools, bindings: those that are new or have changed.
+            accounts: the same of bound ServiceAccounts; None in the first one: they are not known, none is checked.
+            removed: what goes.
+        """
         base = self.snapshot.revision
+        bound = None if accounts is None else tuple(accounts)
         step = Publish(
             base=base,
             to=Revision(epoch=self.epoch, seq=1 if base is None else base.seq + 1),
             bindings=tuple(bindings),
             tools=tuple(tools),
+            accounts=bound if bound or base is None else None,
             removed=removed or Removed(),
         )
         counts: dict[str, tracing.Value | None] = {
@@ -109,7 +119,10 @@ class Publisher:
             "toolcrib.replicas": len(self._links),
             "toolcrib.tools": len(step.tools),
             "toolcrib.bindings": len(step.bindings),
-            "toolcrib.removed": len(step.removed.tools) + len(step.removed.bindings),
+            "toolcrib.accounts": len(step.accounts or ()),
+            "toolcrib.removed": sum(
+                map(len, (step.removed.tools, step.removed.bindings, step.removed.accounts))
+            ),
         }
         with tracing.span("publish", counts):
             self._trace = (step.to, tracing.headers())
@@ -146,6 +159,8 @@ class Publisher:
             to=current,
             bindings=tuple(self.snapshot.bindings.values()),
             tools=tuple(self.snapshot.tools.values()),
+            # none is something else than not known: then no token would be held against them
+            accounts=None if self.snapshot.accounts is None else tuple(self.snapshot.accounts.values()),
         )
         return [full]
 

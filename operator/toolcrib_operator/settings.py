@@ -36,6 +36,10 @@ class LoopSettings:
     trusted_namespace_labels: tuple[str, ...] = ("kubernetes.io/metadata.name",)
     """Labels that a namespaceSelector may use: only admins may be able to set them (the API server sets this one)."""
 
+    accounts: bool = True
+    """Whether the UIDs of bound ServiceAccounts are published, so that tokens of deleted ones are refused. Not in the
+    local mode: the tokens of its issuer carry none."""
+
     metric_grants: int = 2000
     """Bindings with series of their own in the operator's metrics."""
 

@@ -18,9 +18,10 @@ NAMESPACE = "Namespace"
 SECRET = "Secret"
 SERVICE_ACCOUNT = "ServiceAccount"
 BINDINGS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
-WATCHED = ("Tool", *BINDINGS, NAMESPACE)
+WATCHED = ("Tool", *BINDINGS, SERVICE_ACCOUNT, NAMESPACE)
 
 _TOMBSTONES = 20_000
+_ACCOUNT_METADATA = frozenset({"namespace", "name", "uid", "resourceVersion", "deletionTimestamp"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,7 +74,7 @@ class World:
         """`required` are the kinds that must have been listed before anything may be published."""
         self._lock = threading.RLock()
         self._required = tuple(required)
-        self._entries: dict[str, dict[str, Entry]] = {k: {} for k in (*WATCHED, SERVICE_ACCOUNT, SECRET)}
+        self._entries: dict[str, dict[str, Entry]] = {k: {} for k in (*WATCHED, SECRET)}
         self._tombstones: dict[Ref, int] = {}
         self._dirty: set[Ref] = set()
         self._listed: set[str] = set()
@@ -229,6 +230,9 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
     if not isinstance(manifest, Mapping):
         manifest = manifest.model_dump(by_alias=True, mode="json", exclude_none=True)
     metadata = manifest.get("metadata") or {}
+    if kind == SERVICE_ACCOUNT:  # there may be very many, and no more of them matters
+        metadata = {k: v for k, v in metadata.items() if k in _ACCOUNT_METADATA}
+        manifest = {}
     resource: Resource | None = None
     findings: tuple[Finding, ...] = ()
     body: dict[str, Any] = {}
@@ -246,7 +250,7 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
         if ours.namespaced and "/" not in key:
             key = f"default/{key}"
     else:
-        key = key_of(manifest)
+        key = key_of({"metadata": metadata})
         if kind == SECRET:
             body = {"annotations": metadata.get("annotations") or {}, "data": manifest.get("data") or {},
                     "stringData": manifest.get("stringData") or {}}  # fmt: skip

@@ -27,6 +27,7 @@ _NOT_READY = ProblemError(
 _NO_KEYS = ProblemError(
     "not_ready", "The keys of the token's issuer have not been had yet.", headers={"Retry-After": "5"}
 )
+_GONE = Asker(problem="the token's service account was deleted, or made anew since the token was issued")
 _UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
 _ANONYMOUS_LISTS = "/v1/tools"
 
@@ -99,7 +100,7 @@ class Edge:
         problem = self._rules.check(hosts, origin) or _query_problem(scope["query_string"])
         if problem is None:
             path, method = scope["path"], scope["method"]
-            asker = NOBODY if path in _UNGATED or not tokens else await self._deps.agents.identify(tokens)
+            asker = NOBODY if path in _UNGATED or not tokens else await self._identify(tokens)
             if asker.problem is not None:
                 self._deps.metrics.refused_token()
             scope[ASKER] = asker
@@ -117,6 +118,14 @@ class Edge:
                 await self._app(scope, receive, exchange.send)
         finally:
             exchange.log()
+
+    async def _identify(self, tokens: list[bytes]) -> Asker:
+        """Who is asking. A token whose ServiceAccount is gone is as bad as one that never was good."""
+        asker = await self._deps.agents.identify(tokens)
+        # asked at every request: the authenticator remembers tokens, and a deletion must bite at once
+        if asker.identity is not None and self._deps.state.snapshot.policy.is_gone(asker.identity):
+            return _GONE
+        return asker
 
     def _gate(self, path: str, method: str, asker: Asker) -> ProblemError | None:
         """401 before a body is read, where nothing is answered without an identity; 503 before the first snapshot,

@@ -3,7 +3,7 @@
 The whole view first (`snapshot`), then `added`, `changed`, `removed`; every event is decided when it is sent, because
 each round compares the view of that moment with what was sent before. So there is no queue: a slow reader gets the
 difference when it reads on, and one that does not read at all is dropped. A grant's expiry emits `removed` by the
-clock alone; at the token's `exp` the stream ends (`end`).
+clock alone; at the token's `exp`, or when its ServiceAccount is deleted, the stream ends (`end`).
 """
 
 from __future__ import annotations
@@ -124,6 +124,9 @@ class WatchStream:
                 if piece:
                     yield piece
                 continue  # the view may have changed while that was being sent
+            if sight.snapshot.policy.is_gone(self._identity):
+                yield encode("end", "", '{"reason":"invalid_token"}')
+                return
             until = min(sight.until, self._identity.expires_at)
             if not await _first(changed, deps.clock.sleep_until(until), gone):
                 yield b": keep-alive\n\n"

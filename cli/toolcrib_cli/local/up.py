@@ -205,7 +205,13 @@ async def _compose(
     await registry.start()
     publisher = Publisher(store.next_epoch(), FixedReplicas(InProcessReplica(registry.deps)))
     indexing = Indexing(publisher, settings=IndexSettings(spared_namespace=None))
-    loop = Loop(world, publisher, indexing, MemoryWriter(world), settings=LoopSettings(finalizers=False))
+    loop = Loop(
+        world,
+        publisher,
+        indexing,
+        MemoryWriter(world),
+        settings=LoopSettings(finalizers=False, accounts=False),
+    )
     return loop, registry
 
 

@@ -46,6 +46,8 @@ async def admitted(request: Request) -> None:
     tokens = [v for k, v in request.scope["headers"] if k == b"authorization"]
     if deps.admin is None:
         raise unauthenticated("there is no admin issuer here")
+    # Not held against the published accounts: the leader publishes those, so that a wrong or an old word about its own
+    # account would shut out whoever could correct it. Its tokens live 10 minutes and have an audience of their own.
     asker = await deps.admin.identify(tokens)
     request.scope[ASKER] = asker
     if asker.identity is None:
