@@ -29,6 +29,7 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import (
     Heartbeat,
     Publish,
+    PublishedAccount,
     PublishedBackend,
     PublishedBinding,
     PublishedSubject,
@@ -174,11 +175,21 @@ class RunningRegistry:
         self._revision: Revision | None = None
 
     def token(
-        self, namespace: str, name: str, *, ttl: float = 3600.0, scopes: str | None = None, **claims: Any
+        self,
+        namespace: str,
+        name: str,
+        *,
+        ttl: float = 3600.0,
+        scopes: str | None = None,
+        uid: str | None = None,
+        **claims: Any,
     ) -> str:
-        """A token of the service account; with `scopes`, they alone decide."""
+        """A token of the service account; with `scopes`, they alone decide; with `uid`, it names the object."""
         if scopes is not None:
             claims["scope"] = scopes
+        if uid is not None:
+            account = {"name": name, "uid": uid}
+            claims["kubernetes.io"] = {"namespace": namespace, "serviceaccount": account}
         now = self._clock.now() if self._clock else None
         return mint(f"system:serviceaccount:{namespace}:{name}", ttl=ttl, now=now, **claims)
 
@@ -196,8 +207,10 @@ class RunningRegistry:
         tools: Sequence[PublishedTool] = (),
         bindings: Sequence[PublishedBinding] = (),
         *,
+        accounts: Sequence[PublishedAccount] | None = None,
         remove_tools: Sequence[str] = (),
         remove_bindings: Sequence[str] = (),
+        remove_accounts: Sequence[str] = (),
     ) -> ReplicaState:
         """Publish one step (the first is a full snapshot) over the admin channel."""
         base = self._revision
@@ -207,7 +220,10 @@ class RunningRegistry:
             to=to,
             tools=tuple(tools),
             bindings=tuple(bindings),
-            removed=Removed(tools=tuple(remove_tools), bindings=tuple(remove_bindings)),
+            accounts=None if accounts is None else tuple(accounts),
+            removed=Removed(
+                tools=tuple(remove_tools), bindings=tuple(remove_bindings), accounts=tuple(remove_accounts)
+            ),
         )
         answer = self.admin("POST", "/v1/admin/publish", content=step.model_dump_json())
         assert answer.status_code == 200, answer.text
