@@ -14,13 +14,14 @@ from typing import Any
 import jwt
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from toolcrib import claims as reading
+from toolcrib import tokens
+from toolcrib.claims import Claims
 from toolcrib.errors import TokenMalformed, TokenRejected, UnknownKey
 
 ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-REFUSED_HEADERS = ("crit", "jku", "jwk", "x5u", "x5c", "zip")
-MAX_TOKEN = 16 * 1024
 NOT_BEFORE_LEEWAY = 30.0
-"""Seconds by which an issuer's clock may run ahead. Expiry gets no leeway."""
+"""Seconds by which an issuer's clock may run ahead (`nbf`, `iat`). Expiry gets no leeway."""
 
 KeySet = Mapping[str, Mapping[str, Any]]
 """issuer → key id → public key, as PyJWT takes it."""
@@ -33,17 +34,6 @@ class ScopesPolicy(StrEnum):
     INTERSECTION = "intersection"
     TOKEN = "token"
     LOCAL = "local"  # no scope claim: bindings; with one: token (of its token endpoint: intersection). Only the local issuer.
-
-
-class Claims(BaseModel):
-    """Which claims carry what; the first present one counts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    client: tuple[str, ...] = Field(default=("azp", "client_id"), description="The OAuth client.")
-    user: str = Field(default="sub", description="The subject.")
-    groups: str = Field(default="groups", description="The groups.")
-    scopes: tuple[str, ...] = Field(default=("scope", "scp", "roles"), description="The scopes.")
 
 
 class Issuer(BaseModel):
@@ -76,6 +66,11 @@ class Issuer(BaseModel):
     )
     cluster: bool = Field(default=False, description="It is the cluster's service-account issuer.")
     claims: Claims = Field(default=Claims(), description="Claim names.")
+    accept_id_tokens: bool = Field(
+        default=False,
+        description="Take ID tokens for access tokens. For Dex, whose access tokens are ID tokens; who else can be sent one "
+        "by a client of audience then speaks as its user.",
+    )
 
     @field_validator("algorithms")
     @classmethod
@@ -123,6 +118,7 @@ class Identity:
     subject: str
     expires_at: float
     not_before: float | None = None
+    """The later of `nbf` and `iat`: nothing is valid before it was made."""
     client: str | None = None
     user: str | None = None
     groups: frozenset[str] = frozenset()
@@ -183,53 +179,35 @@ def verify(token: str, *, issuers: Mapping[str, Issuer], keys: KeySet, now: floa
         TokenRejected: issuer, algorithm, signature, audience, time or subject is wrong.
         UnknownKey: the key id is not in `keys`; fetching the issuer's keys once may help.
     """
-    if len(token) > MAX_TOKEN:
-        raise TokenMalformed(f"the token is longer than {MAX_TOKEN} characters")
-    try:
-        header = jwt.get_unverified_header(token)
-        unverified = jwt.decode(token, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError, RecursionError) as error:
-        raise TokenMalformed("the token cannot be read") from error
-    if any(name in header for name in REFUSED_HEADERS):
-        raise TokenMalformed(f"token headers {', '.join(REFUSED_HEADERS)} are refused")
-    claimed = unverified.get("iss")
+    unverified = tokens.read(token)
+    header = unverified.header
+    claimed = unverified.claims.get("iss")
     issuer = issuers.get(claimed) if isinstance(claimed, str) else None
     if issuer is None:
         raise TokenRejected("the token's issuer is not trusted here")
     if header.get("alg") not in issuer.algorithms:
         raise TokenRejected("the token's algorithm is not accepted")
-    claims = _checked(token, issuer, _key(header, issuer, keys))
-    return _identity(claims, issuer, now)
+    _check(token, issuer, _key(header, issuer, keys))
+    unverified.refuse_other_kinds(id_tokens=issuer.accept_id_tokens)
+    return _identity(unverified.claims, issuer, now)
 
 
-def claimed_issuer(token: str) -> str | None:
-    """The `iss` that a token carries, unverified; None where it carries none.
-
-    Raises:
-        TokenMalformed: unreadable.
-    """
-    if len(token) > MAX_TOKEN:
-        raise TokenMalformed(f"the token is longer than {MAX_TOKEN} characters")
-    try:
-        claims = jwt.decode(token, options={"verify_signature": False})
-    except (jwt.PyJWTError, ValueError, RecursionError) as error:
-        raise TokenMalformed("the token cannot be read") from error
-    return _text(claims, "iss")
-
-
-def _key(header: dict[str, Any], issuer: Issuer, keys: KeySet) -> Any:
+def _key(header: Mapping[str, Any], issuer: Issuer, keys: KeySet) -> Any:
     known = keys.get(issuer.issuer, {})
     kid = header.get("kid")
     if kid is None and len(known) == 1:
         return next(iter(known.values()))
-    if not isinstance(kid, str) or kid not in known:
-        raise UnknownKey(issuer.issuer, kid if isinstance(kid, str) else None)
+    if kid is not None and not isinstance(kid, str):
+        raise TokenMalformed("the token's key id is no text")
+    if kid is None or kid not in known:
+        raise UnknownKey(issuer.issuer, kid)
     return known[kid]
 
 
-def _checked(token: str, issuer: Issuer, key: Any) -> dict[str, Any]:
+def _check(token: str, issuer: Issuer, key: Any) -> None:
+    """Signature, audience and issuer, and that the claims which count are there."""
     try:
-        claims: dict[str, Any] = jwt.decode(
+        jwt.decode(
             token,
             key,
             algorithms=list(issuer.algorithms),
@@ -251,13 +229,14 @@ def _checked(token: str, issuer: Issuer, key: Any) -> dict[str, Any]:
         raise TokenRejected(f"the token lacks the claim {error.claim}") from error
     except (jwt.PyJWTError, ValueError, TypeError) as error:
         raise TokenRejected("the token's signature does not verify") from error
-    return claims
 
 
-def _identity(claims: dict[str, Any], issuer: Issuer, now: float) -> Identity:
-    expires, not_before = _time(claims, "exp"), _time(claims, "nbf")
+def _identity(claims: Mapping[str, Any], issuer: Issuer, now: float) -> Identity:
+    expires = reading.time(claims, "exp")
     if expires is None or expires <= now:
         raise TokenRejected("the token has expired")
+    starts = [t for t in (reading.time(claims, name) for name in ("nbf", "iat")) if t is not None]
+    not_before = max(starts, default=None)
     if not_before is not None and not_before > now + NOT_BEFORE_LEEWAY:
         raise TokenRejected("the token is not valid yet")
     subject = claims["sub"]
@@ -271,7 +250,9 @@ def _identity(claims: dict[str, Any], issuer: Issuer, now: float) -> Identity:
     if issuer.cluster and not account and issuer.scopes is not ScopesPolicy.LOCAL:
         raise TokenRejected("the token's subject is no service account")
     mapping = issuer.claims
-    scopes, policy = _scopes(claims, mapping), issuer.scopes
+    if not account:
+        mapping.refuse_distributed(claims)
+    scopes, policy = mapping.scopes_of(claims), issuer.scopes
     if policy is ScopesPolicy.LOCAL:
         # a token that an agent got itself (it names its client) can narrow what bindings grant, never widen it
         chosen = ScopesPolicy.INTERSECTION if account and "client_id" in claims else ScopesPolicy.TOKEN
@@ -281,62 +262,21 @@ def _identity(claims: dict[str, Any], issuer: Issuer, now: float) -> Identity:
         subject=subject,
         expires_at=expires,
         not_before=not_before,
-        client=next((c for c in (_text(claims, name) for name in mapping.client) if c), None),
-        user=_text(claims, mapping.user),
-        groups=_groups(claims, issuer, subject, account),
+        client=mapping.client_of(claims),
+        user=mapping.user_of(claims),
+        groups=_implied_groups(subject) if account else mapping.groups_of(claims),
         scopes=None if policy is ScopesPolicy.BINDINGS else scopes or frozenset(),
         policy=policy,
         cluster=account,
-        account_uid=_account_uid(claims) if account else None,
-        token_id=_text(claims, "jti"),
+        account_uid=reading.account_uid(claims) if account else None,
+        token_id=reading.text(claims.get("jti")),
     )
     if account and identity.service_account is None:
         raise TokenRejected("the token's subject is no service account")
     return identity
 
 
-def _time(claims: dict[str, Any], name: str) -> float | None:
-    value = claims.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
-        raise TokenRejected(f"the token's {name} is not a time")
-    return float(value)
-
-
-def _account_uid(claims: dict[str, Any]) -> str | None:
-    """`kubernetes.io` → `serviceaccount` → `uid` of a projected token (KEP-1205)."""
-    ours = claims.get("kubernetes.io")
-    account = ours.get("serviceaccount") if isinstance(ours, dict) else None
-    uid = account.get("uid") if isinstance(account, dict) else None
-    return uid if isinstance(uid, str) and uid else None
-
-
-def _text(claims: dict[str, Any], name: str) -> str | None:
-    value = claims.get(name)
-    if isinstance(value, list) and len(value) == 1:  # `aud`, which issuers also write as a list of one
-        value = value[0]
-    return value if isinstance(value, str) and value else None
-
-
-def _scopes(claims: dict[str, Any], mapping: Claims) -> frozenset[str] | None:
-    """None: no scope claim at all. A claim that is empty or no list of words grants nothing."""
-    for name in mapping.scopes:
-        if name not in claims:
-            continue
-        value = claims[name]
-        if isinstance(value, str):
-            return frozenset(value.split())
-        if isinstance(value, list):
-            return frozenset(v for v in value if isinstance(v, str))
-        return frozenset()
-    return None
-
-
-def _groups(claims: dict[str, Any], issuer: Issuer, subject: str, account: bool) -> frozenset[str]:
-    if account:
-        namespace = subject.split(":")[2] if subject.count(":") == 3 else ""
-        return frozenset({"system:serviceaccounts", f"system:serviceaccounts:{namespace}"})
-    value = claims.get(issuer.claims.groups)
-    groups = value if isinstance(value, list) else []
-    return frozenset(g for g in groups if isinstance(g, str) and not g.startswith("system:"))
+def _implied_groups(subject: str) -> frozenset[str]:
+    """The groups of a service account, as the API server implies them."""
+    namespace = subject.split(":")[2] if subject.count(":") == 3 else ""
+    return frozenset({"system:serviceaccounts", f"system:serviceaccounts:{namespace}"})

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolcrib.errors import TokenMalformed
-from toolcrib.identity import MAX_TOKEN, claimed_issuer
+from toolcrib.tokens import MAX_TOKEN, claimed_issuer
 
 API_SERVER_KEYS = "https://kubernetes.default.svc/openid/v1/jwks"
 """Every API server shows its signing keys here, to service accounts, also where the issuer is a cloud's address."""
