@@ -5,6 +5,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # what `make up` and `make test` may be given: make up ARGS="--port 8080", make test ARGS="-k view"
 ARGS ?=
+# how many processes run `make test`; each starts real servers of its own (about 1 GB), JOBS=0 runs them in this one
+JOBS ?= 2
 # what `make image` may be given
 TAG ?= toolcrib:dev
 BASE_IMAGE ?=
@@ -26,7 +28,7 @@ up: env ## Start Toolcrib on this machine with the example tools and agents; Ctr
 	@exec $(BIN)/toolcrib up --manifests examples/heist --manifests examples/catalog $(ARGS)
 
 test: env build-tools ## Run all tests, those on the real API server and the real Weaviate included
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: env ## Lint, format, types, import contracts, and generated files that are up to date
 	$(BIN)/ruff check $(SOURCES)
