@@ -60,7 +60,8 @@ class Cluster:
         store: weaviate, or embedded for benchmarks without one.
         embedder: packaged or none.
         operator_flags: more of the operator's options.
-        registry: settings of the replicas that differ from `registry_config`.
+        registry: settings of the replicas that differ from `registry_config`; `backends` are added to its own.
+        further: makers of more replicas, which come after the others.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class Cluster:
         embedder: str = "packaged",
         operator_flags: Sequence[str] = (),
         registry: Mapping[str, Any] | None = None,
+        further: Sequence[Callable[[Cluster, str], Replica]] = (),
     ) -> None:
         self._say = say
+        self._further = tuple(further)
         self._store, self._embedder = store, embedder
         self._operator_flags = tuple(operator_flags)
         self._registry = dict(registry or {})
@@ -104,7 +107,8 @@ class Cluster:
             self._say("Weaviate")
             self._stack.enter_context(self.weaviate)
         self.kubectl("apply", "-f", str(CRDS), "-f", str(EXAMPLES / "cluster" / "rbac.yaml"))
-        names = [f"crd/{f.stem}.toolcrib.dev" for f in sorted(CRDS.glob("*.yaml"))]
+        kinds = [f.stem for f in sorted(CRDS.glob("*.yaml")) if not f.stem.startswith("admission")]
+        names = [f"crd/{kind}.toolcrib.dev" for kind in kinds]
         self.kubectl("wait", "--for=condition=Established", "--timeout=20s", *names)
         self._write_tokens()
         self._say("example tools")
@@ -115,14 +119,17 @@ class Cluster:
         for i in range(self._wanted[0]):
             self._say(f"registry replica {i}")
             self.add_replica()
+        for make in self._further:
+            self._say(f"registry replica {len(self.replicas)}")
+            self.add_replica(make)
         for _ in range(self._wanted[1]):
             self._say("operator")
             self.add_operator()
         return self
 
-    def add_replica(self) -> Replica:
+    def add_replica(self, make: Callable[[Cluster, str], Replica] | None = None) -> Replica:
         """One more registry process; operators that run already do not know of it."""
-        replica = Replica(self, f"registry-{len(self.replicas)}")
+        replica = (make or Replica)(self, f"registry-{len(self.replicas)}")
         self._stack.callback(replica.child.stop)
         replica.start()
         self.replicas.append(replica)
@@ -184,9 +191,13 @@ class Cluster:
             "admin_subjects": [f"system:serviceaccount:{SYSTEM}:toolcrib-operator"],
             "store": store,
             "embedder": {"kind": self._embedder},
-            "backends": {"heist/example-tools": place, "catalog/example-tools": place},
             "decision_log": str(self.folder / f"{name}-decisions.jsonl"),
             **self._registry,
+            "backends": {
+                "heist/example-tools": place,
+                "catalog/example-tools": place,
+                **self._registry.get("backends", {}),
+            },
         }
 
     @property
