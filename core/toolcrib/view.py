@@ -79,7 +79,11 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
     if identity is None:
         if not policy.anonymous_list:
             return EMPTY
-        listed = {i: t for i, t in snapshot.tools.items() if decide(None, t, action, policy, now)}
+        listed = {
+            i: snapshot.tools[i]
+            for i in sorted(snapshot.tools)
+            if decide(None, snapshot.tools[i], action, policy, now)
+        }
         return _view(listed, listed, None, math.inf)
     if not is_valid(identity, now):
         return replace(EMPTY, valid_until=next_validity(identity, now))

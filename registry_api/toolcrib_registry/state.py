@@ -7,6 +7,7 @@ Used from one event loop only.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,8 @@ class Sight:
     """The encoded answer of `GET /` and its ETag."""
     entries: dict[str, IndexEntry] | None = None
     """The same tools as the search index sees them."""
+    since: float = -math.inf
+    """When it was made: before that, where the clock was set back, it says nothing."""
 
     @property
     def revision(self) -> str:
@@ -149,12 +152,11 @@ class PolicyState:
         key = None if identity is None else identity.cache_key
         views = self._views
         known = views.get(key)
-        if known is not None and now < known.until and known.snapshot is snapshot:
+        if known is not None and known.since <= now < known.until and known.snapshot is snapshot:
             return known
         view = view_of(identity, snapshot, now)
-        made = Sight(
-            view, snapshot, identity, granted_scopes(identity, snapshot.policy, now), view.valid_until
-        )
+        scopes = granted_scopes(identity, snapshot.policy, now)
+        made = Sight(view, snapshot, identity, scopes, view.valid_until, since=now)
         views[key] = made
         views.move_to_end(key)
         if len(views) > VIEWS:
