@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
+from toolcrib.authorizer import is_valid
 from toolcrib.errors import TokenError, UnknownKey
 from toolcrib.identity import Identity, Issuer, check_issuers, verify
 from toolcrib_registry.ports import Clock, Keys
@@ -66,7 +67,7 @@ class Authenticator:
             self._version = self._keys.version
             return None
         known = self._known.get(hashlib.sha256(token).digest())
-        if known is None or known.identity is None or known.identity.expires_at <= self._clock.now():
+        if known is None or known.identity is None or not is_valid(known.identity, self._clock.now()):
             return None
         return known
 
