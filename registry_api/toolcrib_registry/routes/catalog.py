@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Header, Path, Query
 from starlette.responses import Response
 
@@ -25,9 +22,8 @@ from toolcrib.wire.api import (
     ToolDefinition,
     ToolPage,
 )
-from toolcrib_registry import calling, edge
+from toolcrib_registry import calling, cursors, edge
 from toolcrib_registry.documentation import BEARER, BODY, problems
-from toolcrib_registry.errors import ProblemError
 from toolcrib_registry.requests import AskerOf, DepsOf, RequestId, StrictRoute
 
 router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
@@ -58,13 +54,13 @@ async def tools(
     view = sight.view
     ids = list(view.tools)
     if cursor is not None:
-        after = _decode(cursor, sight.revision)
+        after = cursors.decode(cursor, sight.revision)
         ids = [i for i in ids if i > after]
     chosen, more = ids[:limit], len(ids) > limit
     page = ToolPage(
         revision=sight.revision,
         tools=tuple(ToolDefinition.of(view.tools[i], view.listed_name(i)) for i in chosen),
-        next_cursor=_encode(sight.revision, chosen[-1]) if more else None,
+        next_cursor=cursors.encode(sight.revision, chosen[-1]) if more else None,
     )
     deps.metrics.discovered(sight.identity, "/v1/tools")
     deps.decisions.listed("list", sight, found=len(chosen))
@@ -74,23 +70,6 @@ async def tools(
     if if_none_match is not None and edge.matches(if_none_match.encode("latin-1", "replace"), etag.encode()):
         return Response(status_code=304, headers=headers)
     return Response(body, media_type="application/json", headers=headers)
-
-
-def _encode(revision: str, after: str) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps([revision, after])).decode().rstrip("=")
-
-
-def _decode(cursor: str, revision: str) -> str:
-    try:
-        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        held, after = orjson.loads(raw)
-    except (ValueError, TypeError, binascii.Error) as error:
-        raise ProblemError("invalid_cursor", "This is no cursor of this registry.") from error
-    if not isinstance(held, str) or not isinstance(after, str):
-        raise ProblemError("invalid_cursor", "This is no cursor of this registry.")
-    if held != revision:
-        raise ProblemError("cursor_stale", "The list has changed since; start again without a cursor.")
-    return after
 
 
 @router.get(
