@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from toolcrib.logs import about_object
@@ -16,6 +16,7 @@ from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
 from toolcrib.wire.publish import Credential, PublishedAccount, PublishedBinding, PublishedTool, Removed
 from toolcrib_operator.accounts import Accounts
+from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.reconcile.bindings import assess_binding, uses_selector
 from toolcrib_operator.reconcile.credentials import assess_credential, secret_of
 from toolcrib_operator.reconcile.tools import NameKey, assess_tool, name_key, name_owner
@@ -54,11 +55,12 @@ class Batch:
 class Assessor:
     """Verdicts on everything in a World, kept up as it changes."""
 
-    def __init__(self, world: World, settings: LoopSettings) -> None:
+    def __init__(self, world: World, settings: LoopSettings, admitted: Admitted | None = None) -> None:
         self.verdicts: dict[Ref, ToolVerdict | BindingVerdict] = {}
         self.published: dict[Ref, PublishedTool | PublishedBinding] = {}
         self._world = world
         self._settings = settings
+        self._admitted = admitted or Admitted()
         self._accounts = Accounts(world) if settings.accounts else None
         self._pending: set[Ref] = set()
         self._credentials: dict[Ref, Credential] = {}
@@ -73,6 +75,11 @@ class Assessor:
         """What the backends of accepted tools need, each once."""
         unique = {(c.namespace, c.name, c.key): c for c in self._credentials.values()}
         return [unique[key] for key in sorted(unique)]
+
+    @property
+    def account_exists(self) -> Callable[[str], bool] | None:
+        """Whether there is a ServiceAccount `namespace/name`; None where that is not known."""
+        return None if self._accounts is None else self._accounts.exists
 
     def expand(self, dirty: Iterable[Ref]) -> list[Ref]:
         """The dirty objects of our kinds and those that a change of them, a Namespace or a Secret touches."""
@@ -102,6 +109,7 @@ class Assessor:
             if entry is None or entry.deleting is not None:
                 self.verdicts.pop(ref, None)
                 self._credentials.pop(ref, None)
+                self._admitted.forget(ref)
             elif ref.kind in BINDINGS:
                 if namespaces is None and ref in self._selecting:
                     namespaces = {e.ref.name: dict(e.labels) for e in self._world.all(NAMESPACE)}
@@ -159,7 +167,8 @@ class Assessor:
     def _judge_binding(self, entry: Entry, namespaces: dict[str, dict[str, str]]) -> BindingVerdict:
         trusted = self._settings.trusted_namespace_labels
         try:
-            return assess_binding(entry, namespaces=namespaces, trusted=trusted)
+            verdict = assess_binding(entry, namespaces=namespaces, trusted=trusted)
+            return self._admitted.judge(entry, verdict)
         except Exception:
             log.exception("it cannot be assessed", extra=about_object(entry.ref.kind, entry.ref.key))
             return BindingVerdict(None, _POISON)

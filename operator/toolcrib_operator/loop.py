@@ -15,13 +15,15 @@ from toolcrib_operator.board import Board
 from toolcrib_operator.events import Events
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.ledger import Ledger
+from toolcrib_operator.policies import Policies
 from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.propagation import Propagation
 from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.reach import Reach
+from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.waiting import wait
-from toolcrib_operator.world import Ref, World
+from toolcrib_operator.world import BINDINGS, Ref, World
 from toolcrib_operator.writes import Writes
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class Loop:
         writer: ClusterWriter,
         *,
         settings: LoopSettings | None = None,
+        policies: Policies | None = None,
         clock: Callable[[], float] = time.time,
         on_published: Callable[[Revision, Collection[Ref]], None] | None = None,
         on_propagated: Callable[[float], None] = lambda seconds: None,
@@ -53,12 +56,14 @@ class Loop:
             indexing: what keeps the search index; `run` runs it.
             writer: where statuses, finalizers and events go.
             settings: hold-backs, trusted labels, credential namespaces.
+            policies: what tells whether new grants were checked at admission; without it all count as checked.
             clock: seconds since the epoch; dates of bindings are judged by it.
             on_published: told about every revision and the objects that changed in it.
             on_propagated: told the seconds from the first change in a revision until every replica had it.
         """
         self.settings = settings or LoopSettings()
-        self.assessor = Assessor(world, self.settings)
+        self.policies = policies or Policies(Admitted())
+        self.assessor = Assessor(world, self.settings, self.policies.admitted)
         self.events = Events(writer, clock)
         self._world, self._publisher, self._indexing, self._clock = world, publisher, indexing, clock
         self._board = Board(world, self.assessor, publisher, indexing, self.settings)
@@ -100,6 +105,7 @@ class Loop:
                 running.call_soon_threadsafe(self._wake.set)
 
         self._world.subscribe(woken)
+        self.policies.subscribe(self._wake.set)
         self._wake.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publisher.run(stop))
@@ -107,6 +113,7 @@ class Loop:
             group.create_task(self.writes.run(stop))
             group.create_task(self.events.run(stop))
             group.create_task(self.reach.run(stop))
+            group.create_task(self.policies.run(stop))
             while not stop.is_set():
                 if await wait(self._wake, 0.5):
                     self._wake.clear()
@@ -123,10 +130,12 @@ class Loop:
         return revision
 
     async def _turn(self) -> None:
-        if self._world.unlisted or not self._publisher.may_act():
+        if self._world.unlisted or not self.policies.known or not self._publisher.may_act():
             return
         dirty, change = self._world.take()
         refs = self.assessor.expand(dirty)
+        if any(map(self._undecided, refs)):
+            await self.policies.look()
         for start in range(0, len(refs), _CHUNK):
             self.assessor.judge(refs[start : start + _CHUNK])
             await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
@@ -155,6 +164,11 @@ class Loop:
         self._covered = change
         self._turned.set()
         self._turned = asyncio.Event()
+
+    def _undecided(self, ref: Ref) -> bool:
+        """Whether it depends on the admission policies of this moment if a binding is used."""
+        entry = self._world.get(ref) if ref.kind in BINDINGS else None
+        return entry is not None and entry.deleting is None and not self.policies.admitted.decided(entry)
 
     def _say(self, revision: Revision, batch: Batch) -> None:
         """One line about the revision, and one about each object in it unless they are many (then at debug)."""

@@ -28,8 +28,10 @@ from toolcrib_operator.health import serving
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
+from toolcrib_operator.policies import Policies
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.registering import Registering
 from toolcrib_operator.releasing import release
 from toolcrib_operator.settings import OperatorSettings
@@ -125,9 +127,13 @@ async def _lead(
             on_fenced=_fenced,
         )
         indexing = Indexing(publisher, settings=settings.index)
-        loop = Loop(
-            world, publisher, indexing, cluster, settings=settings.loop, on_propagated=propagated.observe
+        watched = settings.policies is not None
+        policies = Policies(
+            Admitted(external=not watched), cluster if watched else None, settings=settings.policies
         )
+        loop = Loop(
+            world, publisher, indexing, cluster, settings=settings.loop, policies=policies, on_propagated=propagated.observe
+        )  # fmt: skip
         registering = None
         if settings.registration is not None:
             registering = Registering(

@@ -97,6 +97,12 @@ def _leading(parts: Leading) -> Iterator[Any]:
     )
     yield _counter("toolcrib_operator_write_failures", "Writes that failed otherwise.", counts.failures)
     yield _counter("toolcrib_operator_watch_repairs", "Lists that repaired a watch.", parts.watching.repairs)
+    if not (admitted := parts.loop.policies.admitted).external:
+        yield _gauge(
+            "toolcrib_admission_policy_intact",
+            "Whether the admission policies are in place, unaltered; while they are not, no new grant takes effect.",
+            float(admitted.problem is None),
+        )
     if parts.registering is not None:
         created = parts.registering.created
         yield _counter("toolcrib_operator_registrations", "Tools created for registrations.", created)

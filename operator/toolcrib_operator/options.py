@@ -14,6 +14,7 @@ from toolcrib_operator.settings import (
     IndexSettings,
     LoopSettings,
     OperatorSettings,
+    PolicySettings,
     PublisherSettings,
     RegistrationSettings,
     WatchSettings,
@@ -67,6 +68,13 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "toolcrib-runtime",
         "namespace of runtime registrations; the orphan sweep spares it",
     )
+    parser.add_argument(
+        "--admission", choices=("policy", "external"),
+        default=environ.get("TOOLCRIB_OPERATOR_ADMISSION", "policy"),
+        help="policy: new grants take effect only while the admission policies of crds/ are in place; external: "
+        "something else checks who may write grants [TOOLCRIB_OPERATOR_ADMISSION; policy]",
+    )  # fmt: skip
+    option("service-account", None, "namespace/name of the operator's own account, as the policies have it")
     variable = "TOOLCRIB_OPERATOR_RUNTIME_REGISTRATION"
     parser.add_argument(
         "--runtime-registration", action=argparse.BooleanOptionalAction,
@@ -95,6 +103,10 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
         usage.error("give either --registry-url (for each replica) or --registry-service namespace/name")
     if a.registry_service and a.registry_service.count("/") != 1:
         usage.error(f"--registry-service is namespace/name, not {a.registry_service!r}")
+    if a.admission not in ("policy", "external"):
+        usage.error(f"TOOLCRIB_OPERATOR_ADMISSION is policy or external, not {a.admission!r}")
+    if a.service_account and a.service_account.count("/") != 1:
+        usage.error(f"--service-account is namespace/name, not {a.service_account!r}")
     if not a.lease_retry < a.lease_renew < a.lease_duration:
         usage.error("the lease needs --lease-retry < --lease-renew < --lease-duration")
     return OperatorSettings(
@@ -122,6 +134,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
             a.lease_namespace, a.lease_name, a.lease_duration, a.lease_renew, a.lease_retry
         ),
         watch=WatchSettings(prove_after=a.prove_after, unproven_after=a.prove_after + 10.0),
+        policies=PolicySettings(_user(a.service_account)) if a.admission == "policy" else None,
         registration=RegistrationSettings(a.runtime_namespace) if a.runtime_registration else None,
         release_finalizers=a.release_finalizers,
     )
@@ -132,6 +145,10 @@ def _service_name(service: str | None) -> str | None:
         return None
     namespace, name = service.split("/")
     return f"{name}.{namespace}.svc"
+
+
+def _user(account: str | None) -> str | None:
+    return f"system:serviceaccount:{account.replace('/', ':')}" if account else None
 
 
 def _list(text: str) -> tuple[str, ...]:

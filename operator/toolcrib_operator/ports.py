@@ -65,6 +65,14 @@ class OutboxChannel(Protocol):
         ...
 
 
+class PolicyReader(Protocol):
+    """Reads the admission policies."""
+
+    async def policies(self) -> Sequence[Mapping[str, Any]]:
+        """Policies and their bindings that are labelled as ours. Raises `NotListable`, `ClusterUnavailable`."""
+        ...
+
+
 class Creator(Protocol):
     """Creates objects. It never changes one that is there."""
 

@@ -113,6 +113,23 @@ class WatchSettings:
 
 
 @dataclass(frozen=True)
+class PolicySettings:
+    """How the admission policies are looked after. Times are in seconds."""
+
+    account: str | None = None
+    """The operator's user name, as one of the policies has it."""
+
+    every: float = 2.0
+    """Between looks."""
+
+    settle: float = 6.0
+    """Policies that were put back count for nothing until then: an API server takes about 4 s to put them in force."""
+
+    stale_after: float = 30.0
+    """Without an answer for this long, they count as missing."""
+
+
+@dataclass(frozen=True)
 class RegistrationSettings:
     """How runtime registrations become Tools. Times are in seconds."""
 
@@ -150,6 +167,8 @@ class OperatorSettings:
     index: IndexSettings = field(default_factory=IndexSettings)
     election: ElectionSettings = field(default_factory=ElectionSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
+    policies: PolicySettings | None = None
+    """None: something else checks who may write grants."""
     registration: RegistrationSettings | None = None
     """None: runtime registrations are not served."""
     release_finalizers: bool = False

@@ -70,6 +70,8 @@ class State:
         ]
         if parts.publisher.revision is not None and not parts.publisher.links:
             found.append("no replica of the registry is known")
+        if parts.loop.policies.admitted.problem:
+            found.append(f"no new grant takes effect: {parts.loop.policies.admitted.problem}")
         if parts.indexing.problem:
             found.append(f"the search index: {parts.indexing.problem}")
         if parts.registering is not None:

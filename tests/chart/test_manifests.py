@@ -1,12 +1,16 @@
 """What the chart renders is what Kubernetes takes, in every version that the chart says it supports."""
 
+from typing import Any
+
 import pytest
 import yaml
 
-from chart import CHART, ROOT, Object, Rendered, lint, named, refused, render
+from chart import CHART, NAMESPACE, ROOT, Object, Rendered, lint, named, refused, render
 from chart_snapshot import snapshot
 from chart_values import MATRIX
 from kubernetes_schemas import VERSIONS, problems
+from toolcrib import admission
+from toolcrib.resources import KINDS
 
 
 @pytest.mark.parametrize("name", MATRIX)
@@ -71,6 +75,36 @@ def test_the_definitions_are_those_of_the_repository() -> None:
     assert rendered == {name: item["spec"] for name, item in _repository().items()}
 
 
+def test_the_policies_are_those_of_the_repository_with_the_operators_own_account() -> None:
+    rendered = render({"operator": {"serviceAccount": {"name": "runs-it"}}}, release="crib")
+    account = f"system:serviceaccount:{NAMESPACE}:runs-it"
+    wanted = {(m["kind"], m["metadata"]["name"]): m["spec"] for m in admission.manifests(account)}
+    assert {(m["kind"], m["metadata"]["name"]): m["spec"] for m in _policies(rendered)} == wanted
+    shipped = (ROOT / "crds" / "admission-policies.yaml").read_text(encoding="utf-8")
+    assert list(yaml.safe_load_all(shipped)) == admission.manifests()
+
+
+def test_the_policies_are_kept_as_the_definitions_are_and_can_be_left_out() -> None:
+    policy = "helm.sh/resource-policy"
+    assert all(m["metadata"]["annotations"][policy] == "keep" for m in _policies(render()))
+    assert all(m["metadata"]["labels"][admission.LABEL] == admission.PART_OF for m in _policies(render()))
+    loose = _policies(render({"crds": {"keep": False}}))
+    assert loose
+    assert all(policy not in m["metadata"].get("annotations", {}) for m in loose)
+    assert not _policies(render({"admission": {"install": False}, "operator": {"admission": "external"}}))
+
+
+def test_the_operator_looks_for_the_policies_unless_something_else_checks() -> None:
+    def flags(**values: Any) -> list[str]:
+        pod = render(values).one("Deployment", "toolcrib-operator")["spec"]["template"]["spec"]
+        found: list[str] = pod["containers"][0]["args"]
+        return found
+
+    account = f"--service-account={NAMESPACE}/toolcrib-operator"
+    assert {"--admission=policy", account} <= set(flags())
+    assert "--admission=external" in flags(operator={"admission": "external"})
+
+
 def test_definitions_are_kept_at_uninstall_unless_told_otherwise() -> None:
     policy = "helm.sh/resource-policy"
     assert all(item["metadata"]["annotations"][policy] == "keep" for item in _definitions(render()))
@@ -95,6 +129,11 @@ def _definitions(rendered: Rendered) -> list[Object]:
     return rendered.of("CustomResourceDefinition")
 
 
+def _policies(rendered: Rendered) -> list[Object]:
+    return [*rendered.of(admission.POLICY), *rendered.of(admission.BINDING)]
+
+
 def _repository() -> dict[str, Object]:
-    read = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in (ROOT / "crds").glob("*.yaml")]
+    files = ((ROOT / "crds" / f"{kind.plural}.yaml") for kind in KINDS.values())
+    read = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]
     return {item["metadata"]["name"]: item for item in read}

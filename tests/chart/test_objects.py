@@ -8,11 +8,13 @@ import pytest
 
 from chart import Object, Rendered, containers, named, render
 from chart_values import MATRIX
+from toolcrib import admission
 
+_OF_CRDS = ("CustomResourceDefinition", admission.POLICY, admission.BINDING)
 _CLUSTER_SCOPED = (
+    *_OF_CRDS,
     "ClusterRole",
     "ClusterRoleBinding",
-    "CustomResourceDefinition",
     "Namespace",
     "ClusterAgentScopeBinding",
 )
@@ -97,7 +99,7 @@ def test_service_ports_are_ports_of_the_pods_they_select(name: str) -> None:
 @pytest.mark.parametrize("name", _WIDE)
 def test_every_object_carries_the_usual_labels_with_valid_values(name: str) -> None:
     for item in render(MATRIX[name], release=_LONG).objects:
-        if item["kind"] == "CustomResourceDefinition":
+        if item["kind"] in _OF_CRDS:
             continue  # as in crds/, to the letter
         labels = item["metadata"]["labels"]
         assert labels["app.kubernetes.io/instance"] == _LONG, named(item)
@@ -115,7 +117,7 @@ def test_selectors_hold_nothing_that_a_user_or_a_version_changes() -> None:
 
 def test_common_labels_and_annotations_are_on_every_object() -> None:
     for item in render(MATRIX["extras"]).objects:
-        if item["kind"] != "CustomResourceDefinition":
+        if item["kind"] not in _OF_CRDS:
             assert item["metadata"]["labels"]["example.com/owner"] == "platform", named(item)
         assert item["metadata"]["annotations"]["example.com/ticket"] == "42", named(item)
     assert all(labels["example.com/owner"] == "platform" for labels in _pod_labels(render(MATRIX["extras"])))
@@ -172,7 +174,7 @@ def test_objects_are_named_for_their_release() -> None:
     """A cluster takes one release (test_upgrade); what another left behind is still not this one's to overwrite."""
     first, second = render(release="blue", namespace="one"), render(release="green", namespace="one")
     shared = {named(item) for item in first.objects} & {named(item) for item in second.objects}
-    assert all(name.startswith("CustomResourceDefinition/") for name in shared)
+    assert {name.partition("/")[0] for name in shared} == set(_OF_CRDS)
 
 
 @pytest.mark.parametrize("name", _WIDE)
@@ -181,11 +183,7 @@ def test_objects_outside_the_release_namespace_are_named_for_the_release(name: s
     chosen = MATRIX[name].get("runtimeRegistration", {}).get("namespace", "toolcrib-runtime")
     for item in rendered.objects:
         elsewhere = item["metadata"].get("namespace", "one") != "one" or item["kind"] in _CLUSTER_SCOPED
-        if (
-            elsewhere
-            and item["kind"] not in ("CustomResourceDefinition",)
-            and named(item) != f"Namespace/{chosen}"
-        ):
+        if elsewhere and item["kind"] not in _OF_CRDS and named(item) != f"Namespace/{chosen}":
             assert item["metadata"]["name"].startswith("blue-toolcrib"), named(item)
 
 

@@ -154,6 +154,7 @@ MATRIX: dict[str, Values] = {
     },
     "bare": {
         "crds": {"install": False},
+        "admission": {"install": False},
         "rbac": {"create": False, "aggregate": False},
         "networkPolicy": {"enabled": False},
         "helmTest": {"enabled": False},

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from toolcrib import crd
+from toolcrib import admission, crd
 from toolcrib_cli import manifests, options, output
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
@@ -64,18 +64,33 @@ def _print(contents: list[manifests.FileContent], problems: list[manifests.Probl
 
 def crds(
     write: Annotated[
-        Path | None, typer.Option("--write", help="Write one file a kind into this folder.")
+        Path | None,
+        typer.Option("--write", help="Write one file a kind, and one of the policies, into this folder."),
     ] = None,
 ) -> None:
-    """Print the CustomResourceDefinitions, ready for `kubectl apply -f -`."""
+    """Print the CustomResourceDefinitions and admission policies, ready for `kubectl apply -f -`."""
     documents = crd.definitions()
+    policies = "---\n".join(_policy_yaml(p) for p in admission.manifests())
     if write is None:
-        sys.stdout.write("---\n".join(_yaml(d) for d in documents.values()))
+        sys.stdout.write("---\n".join([*(_yaml(d) for d in documents.values()), policies]))
         return
     write.mkdir(parents=True, exist_ok=True)
     for document in documents.values():
         (write / f"{document['spec']['names']['plural']}.yaml").write_text(_yaml(document), encoding="utf-8")
+    (write / "admission-policies.yaml").write_text(policies, encoding="utf-8")
 
 
 def _yaml(document: object) -> str:
     return yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True)
+
+
+class _NoAliases(yaml.SafeDumper):
+    """Writes what occurs twice twice: people read these files."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _policy_yaml(document: object) -> str:
+    # an expression is one line, however long: the chart puts the operator's own account into one of them
+    return yaml.dump(document, Dumper=_NoAliases, sort_keys=False, width=10_000, allow_unicode=True)

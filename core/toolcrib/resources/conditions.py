@@ -54,6 +54,7 @@ class Reason(StrEnum):
     CREDENTIAL_MISSING = "CredentialMissing"
     CREDENTIAL_NOT_ALLOWED = "CredentialNotAllowed"
     UNTRUSTED_LABEL = "UntrustedLabel"
+    ADMISSION_POLICY_MISSING = "AdmissionPolicyMissing"
     PROPAGATED = "Propagated"
     NOT_PROPAGATED = "NotPropagated"
     NO_REPLICAS = "NoReplicas"
@@ -62,6 +63,12 @@ class Reason(StrEnum):
     IN_FORCE = "InForce"
     MATCHES = "Matches"
     MATCHES_NOTHING = "MatchesNothing"
+    NOTHING_ODD = "NothingOdd"
+    EXPIRED_AT_APPLY = "ExpiredAtApply"
+    SUBJECT_NOT_FOUND = "SubjectNotFound"
+    ALLOW_SHADOWED = "AllowShadowed"
+    DENY_NEVER_FIRES = "DenyNeverFires"
+    WILDCARD_ALLOW = "WildcardAllow"
 
 
 MEANINGS: dict[Reason, str] = {
@@ -80,6 +87,8 @@ MEANINGS: dict[Reason, str] = {
     Reason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
     Reason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
     Reason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
+    Reason.ADMISSION_POLICY_MISSING: "Written while the admission policies were missing or altered: nobody checked whether"
+    " its author may grant this. Put them back, then write it anew.",
     Reason.PROPAGATED: "Every replica of the registry has confirmed this generation.",
     Reason.NOT_PROPAGATED: "Some replica of the registry has not confirmed this generation yet.",
     Reason.NO_REPLICAS: "No replica of the registry is known.",
@@ -88,6 +97,12 @@ MEANINGS: dict[Reason, str] = {
     Reason.IN_FORCE: "The binding's dates include now.",
     Reason.MATCHES: "At least one tool is within the binding's reach.",
     Reason.MATCHES_NOTHING: "No tool is within the binding's reach: check scopes, servers and patterns.",
+    Reason.NOTHING_ODD: "Nothing about the binding looks like a mistake.",
+    Reason.EXPIRED_AT_APPLY: "expiresAt had passed when this generation was applied: it never grants anything.",
+    Reason.SUBJECT_NOT_FOUND: "A ServiceAccount among the subjects (an Agent's is that of its own name) does not exist.",
+    Reason.ALLOW_SHADOWED: "The binding's own deny takes everything that one of its allow patterns means.",
+    Reason.DENY_NEVER_FIRES: "A deny pattern matches no tool of the binding's territory; one created later it would.",
+    Reason.WILDCARD_ALLOW: "An allow pattern is a glob: it also allows tools that are created later.",
 }
 
 

@@ -131,3 +131,8 @@ labels:
 {{- define "toolcrib.hash" -}}
 {{- toJson . | sha256sum | trunc 16 -}}
 {{- end -}}
+
+{{/* The operator as the API server knows it. */}}
+{{- define "toolcrib.operator.user" -}}
+{{- printf "system:serviceaccount:%s:%s" .Release.Namespace (include "toolcrib.serviceAccountName" (list . .Values.operator "operator")) -}}
+{{- end -}}

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from toolcrib import admission
 from toolcrib.resources import API_VERSION, GROUP, KINDS, VERSION
 from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
@@ -48,6 +49,16 @@ class Cluster:
         """Key to resourceVersion, by a metadata-only list."""
         listing = await self._pages(kind, _collection(kind), {}, METADATA_ONLY)
         return {key_of(o): o["metadata"]["resourceVersion"] for o in listing.objects}
+
+    async def policies(self) -> Sequence[Mapping[str, Any]]:
+        """Admission policies and their bindings that are labelled as ours."""
+        found: list[dict[str, Any]] = []
+        query = {"labelSelector": f"{admission.LABEL}={admission.PART_OF}"}
+        for kind, plural in admission.PLURALS.items():
+            path = f"/apis/{admission.API_VERSION}/{plural}"
+            listing = await self._pages(kind, path, query, "application/json", seconds=3)
+            found += [item | {"kind": kind} for item in listing.objects]
+        return found
 
     async def write_status(self, ref: Ref, *, resource_version: str, status: Mapping[str, Any]) -> Written:
         """Merge-patch `/status`, and nothing but the status."""
@@ -111,13 +122,15 @@ class Cluster:
         except Refused as error:
             raise ClusterUnavailable(f"the API server refused {method} {path}: {error}") from error
 
-    async def _pages(self, kind: str, path: str, query: Mapping[str, str], accept: str) -> Listing:
+    async def _pages(
+        self, kind: str, path: str, query: Mapping[str, str], accept: str, *, seconds: float = 30
+    ) -> Listing:
         found: list[dict[str, Any]] = []
         token = ""
         while True:
             page = dict(query) | {"limit": _PAGE} | ({"continue": token} if token else {})
             try:
-                answer = await self._kube.request("GET", path, query=page, accept=accept, seconds=30)
+                answer = await self._kube.request("GET", path, query=page, accept=accept, seconds=seconds)
             except Gone as error:
                 hint = " (is the CRD installed? kubectl apply -f crds/)" if kind in KINDS else ""
                 raise NotListable(f"{kind} is not known to the API server{hint}") from error

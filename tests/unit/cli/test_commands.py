@@ -8,7 +8,7 @@ import jwt
 import pytest
 import yaml
 
-from toolcrib import crd
+from toolcrib import admission, crd
 from toolcrib_cli import main as cli
 from toolcrib_cli import output
 from toolcrib_cli.commands import agents_view
@@ -70,7 +70,8 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 
 def test_crds_prints_what_the_cluster_gets(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("crds") == 0
-    assert list(yaml.safe_load_all(capsys.readouterr().out)) == list(crd.definitions().values())
+    wanted = [*crd.definitions().values(), *admission.manifests()]
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == wanted
 
 
 def test_without_an_identity_a_client_command_says_how_to_give_one(

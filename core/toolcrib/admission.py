@@ -1,0 +1,320 @@
+"""The admission policies: who may write what into a Tool or a binding, asked of the cluster's own RBAC.
+
+Three verbs on two resources of our group that exist in RBAC alone, after `escalate` and `bind`:
+
+* `grant` on `scopes/<scope>`: hand a scope out in a binding; in the binding's namespace, or in the whole cluster
+* `gate` on `scopes/<scope>`: put a scope on a Tool, in the Tool's namespace
+* `equip` on `subjects/<name>`: give tools to that subject; in its namespace (ServiceAccount, Agent), or in the whole
+  cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient)
+
+Every create and every change of a spec is checked in full. Whoever takes a deny back, by deleting or by changing its
+binding, needs `grant` on all scopes there, and `equip` on each subject that it held back.
+
+`make generate` writes them to `crds/` and into the chart; the operator compares what the cluster has with them.
+(DESIGN §3, Three verbs in RBAC. Fields: admissionregistration.k8s.io/v1; costs: one authorizer check is 350,000 of the
+10,000,000 that a policy may spend and of the 1,000,000 of one expression.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib.resources.kinds import KINDS
+from toolcrib.resources.meta import GROUP
+
+API_VERSION = "admissionregistration.k8s.io/v1"
+POLICY = "ValidatingAdmissionPolicy"
+BINDING = "ValidatingAdmissionPolicyBinding"
+PLURALS = {POLICY: "validatingadmissionpolicies", BINDING: "validatingadmissionpolicybindings"}
+LABEL = "app.kubernetes.io/part-of"
+PART_OF = "toolcrib"
+
+MOST = 16
+"""Scopes and subjects that a spec may hold: so many authorizer checks a policy, of 28 that it can afford."""
+
+OPERATOR_BY_NAME = "request.userInfo.username.matches('^system:serviceaccount:[^:]+:toolcrib-operator$')"
+"""Who the operator is where nobody says more: a service account of this name, in whatever namespace."""
+
+_BINDING_KINDS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
+_DOCS = "docs/guides/admission.md"
+_SPEC_CHANGES = {
+    "name": "spec-changes",
+    "expression": "request.operation == 'CREATE' || object.spec != oldObject.spec",
+}
+_PLACE = {
+    "name": "place",
+    "expression": "request.namespace == '' ? 'the whole cluster' : 'the namespace ' + request.namespace",
+}
+_ROLE = {
+    "name": "role",
+    "expression": "request.namespace == '' ? 'a ClusterRole bound by a ClusterRoleBinding' :"
+    " 'a Role bound in the namespace ' + request.namespace",
+}
+
+
+def is_operator(account: str | None = None) -> str:
+    """The CEL expression that finds the operator's own requests.
+
+    `account` is its user name, `system:serviceaccount:<namespace>:<name>`; without one see `OPERATOR_BY_NAME`.
+    """
+    return OPERATOR_BY_NAME if account is None else f"request.userInfo.username == '{account}'"
+
+
+def manifests(account: str | None = None) -> list[dict[str, Any]]:
+    """Every policy, followed by its binding, as `kubectl apply` takes them; `account` as in `is_operator`."""
+    found = []
+    for name, (spec, action) in _specs(account).items():
+        metadata = {"name": f"{name}.{GROUP}", "labels": {LABEL: PART_OF}}
+        found.append({"apiVersion": API_VERSION, "kind": POLICY, "metadata": metadata, "spec": spec})
+        bound = {"policyName": metadata["name"], "validationActions": [action]}
+        found.append({"apiVersion": API_VERSION, "kind": BINDING, "metadata": metadata, "spec": bound})
+    return found
+
+
+def guarding(account: str | None = None) -> dict[tuple[str, str], dict[str, Any]]:
+    """The specs that a grant rests on, by kind and name: all but those that only warn."""
+    warns = {m["metadata"]["name"] for m in manifests() if m["spec"].get("validationActions") == ["Warn"]}
+    return {
+        (m["kind"], m["metadata"]["name"]): m["spec"]
+        for m in manifests(account)
+        if m["metadata"]["name"] not in warns
+    }
+
+
+def right(verb: str, resource: str, name: str) -> str:
+    """A right as a rule of a Role, in one line, as the policies' messages show it."""
+    return f"{{apiGroups: [{GROUP}], resources: [{resource}], resourceNames: ['{name}'], verbs: [{verb}]}}"
+
+
+def subject_name(kind: str, name: str, issuer: str | None = None) -> str:
+    """The resourceName for `equip`; of a User, Group or OAuthClient with its issuer, which vouches for the name.
+
+    No OpenID issuer has a `#`; what claims to come from one would read like somebody else's name, and needs the right
+    on all subjects.
+    """
+    if issuer is None:
+        return name
+    return "*" if "#" in issuer else f"{kind}:{issuer}#{name}"
+
+
+def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
+    return {
+        "bindings-grant": (_grant(), "Deny"),
+        "bindings-equip": (_equip(), "Deny"),
+        "bindings-lift": (_lift(), "Deny"),
+        "tools-gate": (_gate(), "Deny"),
+        "operator": (_operator(is_operator(account)), "Deny"),
+        "warnings": (_warnings(), "Warn"),
+    }
+
+
+def _policy(
+    kinds: tuple[str, ...], operations: list[str], conditions: list[dict[str, str]], variables: list[dict[str, str]],
+    validations: list[dict[str, str]],
+) -> dict[str, Any]:  # fmt: skip
+    """A policy with every field written down that the API server would fill in, so that the two can be compared."""
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "resourceRules": [
+                {
+                    "apiGroups": [GROUP],
+                    "apiVersions": ["*"],
+                    "operations": operations,
+                    "resources": [KINDS[kind].plural for kind in kinds],
+                    "scope": "*",
+                }
+            ],
+        },
+        "matchConditions": conditions,
+        "variables": variables,
+        "validations": validations,
+    }
+
+
+def _validation(expression: str, said: str, message: str) -> dict[str, str]:
+    """`said` is CEL and knows the values; `message` stands in where it cannot be computed."""
+    return {"expression": expression, "messageExpression": said, "message": message, "reason": "Forbidden"}
+
+
+def _may(verb: str, resource: str, namespace: str, name: str) -> str:
+    asked = f"authorizer.group('{GROUP}').resource('{resource}')"
+    return f"{asked}.namespace({namespace}).name({name}).check('{verb}').allowed()"
+
+
+def _rule(verb: str, resource: str, name: str) -> str:
+    """`right` as CEL, for a name that is a CEL expression."""
+    head, tail = right(verb, resource, "\0").split("\0")
+    return f'"{head}" + {name} + "{tail}"'
+
+
+def _scope_checks(verb: str, what: str, where: str = "") -> list[dict[str, str]]:
+    """`what` and `where` are the words around the scope: you may not WHAT the scope WHERE."""
+    checks = []
+    for i in range(MOST):
+        scope = f"variables.scopes[{i}]"
+        checks.append(
+            _validation(
+                f"size(variables.scopes) <= {i} || " + _may(verb, "scopes", "request.namespace", scope),
+                f'"you may not {what} the scope \'" + {scope} + "\'{where} in " + variables.place + ": it takes the rule " + '
+                + _rule(verb, "scopes", scope)
+                + f' + " in " + variables.role + " (see {_DOCS})"',
+                f"you may not {what} one of these scopes{where}: it takes the verb {verb} on each (see {_DOCS})",
+            )
+        )
+    return checks
+
+
+def _subject_checks(who: str, unless: str, wanted: str) -> list[dict[str, str]]:
+    """`who` is the object whose subjects are meant; `unless` is CEL that lets them through."""
+    checks = []
+    for i in range(MOST):
+        namespace, name = f"variables.namespaces[{i}]", f"variables.names[{i}]"
+        checks.append(
+            _validation(
+                f"{unless}size({who}.spec.subjects) <= {i} || " + _may("equip", "subjects", namespace, name),
+                f'"you may not {wanted} the subject \'" + {name} + "\' of " + '
+                f"({namespace} == '' ? 'the whole cluster' : 'the namespace ' + {namespace}) + \": it takes the rule \" + "
+                + _rule("equip", "subjects", name)
+                + f" + \" in \" + ({namespace} == '' ? 'a ClusterRole bound by a ClusterRoleBinding' : "
+                f"'a Role bound in the namespace ' + {namespace}) + \" (see {_DOCS})\"",
+                f"you may not {wanted} one of these subjects: it takes the verb equip on each (see {_DOCS})",
+            )
+        )
+    return checks
+
+
+def _subjects(who: str) -> list[dict[str, str]]:
+    """Where and by what name the right to equip each subject is asked for."""
+    here = "s.kind in ['ServiceAccount', 'Agent']"
+    name = "s.kind == 'OAuthClient' ? s.clientId : s.name"
+    return [
+        {
+            "name": "namespaces",
+            "expression": f"{who}.spec.subjects.map(s, {here} ?"
+            " (has(s.namespace) ? s.namespace : request.namespace) : '')",
+        },
+        {
+            "name": "names",
+            "expression": f"{who}.spec.subjects.map(s, {here} ? s.name :"
+            f" (s.issuer.contains('#') ? '*' : s.kind + ':' + s.issuer + '#' + ({name})))",
+        },
+    ]
+
+
+def _grant() -> dict[str, Any]:
+    scopes = {"name": "scopes", "expression": "has(object.spec.scopes) ? object.spec.scopes : []"}
+    variables = [scopes, _PLACE, _ROLE]
+    return _policy(
+        _BINDING_KINDS,
+        ["CREATE", "UPDATE"],
+        [_SPEC_CHANGES],
+        variables,
+        _scope_checks("grant", "hand out"),
+    )
+
+
+def _equip() -> dict[str, Any]:
+    checks = _subject_checks("object", "", "give tools to")
+    return _policy(_BINDING_KINDS, ["CREATE", "UPDATE"], [_SPEC_CHANGES], _subjects("object"), checks)
+
+
+def _gate() -> dict[str, Any]:
+    variables = [{"name": "scopes", "expression": "object.spec.scopes"}, _PLACE, _ROLE]
+    checks = _scope_checks("gate", "put", " on a Tool")
+    return _policy(("Tool",), ["CREATE", "UPDATE"], [_SPEC_CHANGES], variables, checks)
+
+
+def _lift() -> dict[str, Any]:
+    """A deny is kept if each of its patterns, its subjects and its territory is still there.
+
+    Where a namespace is being deleted, its tools go too: nothing is lost with a deny over them, and the namespace
+    controller, which holds no right of ours, has to get on.
+    """
+    has_deny = {
+        "name": "denied",
+        "expression": "has(oldObject.spec.tools) && has(oldObject.spec.tools.deny)",
+    }
+    spec_changes = {
+        "name": "spec-changes",
+        "expression": "request.operation == 'DELETE' || object.spec != oldObject.spec",
+    }
+    kept = (
+        "request.operation == 'DELETE'"
+        " ? namespaceObject != null && has(namespaceObject.metadata.deletionTimestamp)"
+        " : has(object.spec.tools) && has(object.spec.tools.deny)"
+        " && oldObject.spec.tools.deny.all(p, p in object.spec.tools.deny)"
+        " && oldObject.spec.subjects.all(s, s in object.spec.subjects)"
+        " && (!has(oldObject.spec.namespaces) ||"
+        " (has(object.spec.namespaces) && oldObject.spec.namespaces.all(n, n in object.spec.namespaces)))"
+        " && (!has(oldObject.spec.namespaceSelector) ||"
+        " (has(object.spec.namespaceSelector) && object.spec.namespaceSelector == oldObject.spec.namespaceSelector))"
+    )
+    everything = _validation(
+        "variables.kept || " + _may("grant", "scopes", "request.namespace", "'*'"),
+        '"you may not take back the deny of " + oldObject.metadata.name + " in " + variables.place'
+        ' + ": it takes the verb grant on all scopes, {apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}, in "'
+        f' + variables.role + "; to end a grant alone, remove its scopes and leave the deny (see {_DOCS})"',
+        f"you may not take back a deny: it takes the verb grant on all scopes (see {_DOCS})",
+    )
+    variables = [{"name": "kept", "expression": kept}, _PLACE, _ROLE, *_subjects("oldObject")]
+    checks = [
+        everything,
+        *_subject_checks("oldObject", "variables.kept || ", "take back a deny from"),
+    ]
+    return _policy(_BINDING_KINDS, ["UPDATE", "DELETE"], [has_deny, spec_changes], variables, checks)
+
+
+def _operator(is_operator_: str) -> dict[str, Any]:
+    """Defence in depth: it holds none of the verbs, so that these requests would be refused anyway.
+
+    It may create Tools (where it may `gate` them): runtime registrations.
+    """
+    check = _validation(
+        "request.operation == 'UPDATE' ? object.spec == oldObject.spec :"
+        " request.operation == 'CREATE' && request.resource.resource == 'tools'",
+        '"the operator may not " + request.operation + " a spec of " + request.resource.resource'
+        ' + ": it carries out what people write"',
+        "the operator may not write specs: it carries out what people write",
+    )
+    conditions = [{"name": "operator", "expression": is_operator_}]
+    return _policy(("Tool", *_BINDING_KINDS), ["CREATE", "UPDATE", "DELETE"], conditions, [], [check])
+
+
+def _warnings() -> dict[str, Any]:
+    """What is allowed and may surprise; the operator says the rest in conditions."""
+    none = "!has(object.spec.tools) || !has(object.spec.tools.{0}) ? [] : object.spec.tools.{0}"
+    variables = [
+        {
+            "name": "wild",
+            "expression": f"({none.format('allow')}).filter(p, p.contains('*') || p.contains('?'))",
+        },
+        {
+            "name": "denied",
+            "expression": f"({none.format('deny')}).map(p, p.lowerAscii())",
+        },
+        {
+            "name": "shadowed",
+            "expression": f"({none.format('allow')}).filter(p, '*' in variables.denied || p.lowerAscii() in variables.denied)",
+        },
+    ]
+    checks = [
+        {
+            "expression": "size(variables.wild) == 0",
+            "messageExpression": '"spec.tools.allow: \'" + variables.wild[0] + "\'" +'
+            ' (size(variables.wild) > 1 ? " and other wildcards" : "") +'
+            ' " also allows tools that are created later, by whoever may create them there"',
+            "message": "spec.tools.allow: a wildcard also allows tools that are created later",
+        },
+        {
+            "expression": "size(variables.shadowed) == 0",
+            "messageExpression": '"spec.tools.allow: \'" + variables.shadowed[0] + "\'" +'
+            ' (size(variables.shadowed) > 1 ? " and others allow" : " allows") +'
+            ' " nothing: spec.tools.deny matches the same, and a deny wins"',
+            "message": "spec.tools.allow: a pattern is denied too, and a deny wins",
+        },
+    ]
+    return _policy(_BINDING_KINDS, ["CREATE", "UPDATE"], [_SPEC_CHANGES], variables, checks)

@@ -1,0 +1,108 @@
+"""Keeping an eye on the admission policies: read at the start, every few seconds, and before a new grant is judged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from toolcrib import logs
+from toolcrib_operator.errors import ClusterUnavailable, NotListable
+from toolcrib_operator.ports import PolicyReader
+from toolcrib_operator.reconcile.admitting import UNKNOWN, Admitted, obstacle
+from toolcrib_operator.settings import PolicySettings
+from toolcrib_operator.waiting import wait
+
+log = logging.getLogger(__name__)
+
+
+class Policies:
+    """Tells `admitted` what the policies are like."""
+
+    def __init__(
+        self,
+        admitted: Admitted,
+        reader: PolicyReader | None = None,
+        *,
+        settings: PolicySettings | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Without a `reader` there is nothing to look at: `admitted` is external."""
+        self.admitted = admitted
+        self._reader = reader
+        self._settings = settings or PolicySettings()
+        self._monotonic = monotonic
+        self._versions: dict[tuple[str, str], tuple[str, int]] | None = None
+        self._back: float | None = None
+        """Since when the policies are in place again."""
+        self._read: float | None = None
+        self._subscribers: list[Callable[[], None]] = []
+        self._trouble = logs.Trouble(log)
+
+    @property
+    def known(self) -> bool:
+        """Whether they have been read; until then no binding may be judged."""
+        return self.admitted.problem != UNKNOWN
+
+    def subscribe(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when what is known of them has changed."""
+        self._subscribers.append(wake)
+
+    async def look(self) -> None:
+        """Read them now. Where the API server does not answer, what was known stands for a while."""
+        if self._reader is None:
+            return
+        asked = self._monotonic()
+        try:
+            found: Sequence[Mapping[str, Any]] = await self._reader.policies()
+        except NotListable as error:
+            self._say(f"the admission policies cannot be read: {error}")
+        except ClusterUnavailable as error:
+            self._trouble.failed("the admission policies cannot be read: %s", error)
+            # nobody writes a binding at a server that is away; but it may be away for this process alone
+            if self._read is not None and asked - self._read > self._settings.stale_after:
+                self._say(f"the admission policies cannot be read: {error}")
+        else:
+            self._trouble.over("the admission policies are read again")
+            self._read = asked
+            self._say(self._judge(found))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Look every few seconds until `stop`."""
+        while self._reader is not None and not stop.is_set():
+            await self.look()
+            await wait(stop, self._settings.every)
+
+    def _judge(self, found: Sequence[Mapping[str, Any]]) -> str | None:
+        problem = obstacle(found, self._settings.account)
+        versions = {(m["kind"], m["metadata"]["name"]): _version(m) for m in found}
+        first, changed = self._versions is None, versions != self._versions
+        self._versions = versions
+        if problem is not None:
+            self._back = None
+            return problem
+        if first:
+            return None
+        if changed or (self._back is None and self.admitted.problem is not None):
+            self._back = self._monotonic()
+        if self._back is not None and self._monotonic() - self._back < self._settings.settle:
+            return "the admission policies have just been put back or changed, and are not in force yet"
+        self._back = None
+        return None
+
+    def _say(self, problem: str | None) -> None:
+        before, self.admitted.problem = self.admitted.problem, problem
+        if problem is not None and problem != before:
+            log.error("no new grant takes effect: %s", problem)
+        elif problem is None and before is not None:
+            log.info("the admission policies are in place")
+        if problem != before:
+            for wake in self._subscribers:
+                wake()
+
+
+def _version(manifest: Mapping[str, Any]) -> tuple[str, int]:
+    metadata = manifest["metadata"]
+    return metadata.get("uid", ""), metadata.get("generation", 0)

@@ -1,0 +1,140 @@
+"""Whether a binding's author was asked for his rights: the admission policies are in place, or were when it was written.
+
+Nobody can ask afterwards who wrote a spec. So a grant that is first seen while the policies are missing or altered is
+refused, and stays so until its spec is written anew; one that was in force before stays in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from toolcrib import admission
+from toolcrib.resources.conditions import Reason
+from toolcrib_operator.reconcile import statuses
+from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem
+from toolcrib_operator.world import Entry, Ref
+
+Found = Iterable[Mapping[str, Any]]
+UNKNOWN = "the admission policies have not been read yet"
+
+
+class Admitted:
+    """Which bindings were written under the eyes of the policies. `problem` says what is wrong with these now.
+
+    With `external` something else checks who may write grants, and every binding counts as checked.
+    """
+
+    def __init__(self, *, external: bool = True) -> None:
+        self.external = external
+        self.problem: str | None = None if external else UNKNOWN
+        self._admitted: dict[Ref, tuple[str, int]] = {}
+        self._refused: dict[Ref, tuple[str, int, Problem]] = {}
+
+    def decided(self, entry: Entry) -> bool:
+        """Whether what the policies are like now makes no difference to this generation of a binding."""
+        at = (entry.uid, entry.generation)
+        if self.external or self._admitted.get(entry.ref) == at or self._refused.get(entry.ref, ())[:2] == at:
+            return True
+        return (
+            statuses.holds(entry.status, "Accepted", generation=entry.generation)
+            or _refusal(entry) is not None
+        )
+
+    def judge(self, entry: Entry, verdict: BindingVerdict) -> BindingVerdict:
+        """The verdict, or the refusal of a grant that nobody checked: what it denies stays denied."""
+        problem = self._refuses(entry)
+        if problem is None:
+            return verdict
+        published = verdict.published
+        if published is not None:
+            published = published.model_copy(update={"scopes": (), "allow": None}) if published.deny else None
+        return BindingVerdict(published, problem)
+
+    def forget(self, ref: Ref) -> None:
+        """The object is gone."""
+        self._admitted.pop(ref, None)
+        self._refused.pop(ref, None)
+
+    def _refuses(self, entry: Entry) -> Problem | None:
+        if self.external:
+            return None
+        at = (entry.uid, entry.generation)
+        if self._admitted.get(entry.ref) == at:
+            return None
+        before = self._refused.get(entry.ref)
+        if before is not None and before[:2] == at:
+            return before[2]
+        problem = None
+        if not statuses.holds(entry.status, "Accepted", generation=entry.generation):
+            problem = _refusal(entry)
+            if problem is None and self.problem is not None:
+                problem = Problem(Reason.ADMISSION_POLICY_MISSING, _message(self.problem))
+        self.forget(entry.ref)
+        if problem is None:
+            self._admitted[entry.ref] = at
+        else:
+            self._refused[entry.ref] = (*at, problem)
+        return problem
+
+
+def obstacle(found: Found, account: str | None) -> str | None:
+    """What is wrong with the policies and their bindings as the cluster has them; None if nothing is.
+
+    Args:
+        found: those that are labelled as ours, whatever their names.
+        account: the operator's user name; the policies of `crds/`, which know its name alone, will do as well.
+    """
+    have = {(m["kind"], m["metadata"]["name"]): m.get("spec") or {} for m in found}
+    accounts = [None] if account is None else [account, None]
+    wanted = [admission.guarding(each) for each in accounts]
+    for kind, name in wanted[0]:
+        if (kind, name) not in have:
+            return f"{kind} {name} is missing"
+        at = [differs(specs[kind, name], have[kind, name]) for specs in wanted]
+        if None not in at:
+            return f"{kind} {name} was altered: {at[0]}"
+    return None
+
+
+_KNOWN = frozenset({
+    "apiGroups", "apiVersions", "auditAnnotations", "excludeResourceRules", "expression", "failurePolicy", "matchConditions",
+    "matchConstraints", "matchPolicy", "matchResources", "message", "messageExpression", "name", "namespaceSelector",
+    "objectSelector", "operations", "paramKind", "paramRef", "policyName", "reason", "resourceNames", "resourceRules",
+    "resources", "scope", "validationActions", "validations", "variables",
+})  # fmt: skip
+
+
+def differs(wanted: Any, found: Any, path: str = "spec") -> str | None:
+    """Where a spec of the cluster says something else than ours, or None.
+
+    Empty values are absent ones. A field that no API server of today knows is a default of a later one; each that we
+    know has to be as we wrote it.
+    """
+    if wanted and isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for key in sorted({*wanted, *(k for k in found if k in _KNOWN)}):
+            at = differs(wanted.get(key), found.get(key), f"{path}.{key}")
+            if at is not None:
+                return at
+        return None
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        pairs = (differs(w, f, f"{path}[{i}]") for i, (w, f) in enumerate(zip(wanted, found, strict=True)))
+        return next((at for at in pairs if at is not None), None)
+    return None if (wanted or None) == (found or None) else path
+
+
+def _refusal(entry: Entry) -> Problem | None:
+    """That this generation was refused for want of the policies, by its status."""
+    refused = ("Accepted", "False", Reason.ADMISSION_POLICY_MISSING.value, entry.generation)
+    for c in entry.status.get("conditions") or ():
+        if (c.get("type"), c.get("status"), c.get("reason"), c.get("observedGeneration")) == refused:
+            return Problem(Reason.ADMISSION_POLICY_MISSING, c.get("message") or "")
+    return None
+
+
+def _message(problem: str) -> str:
+    return (
+        f"Nobody checked whether its author may grant this. When it was written: {problem}."
+        " With the policies in place (kubectl apply -f crds/, or helm upgrade), write it anew:"
+        " change its spec, or delete it and apply it again."
+    )
