@@ -36,7 +36,7 @@ ROTATED, RETIRED, REOPENED = "audit.rotated", "audit.retired", "audit.reopened"
 _TAIL = len(',"hash":"') + 64 + len('"}')
 _LINE = re.compile(
     rb'\{"v":1,"chain":"([^"\\]{1,400})","seq":([1-9][0-9]{0,18}),"prev":"([0-9a-f]{64})","kid":"([0-9a-f]{16}|none)",'
-    rb'"ts":"([^"\\]{1,40})","replica":"([^"\\]{1,300})","action":"([a-z_.]{1,40})"[,}].*"hash":"([0-9a-f]{64})"\}'
+    rb'"ts":"([^"\\]{1,40})","replica":"([^"\\]{1,300})","action":"([a-z_.-]{1,40})"[,}].*"hash":"([0-9a-f]{64})"\}'
 )
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 

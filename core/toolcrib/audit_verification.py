@@ -232,7 +232,10 @@ class Verification:
         if state.opening is None:
             return
         where, line = state.opening
-        if any(head.hash == line.prev for head in state.retired):
+        # a replica that was given another name goes on where the old one ended
+        known = [s.last.hash for s in self._states.values() if s.last is not None and s is not state]
+        known += [head.hash for head in state.retired]
+        if line.prev in known:
             return
         self._find(
             where,

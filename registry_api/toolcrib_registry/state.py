@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import EMPTY, View, view_of
-from toolcrib.wire.publish import Heartbeat, Publish, ReplicaState
+from toolcrib.wire.publish import AuditHead, Heartbeat, Publish, ReplicaState
 from toolcrib_registry.ports import Clock
 from toolcrib_registry.search.entry import IndexEntry
 
@@ -62,6 +63,8 @@ class PolicyState:
     replica: str = "registry"
     policy_max_age: float = 900.0
     anonymous_list: bool = False
+    audit_head: Callable[[], AuditHead | None] = field(default=lambda: None, repr=False)
+    """The end of the decision log, where there is one."""
     snapshot: Snapshot = field(init=False)
     epoch: int = field(default=0, init=False)
     heard_at: float | None = field(default=None, init=False)
@@ -87,7 +90,11 @@ class PolicyState:
     def report(self) -> ReplicaState:
         """What the operator is told."""
         return ReplicaState(
-            replica=self.replica, revision=self.snapshot.revision, hash=self.snapshot.hash, ready=self.ready
+            replica=self.replica,
+            revision=self.snapshot.revision,
+            hash=self.snapshot.hash,
+            ready=self.ready,
+            audit=self.audit_head(),
         )
 
     def policy_age(self) -> float | None:

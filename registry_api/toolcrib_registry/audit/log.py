@@ -1,0 +1,273 @@
+"""The decision log as the registry's other parts see it: what is recorded of what is asked.
+
+A list or a search is one record (counts, revision, digest of the view); describe, load and call are one record a tool
+named. What is refused, and what one caller does again and again, is folded (`repeats`). In the mode `strict` a call's
+record stands on the disk before the call is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any, Literal
+
+from toolcrib import audit, logs
+from toolcrib.audit import NO_KEY, AuditKey
+from toolcrib.authorizer import Decision, Reason
+from toolcrib.identity import Identity
+from toolcrib.wire.publish import AuditHead, PublishedTool
+from toolcrib_registry.audit.repeats import Key, Record, Repeats
+from toolcrib_registry.audit.writer import Writer
+from toolcrib_registry.ports import Clock
+from toolcrib_registry.state import Sight
+
+log = logging.getLogger(__name__)
+
+LONGEST = 512
+"""Characters of any text that a caller chose."""
+PLAIN_BYTES = 16 * 1024
+"""Arguments larger than this are recorded as their hash even where they are recorded plain."""
+READS = 600
+"""Lists, searches and the like of one caller and kind that are written one by one in a minute; the rest is counted."""
+
+
+class AuditUnavailable(Exception):
+    """The record of a call could not be made durable in time: the call must not be made."""
+
+
+class DecisionLog:
+    """What is recorded. Without a writer it does nothing.
+
+    Args:
+        clock: gives `ts`.
+        writer: chains and writes; None: no log.
+        key: hashes arguments.
+        arguments: how a call's arguments are recorded.
+        strict: calls wait for their record.
+        strict_seconds: how long.
+        refusals, reads: fold what repeats.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        writer: Writer | None = None,
+        *,
+        key: AuditKey = NO_KEY,
+        arguments: Literal["hash", "omit", "plain"] = "hash",
+        strict: bool = False,
+        strict_seconds: float = 2.0,
+        refusals: Repeats | None = None,
+        reads: Repeats | None = None,
+    ) -> None:
+        self._clock, self._writer = clock, writer
+        self._key, self._arguments = key, arguments
+        self._strict, self._strict_seconds = strict, strict_seconds
+        self._refusals = refusals or Repeats()
+        self._reads = reads or Repeats(keys=20_000, fold=False)
+        self._trouble = logs.Trouble(log)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether records go anywhere."""
+        return self._writer is not None
+
+    @property
+    def head(self) -> AuditHead | None:
+        """The last record on the disk: what the operator keeps where the registry cannot write."""
+        head = self._writer.head if self._writer is not None else None
+        return None if head is None else AuditHead(chain=head.chain, seq=head.seq, hash=head.hash)
+
+    def listed(self, action: str, sight: Sight, *, found: int | None = None, mode: str | None = None) -> None:
+        """A list or search was answered."""
+        if self._writer is None:
+            return
+        identity = sight.identity
+        common = self._common(action, identity)
+        if identity is None:
+            self._folded(common | {"allowed": True, "reason": "anonymous"}, identity, {})
+            return
+        fields = {
+            "count": len(sight.view.tools) if found is None else found,
+            "view": sight.view.digest,
+            "revision": str(sight.snapshot.revision or ""),
+            **({"mode": mode} if mode else {}),
+        }
+        self._read(common, identity, fields)
+
+    def decided(
+        self,
+        action: str,
+        identity: Identity | None,
+        name: str,
+        tool: PublishedTool | None,
+        decision: Decision,
+        revision: str,
+        *,
+        outcome: str | None = None,
+        arguments: dict[str, Any] | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """One tool was named: what was decided and, for a call, how it ended and how long it took."""
+        if self._writer is None:
+            return
+        named = self._named(identity, name, tool, decision, revision)
+        common = self._common(action, identity)
+        if identity is None or (not decision.allowed and outcome is None):
+            self._folded(common | {k: named.pop(k) for k in ("tool", "allowed", "reason")}, identity, named)
+            return
+        fields = {**named, **({"outcome": outcome} if outcome else {})}
+        if seconds is not None:
+            fields["ms"] = round(seconds * 1000, 3)
+        if arguments is not None:
+            fields |= self._shown(arguments)
+        if action == "call":
+            fields |= {"phase": "end"} if self._strict else {}
+            if outcome == "ok":
+                self._put(common | fields)
+            else:
+                self._read(common | {"outcome": outcome}, identity, fields)
+        else:
+            self._read(common, identity, fields)
+
+    def refused(
+        self, action: str, reason: str, identity: Identity | None = None, name: str | None = None
+    ) -> None:
+        """A request was refused before anything was decided: nobody valid asked, or the name meant several tools."""
+        if self._writer is None:
+            return
+        record = self._common(action, identity) | {
+            "tool": name and name[:LONGEST],
+            "allowed": False,
+            "reason": reason,
+        }
+        self._folded(record, identity, {})
+
+    async def begun(
+        self,
+        identity: Identity,
+        tool: PublishedTool,
+        decision: Decision,
+        revision: str,
+        arguments: dict[str, Any],
+    ) -> None:
+        """In the mode `strict`: return once the record of a call that is about to be made is on the disk.
+
+        Raises:
+            AuditUnavailable: it is not, in time; the call must not be made.
+        """
+        if self._writer is None or not self._strict:
+            return
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+
+        def durable() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(_set, done)
+
+        record = (
+            self._common("call", identity)
+            | self._named(identity, "", tool, decision, revision)
+            | self._shown(arguments)
+            | {"phase": "begin"}
+        )
+        try:
+            if self._writer.stuck(self._strict_seconds) or not self._writer.put(record, durable):
+                raise AuditUnavailable
+            async with asyncio.timeout(self._strict_seconds):
+                await done
+        except (AuditUnavailable, TimeoutError):
+            self._trouble.failed(
+                "calls are refused: their decision records cannot be written", level=logging.ERROR
+            )
+            raise AuditUnavailable from None
+        self._trouble.over("decision records are written again: calls go on")
+
+    def due(self, everything: bool = False) -> list[Record]:
+        """Sums of what was folded, for the writer."""
+        now = self._clock.elapsed()
+        return [*self._refusals.due(now, everything=everything), *self._reads.due(now, everything=everything)]
+
+    def attach(self, writer: Writer) -> None:
+        """Write to it from now on; it asks for `due`."""
+        self._writer = writer
+
+    def close(self) -> None:
+        """Write what waits and the end of the chain."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+    def _common(self, action: str, identity: Identity | None) -> Record:
+        assert self._writer is not None
+        record = {"ts": self._clock.now(), "replica": self._writer.replica, "action": action}
+        if identity is None:
+            return record | {"issuer": None, "subject": None}
+        record |= {"issuer": identity.issuer[:LONGEST], "subject": identity.subject[:LONGEST]}
+        return record | ({"client": identity.client[:LONGEST]} if identity.client else {})
+
+    def _named(
+        self,
+        identity: Identity | None,
+        name: str,
+        tool: PublishedTool | None,
+        decision: Decision,
+        revision: str,
+    ) -> Record:
+        binding = decision.binding
+        if identity is None:  # anybody could try any name: none is told apart
+            name, tool = "", None
+        return {
+            "tool": tool.tool_id if tool else name[:LONGEST] or None,
+            "allowed": decision.allowed,
+            "reason": decision.reason.value,
+            "digest": tool.digest if tool else None,
+            "binding": {"ref": binding.ref, "uid": binding.uid, "generation": binding.generation}
+            if binding
+            else None,
+            "revision": revision,
+        }
+
+    def _shown(self, arguments: dict[str, Any]) -> Record:
+        if self._arguments == "omit":
+            return {}
+        text = audit.canonical(arguments)
+        if self._arguments == "plain" and len(text) <= PLAIN_BYTES:
+            return {"arguments": arguments}
+        made = self._key.arguments(text)
+        return {} if made is None else {"arguments_hash": made}
+
+    def _folded(self, record: Record, identity: Identity | None, details: Record) -> None:
+        """The first one at once with its details, the rest as a sum."""
+        key: Key = (record["action"], record.get("tool"), record["reason"])
+        if self._refusals.admit(key, _caller(identity), record | details, self._clock.elapsed()):
+            self._put(record | details)
+
+    def _read(self, record: Record, identity: Identity | None, details: Record) -> None:
+        """One by one up to a number, the rest as a sum."""
+        key: Key = (record["action"], record.get("outcome"))
+        if self._reads.admit(key, _caller(identity), record, self._clock.elapsed(), least=READS):
+            self._put(record | details)
+
+    def _put(self, record: Record) -> None:
+        assert self._writer is not None
+        if current := logs.request_id.get():
+            record["request_id"] = current
+        self._writer.put(record)
+
+
+def _caller(identity: Identity | None) -> Key:
+    if identity is None:
+        return ()
+    return identity.issuer, identity.subject, identity.client
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def reason_of(code: str) -> str:
+    """The reason in a record of what the edge refused with this code."""
+    return Reason.NO_IDENTITY.value if code == "unauthenticated" else code
