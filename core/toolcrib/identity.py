@@ -194,12 +194,14 @@ def verify(token: str, *, issuers: Mapping[str, Issuer], keys: KeySet, now: floa
 
 def _key(header: Mapping[str, Any], issuer: Issuer, keys: KeySet) -> Any:
     known = keys.get(issuer.issuer, {})
-    kid = header.get("kid")
-    if kid is None and len(known) == 1:
-        return next(iter(known.values()))
-    if kid is not None and not isinstance(kid, str):
+    if "kid" not in header:
+        if len(known) == 1:
+            return next(iter(known.values()))
+        raise UnknownKey(issuer.issuer, None)
+    kid = header["kid"]
+    if not isinstance(kid, str):
         raise TokenMalformed("the token's key id is no text")
-    if kid is None or kid not in known:
+    if kid not in known:
         raise UnknownKey(issuer.issuer, kid)
     return known[kid]
 

@@ -1,0 +1,322 @@
+"""Who is nobody, refused or a stranger gets nothing: every kind of identity on every route of both listeners.
+
+109 kinds (`token_kinds.KINDS`) times 38 routes make some 4,100 cells; `-v` names both. The routes are read from the
+apps themselves: one that is not in the tables below fails `test_every_route_has_its_line`.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from starlette.routing import BaseRoute, Route
+
+from plain_http import PlainHttp, Reply
+from registry_harness import OPERATOR, RunningRegistry, binding, running_registry, tool
+from token_kinds import ADMIN, AGENT, GOOD, ISSUERS, KEYS, KINDS, LOGIN, SCOPE, Outcome, Sent, Target
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.wire.publish import PublishedBinding, PublishedSubject
+from toolcrib_registry.app import create_admin_app, create_agents_app
+from toolcrib_registry.issuer import LocalIssuer
+from toolcrib_registry.routes import oauth
+
+NAME, ABSENT = "vault_opener", "vault_nobody"
+TOOL = tool(
+    NAME, object_name="a-vault", scopes=(SCOPE, "zz-more:look"), description="Zebra in the cellar.", tags=("zz-tag",), server="zz-server",
+    input_schema={"type": "object", "properties": {"zz_parameter": {"type": "string"}}}, examples=("zz example",),
+)  # fmt: skip
+MARKS = ("zebra", "zz-", "zz_", "zz example", TOOL.digest.removeprefix("sha256:"))
+"""What only one who sees the tool can know."""
+
+
+class Answer(NamedTuple):
+    """What a route says: a status, and the code of a problem or a check of the body."""
+
+    status: int | tuple[int, ...]
+    says: str | Callable[[Any], bool] | None = None
+
+
+class Line(NamedTuple):
+    """One route: how it is asked, and what each outcome gets. `known`: the statuses of one who may."""
+
+    body: Any
+    nobody: Answer
+    refused: Answer
+    stranger: Answer
+    known: tuple[int, ...] = (200,)
+    path: str = ""
+
+
+def _empty(answer: Any) -> bool:
+    return bool(answer["tools"] == [] and answer["total_available"] == answer["total_registered"] == 0)
+
+
+def _no_stats(answer: Any) -> bool:
+    return bool(answer == {"total_tools": 0, "tools_by_name": {}, "scope_usage": {}, "unique_scopes": 0})
+
+
+def _no_tools(answer: Any) -> bool:
+    return answer["tools"] == [] and not answer.get("next_cursor")
+
+
+def _not_loaded(answer: Any) -> bool:
+    return answer["tools"] == [] and [e["code"] for e in answer["errors"]] == ["tool_not_found"]
+
+
+def _v1(body: Any, stranger: Answer, path: str = "", known: tuple[int, ...] = (200,)) -> Line:
+    return Line(body, Answer(401, "unauthenticated"), Answer(401, "invalid_token"), stranger, known, path)
+
+
+def _same(answer: Answer, body: Any = None, path: str = "", known: tuple[int, ...] = (200,)) -> Line:
+    return Line(body, answer, answer, answer, known, path)
+
+
+OPEN = _same(Answer(200))
+CALL = Answer(403, "not_permitted")
+CLIENT = Answer((400, 401), lambda answer: answer["error"] in ("invalid_client", "invalid_request"))
+AGENTS: dict[tuple[str, str], Line] = {
+    ("GET", "/"): _same(Answer(200, _empty)),
+    ("GET", "/stats"): _same(Answer(200, _no_stats)),
+    ("GET", "/tools/{name:path}"): _same(Answer(404, "tool_not_found"), path=f"/tools/{NAME}"),
+    ("POST", "/tools/{name:path}"): _v1({"zz": 1}, CALL, f"/tools/{NAME}", known=(503,)),
+    ("POST", "/tools/register"): _v1(
+        {"name": "new", "endpoint": "/x", "description": "d", "scopes": ["new:use"]}, CALL, known=(403,)),
+    ("GET", "/v1/tools"): _v1(None, Answer(200, _no_tools)),
+    ("GET", "/v1/tools/{namespace}/{name}"): _v1(None, Answer(404, "tool_not_found"), f"/v1/tools/{TOOL.tool_id}"),
+    ("POST", "/v1/search"): _v1({"query": "Zebra in the cellar"}, Answer(200, _no_tools)),
+    ("POST", "/v1/describe"): _v1({"tool": NAME}, Answer(404, "tool_not_found")),
+    ("POST", "/v1/load"): _v1({"tools": [NAME]}, Answer(200, _not_loaded)),
+    ("POST", "/v1/call"): _v1({"tool": NAME, "arguments": {"zz": 1}}, CALL, known=(503,)),
+    ("GET", "/v1/watch"): _v1(None, Answer(200, lambda first: first["tools"] == [])),
+    ("GET", "/v1/access-review"): _v1(None, CALL, f"/v1/access-review?tool={NAME}", known=(200, 403)),
+    ("POST", "/v1/access-review"): _v1({"tool": NAME}, CALL, known=(200, 403)),
+    ("GET", "/health"): OPEN,
+    ("GET", "/healthz"): OPEN,
+    ("GET", "/readyz"): OPEN,
+    ("GET", "/openapi.json"): OPEN,
+    ("POST", "/oauth/token"): _same(CLIENT, body="grant_type=client_credentials", known=(401,)),
+}  # fmt: skip
+"""The agents' listener."""
+UNROUTED: dict[tuple[str, str], Line] = {
+    ("HEAD", "/"): OPEN,
+    ("POST", "/"): _same(Answer(405, "method_not_allowed"), known=(405,)),
+    ("DELETE", "/v1/tools"): _v1(None, Answer(405, "method_not_allowed"), known=(405,)),
+    ("GET", "/v1/nothing"): _v1(None, Answer(404, "not_found"), known=(404,)),
+    ("GET", "/v1/admin/state"): _v1(None, Answer(404, "not_found"), known=(404,)),
+    ("GET", "/metrics"): _same(Answer(404, "not_found"), known=(404,)),
+    ("GET", "/nothing"): _same(Answer(404, "not_found"), known=(404,)),
+}
+"""On the agents' listener, where there is no route."""
+PUBLISH = Line(
+    {}, Answer(401, "unauthenticated"), Answer(401, "invalid_token"), Answer(403, "not_admin"), known=(400,)
+)
+READ = PUBLISH._replace(body=None, known=(200,))
+ADMINS: dict[tuple[str, str], Line] = {
+    ("GET", "/v1/admin/state"): READ,
+    ("POST", "/v1/admin/publish"): PUBLISH,
+    ("POST", "/v1/admin/heartbeat"): PUBLISH,
+    ("POST", "/v1/admin/credentials"): PUBLISH,
+    ("POST", "/v1/admin/index"): PUBLISH,
+    ("GET", "/v1/admin/index"): READ,
+    ("GET", "/v1/admin/outbox"): READ._replace(known=(400, 403)),
+    ("POST", "/v1/admin/outbox"): PUBLISH,
+    ("GET", "/metrics"): OPEN,
+    ("GET", "/healthz"): OPEN,
+    ("GET", "/readyz"): OPEN,
+    ("GET", "/openapi.json"): OPEN,
+}
+"""The admin listener."""
+
+
+def _grant(name: str, **fields: Any) -> PublishedBinding:
+    return binding(name, (SCOPE,), **fields)
+
+
+def _bindings() -> list[PublishedBinding]:
+    def subject(kind: SubjectKind, **fields: Any) -> tuple[PublishedSubject]:
+        return (PublishedSubject(kind=kind, **fields),)
+
+    return [
+        _grant("bot"), _grant("revoked"), _grant("expired", expires_at=1.0), _grant("early", not_before=4e9), _grant("denied"),
+        binding("denied", (), name="denial", deny=("*",)), binding("elsewhere", ("other:use",)),
+        binding("bot", ("registry:write", "registry:admin"), namespace=None, name="powers"),
+        _grant("user", subjects=subject(SubjectKind.USER, issuer=LOGIN, name="alice")),
+        _grant("client", subjects=subject(SubjectKind.OAUTH_CLIENT, issuer=LOGIN, client_id="agent")),
+        _grant("group", subjects=subject(SubjectKind.GROUP, issuer=LOGIN, name="ops")),
+        # an administrator's mistake: this group is the cluster's, and of no other issuer
+        _grant("mistake", subjects=subject(SubjectKind.GROUP, issuer=LOGIN, name="system:serviceaccounts:team")),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
+    local = LocalIssuer.open(tmp_path_factory.mktemp("issuer") / "data")
+    with running_registry(
+        [TOOL], _bindings(), issuers=ISSUERS, admin_subjects=(OPERATOR,), extra_keys=KEYS,
+        oauth=oauth.router(local, lambda namespace, name: set()),
+    ) as running:  # fmt: skip
+        running.publish(remove_bindings=["uid-team-revoked"])
+        yield running
+
+
+@pytest.fixture(scope="module")
+def agents(registry: RunningRegistry) -> Iterator[PlainHttp]:
+    with contextlib.closing(PlainHttp(registry.url)) as http:
+        yield http
+
+
+@pytest.fixture(scope="module")
+def admin(registry: RunningRegistry) -> Iterator[PlainHttp]:
+    with contextlib.closing(PlainHttp(registry.admin_url)) as http:
+        yield http
+
+
+def _ask(http: PlainHttp, route: tuple[str, str], line: Line, sent: Sent) -> Reply:
+    method, pattern = route
+    headers, body = [*sent.headers], None
+    if isinstance(line.body, str):
+        headers.append(("Content-Type", b"application/x-www-form-urlencoded"))
+        body = line.body.encode()
+    elif line.body is not None:
+        headers.append(("Content-Type", b"application/json"))
+        body = json.dumps(line.body).encode()
+    return http.ask(method, line.path or pattern, headers, sent.query, body)
+
+
+def _wrong(answer: Reply, expected: Answer, outcome: Outcome) -> str | None:
+    """What is not as it should be."""
+    if answer.status not in (expected.status if isinstance(expected.status, tuple) else (expected.status,)):
+        return f"status {answer.status} instead of {expected.status}: {answer.text[:200]}"
+    challenge = answer.header("www-authenticate")
+    if isinstance(expected.says, str):
+        document = answer.json()
+        if answer.header("content-type") != "application/problem+json" or document["code"] != expected.says:
+            return f"another problem: {document}"
+        if expected.status == 401 and challenge != _challenge(outcome):
+            return f"WWW-Authenticate: {challenge}"
+    elif expected.says is not None and not expected.says(answer.json()):
+        return f"another body: {answer.text[:300]}"
+    return None
+
+
+def _challenge(outcome: Outcome) -> str:
+    error = ', error="invalid_token"' if outcome is Outcome.REFUSED else ""
+    return f'Bearer realm="toolcrib"{error}'
+
+
+def _leak(answer: Reply) -> str | None:
+    said = (answer.text + json.dumps(dict(answer.headers))).lower()
+    return next((f"it says {mark!r}: {said[:300]}" for mark in MARKS if mark.lower() in said), None)
+
+
+def _matrix(http: PlainHttp, target: Target, route: tuple[str, str], line: Line) -> None:
+    failures = []
+    for name, kind in KINDS.items():
+        outcome = kind.agents if target is AGENT else kind.admin
+        answer = _ask(http, route, line, kind.make(target))
+        match outcome:
+            case Outcome.NOBODY:
+                expected = line.nobody
+            case Outcome.REFUSED:
+                expected = line.refused
+            case Outcome.STRANGER:
+                expected = line.stranger
+            case Outcome.IN_QUERY:
+                expected = Answer(400, None if route[0] == "HEAD" else "token_in_query")
+            case Outcome.KNOWN:
+                expected = Answer(line.known[0])
+        wrong = _wrong(answer, expected, outcome)
+        if wrong is None and route != ("GET", "/openapi.json"):
+            wrong = None if outcome is Outcome.KNOWN else _leak(answer)
+        if wrong is not None:
+            failures.append(f"{name}: {wrong}")
+    assert not failures, "\n".join(failures)
+
+
+def _ids(routes: dict[tuple[str, str], Line]) -> list[str]:
+    return [f"{method} {path} x {len(KINDS)} identities" for method, path in routes]
+
+
+@pytest.mark.parametrize("route", [*AGENTS, *UNROUTED], ids=_ids({**AGENTS, **UNROUTED}))
+def test_agents_without_a_good_identity_get_nothing(agents: PlainHttp, route: tuple[str, str]) -> None:
+    _matrix(agents, AGENT, route, {**AGENTS, **UNROUTED}[route])
+
+
+@pytest.mark.parametrize("route", ADMINS, ids=_ids(ADMINS))
+def test_nobody_but_the_operator_is_admitted_to_the_admin_listener(
+    admin: PlainHttp, route: tuple[str, str]
+) -> None:
+    _matrix(admin, ADMIN, route, ADMINS[route])
+
+
+def test_every_route_has_its_line(registry: RunningRegistry) -> None:
+    deps = registry.registry.deps
+    assert set(_routes(create_agents_app(deps).routes)) == set(AGENTS)
+    assert set(_routes(create_admin_app(deps).routes)) == set(ADMINS)
+
+
+def _routes(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+    """Method and path of all routes, those of included routers too; what is neither would be no Route."""
+    for route in routes:
+        if (router := getattr(route, "original_router", None)) is not None:
+            assert not route.include_context.prefix  # type: ignore[attr-defined]
+            yield from _routes(router.routes)
+            continue
+        assert isinstance(route, Route), route
+        yield from ((method, route.path) for method in route.methods or () if method != "HEAD")
+
+
+@pytest.mark.parametrize("route", AGENTS, ids=_ids(AGENTS))
+def test_good_identities_are_served_where_others_are_not(agents: PlainHttp, route: tuple[str, str]) -> None:
+    line = AGENTS[route]
+    for name, make in GOOD.items():
+        answer = _ask(agents, route, line, make(AGENT))
+        assert answer.status in line.known, (name, answer.text)
+        if line.known == (200,) and line.stranger.says is not None:
+            assert _wrong(answer, line.stranger, Outcome.STRANGER), f"{name} gets no more than a stranger"
+
+
+@pytest.mark.parametrize("route", ADMINS)
+def test_the_operator_is_admitted(admin: PlainHttp, route: tuple[str, str]) -> None:
+    answer = _ask(admin, route, ADMINS[route], GOOD["a service account"](ADMIN))
+    assert answer.status in ADMINS[route].known, answer.text
+
+
+NAMING = [r for r, line in AGENTS.items() if NAME in json.dumps([line.path, line.body])]
+
+
+@pytest.mark.parametrize("route", NAMING, ids=_ids({r: AGENTS[r] for r in NAMING}))
+def test_a_tool_out_of_sight_and_one_that_is_not_there_answer_alike(
+    agents: PlainHttp, route: tuple[str, str]
+) -> None:
+    line = AGENTS[route]
+    path, body = json.loads(json.dumps([line.path, line.body]).replace(NAME, ABSENT))
+    for name, kind in KINDS.items():
+        sent = kind.make(AGENT)
+        asked = _ask(agents, route, line, sent)
+        other = _ask(agents, route, line._replace(path=path, body=body), sent)
+        assert (other.status, other.text.replace(ABSENT, NAME)) == (asked.status, asked.text), name
+        assert _headers(other) == _headers(asked), name
+
+
+def _headers(answer: Reply) -> list[tuple[str, str]]:
+    return [(k, v) for k, v in answer.headers if k.lower() not in ("date", "x-request-id")]
+
+
+def test_no_kind_of_token_is_written_to_the_decision_log(tmp_path: Path) -> None:
+    log = tmp_path / "decisions.jsonl"
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(
+            running_registry([TOOL], _bindings(), issuers=ISSUERS, extra_keys=KEYS, decision_log=str(log))
+        )
+        tokens = []
+        http = stack.enter_context(contextlib.closing(PlainHttp(running.url)))
+        for kind in KINDS.values():
+            sent = kind.make(AGENT)
+            _ask(http, ("POST", "/v1/call"), AGENTS["POST", "/v1/call"], sent)
+            tokens += [v.decode("latin-1").split()[-1] for _, v in sent.headers if v.strip()]
+    written = log.read_text()
+    assert written, "strangers' calls are recorded"
+    assert not [t for t in tokens if len(t) > 40 and t in written]
