@@ -66,12 +66,19 @@ def glob_matches(pattern: str, text: str) -> bool:
     return _glob(pattern).fullmatch(text) is not None
 
 
-def _wildcard(pattern: str, text: str) -> bool:
-    """Linear in practice and never worse than len(pattern)·len(text): backtracks to the last `*` only."""
+def _wildcard(pattern: str, text: str, never: str | None = None) -> bool:
+    """Linear in practice and never worse than len(pattern)·len(text): backtracks to the last `*` only.
+
+    `never` is a character that no `?` matches.
+    """
     p = t = 0
     star, mark = -1, 0
     while t < len(text):
-        if p < len(pattern) and (pattern[p] == "?" or pattern[p] == text[t]) and pattern[p] != "*":
+        if (
+            p < len(pattern)
+            and pattern[p] != "*"
+            and (pattern[p] == text[t] or (pattern[p] == "?" and text[t] != never))
+        ):
             p, t = p + 1, t + 1
         elif p < len(pattern) and pattern[p] == "*":
             star, mark, p = p, t, p + 1
@@ -81,6 +88,14 @@ def _wildcard(pattern: str, text: str) -> bool:
         else:
             return False
     return all(c == "*" for c in pattern[p:])
+
+
+def glob_covers(outer: str, inner: str) -> bool:
+    """Whether every text that the glob `inner` matches is matched by `outer` too; False where in doubt.
+
+    `inner` is read as a text: its `*` may stand for much, so that only a `*` takes it, and its `?` for one character.
+    """
+    return _wildcard(outer.lower(), inner.lower().replace("*", "\0"), never="\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +124,14 @@ class ToolPattern:
         if self.namespace is not None and not glob_matches(self.namespace, namespace):
             return False
         return glob_matches(self.name, name)
+
+
+def covers(outer: ToolPattern, inner: ToolPattern) -> bool:
+    """Whether `outer` matches every tool that `inner` can match; False where in doubt."""
+    if outer.server is not None and (inner.server is None or not glob_covers(outer.server, inner.server)):
+        return False
+    if outer.namespace is not None and (
+        inner.namespace is None or not glob_covers(outer.namespace, inner.namespace)
+    ):
+        return False
+    return glob_covers(outer.name, inner.name)

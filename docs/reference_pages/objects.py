@@ -18,6 +18,11 @@ CONDITIONS = (
     ("Propagated", "bindings", "Every replica of the registry has confirmed this generation."),
     ("Expired", "bindings", "`expiresAt` has passed."),
     ("MatchesNothing", "bindings", "No tool is within the binding's reach."),
+    (
+        "Questionable",
+        "bindings",
+        "Something looks like a mistake; the message lists everything odd. It changes nothing about the grant.",
+    ),
 )
 
 

@@ -61,6 +61,10 @@ class Accounts:
         self._due.clear()
         return new, gone
 
+    def exists(self, key: str) -> bool:
+        """Whether there is such a ServiceAccount, named by a binding or not."""
+        return self._account(key) is not None
+
     def bindings_of(self, keys: Iterable[str]) -> set[Ref]:
         """Published bindings that name one of these accounts, by itself or by a group."""
         found: set[Ref] = set()

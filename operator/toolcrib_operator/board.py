@@ -5,18 +5,22 @@ Plans only; `writes.py` carries them out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.resources import durations
+from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, Reason
+from toolcrib.text import truncate
 from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
 from toolcrib_operator.assessing import Assessor
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.reconcile import statuses
-from toolcrib_operator.reconcile.bindings import matched_tools
-from toolcrib_operator.reconcile.statuses import Desired, Progress
+from toolcrib_operator.reconcile.bindings import Territories, matched_tools
+from toolcrib_operator.reconcile.questions import questions, summary
+from toolcrib_operator.reconcile.statuses import Desired, Progress, Reach, Status
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, ToolVerdict
 from toolcrib_operator.settings import FINALIZER, LoopSettings
 from toolcrib_operator.world import BINDINGS, Entry, Ref, World
@@ -55,6 +59,9 @@ class Board:
         self._pending_since: dict[Ref, float] = {}
         self._recounted: dict[Ref, float] = {}
         self._stale: dict[Ref, float] = {}
+        self._first_seen: dict[Ref, tuple[str, int, float]] = {}
+        """Bindings as uid and generation, and when they were first assessed so."""
+        self._territories = Territories()
 
     def assessed(self, refs: Iterable[Ref], changed: set[Ref], revision: Revision, now: float) -> None:
         """These objects were assessed; the published form of those in `changed` is in `revision` first."""
@@ -65,6 +72,8 @@ class Board:
             if entry is None:
                 self._forget(ref)
                 continue
+            if self._first_seen.get(ref, ())[:2] != (entry.uid, entry.generation) and ref.kind in BINDINGS:
+                self._first_seen[ref] = (entry.uid, entry.generation, now)
             if entry.deleting is not None and ref.kind in BINDINGS:
                 if self._gone.get(ref, ("",))[0] != entry.uid:
                     self._gone[ref] = (entry.uid, revision, now)
@@ -96,9 +105,9 @@ class Board:
         if isinstance(verdict, ToolVerdict):
             desired = statuses.tool_status(entry, verdict, self._progress(ref, verdict.published), now)
             return self._plan_status(entry, desired, None, now, finalizers=None)
-        matched, look = self._matched(entry, verdict, now)
+        reach, look = self._reach(entry, verdict, now)
         progress = self._progress(ref, verdict.published)
-        desired = statuses.binding_status(entry, verdict, progress, matched, now)
+        desired = statuses.binding_status(entry, verdict, progress, reach, now)
         change = verdict.next_change(now)
         again = min((t for t in (look, change) if t is not None), default=None)
         finalizers = None
@@ -106,9 +115,10 @@ class Board:
             finalizers = (*entry.finalizers, FINALIZER)
         return self._plan_status(entry, desired, again, now, finalizers=finalizers)
 
-    def wrote_count(self, ref: Ref, before: Any, after: Any, now: float) -> None:
-        """`matchedTools` of a binding went from `before` to `after`; the next rewrite has to wait."""
-        if before is not None and before != after:
+    def wrote(self, ref: Ref, before: Status, after: Status, now: float) -> None:
+        """A status was rewritten; where a binding's reach went into it, the next such rewrite has to wait."""
+        said = statuses.reached(before)
+        if ref.kind in BINDINGS and said[0] is not None and said != statuses.reached(after):
             self._recounted[ref] = now
 
     def _plan_status(
@@ -160,12 +170,12 @@ class Board:
         indexed, problem = self._indexing.state(item.tool_id, item.digest)
         return Progress(published, propagated, links, indexed, problem)
 
-    def _matched(self, entry: Entry, verdict: BindingVerdict, now: float) -> tuple[int | None, float | None]:
-        """The count if it may be written now, and when it may be otherwise."""
+    def _reach(self, entry: Entry, verdict: BindingVerdict, now: float) -> tuple[Reach | None, float | None]:
+        """What it reaches, if that may be written now, and when it may be otherwise."""
         if verdict.published is None or verdict.refusal is not None:
             return None, None
-        written = entry.status.get("matchedTools")
-        fresh = entry.status.get("observedGeneration") != entry.generation or written is None
+        said = statuses.reached(entry.status)
+        fresh = entry.status.get("observedGeneration") != entry.generation or said[0] is None
         if not fresh:
             stale = self._stale.get(entry.ref)
             if stale is None:
@@ -175,15 +185,39 @@ class Board:
             due = due if last is None else max(due, last + self._settings.rewrite_every)
             if now < due:
                 return None, due
-        matched = matched_tools(verdict.published, self._publisher.snapshot)
+        reach = self._look(entry, verdict.published, now)
         if not fresh:
             self._stale.pop(entry.ref, None)
-            if matched != written:
+            if _told(reach) != said:
                 self._stale[entry.ref] = now - self._settings.hold_back  # until it is really written
-        return matched, None
+        return reach, None
+
+    def _look(self, entry: Entry, binding: PublishedBinding, now: float) -> Reach:
+        snapshot = self._publisher.snapshot
+        exists = self._assessor.account_exists
+        tools = self._territories.tools_of(binding, snapshot)
+        found = questions(binding, tools, exists=exists, applied=self._applied(entry, now))
+        return Reach(matched_tools(binding, snapshot), found)
+
+    def _applied(self, entry: Entry, now: float) -> float:
+        """When this generation was applied, as far as that is known: the API server tells of the first one alone."""
+        if entry.status.get("observedGeneration") != entry.generation:
+            return self._first_seen.get(entry.ref, ("", 0, now))[2]
+        odd, why = statuses.questioned(entry.status)
+        if odd and why.reason is Reason.EXPIRED_AT_APPLY:
+            return math.inf  # said of this generation already, and true for good
+        return durations.instant(entry.created) if entry.created and entry.generation == 1 else -math.inf
 
     def _forget(self, ref: Ref) -> None:
         self.waiting.discard(ref)
         self._gone.pop(ref, None)
+        self._first_seen.pop(ref, None)
         for table in (self._changed, self._pending_since, self._recounted, self._stale):
             table.pop(ref, None)
+
+
+def _told(reach: Reach) -> tuple[Any, ...]:
+    """The same as `statuses.reached` of a status that says it."""
+    odd, why = summary(reach.questions)
+    message = why.message or MEANINGS[why.reason]
+    return (reach.matched, str(odd), why.reason.value, truncate(message, MAX_MESSAGE))

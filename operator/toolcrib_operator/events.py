@@ -1,4 +1,4 @@
-"""Events for `kubectl describe`: one a transition of Ready, written after the status, bounded, never in the way."""
+"""Events for `kubectl describe`: one a transition of Ready or Questionable, written after the status, bounded, never in the way."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from toolcrib_operator.errors import OperatorError
 from toolcrib_operator.ports import ClusterWriter, Event
+from toolcrib_operator.reconcile.statuses import BAD
 from toolcrib_operator.waiting import wait
 from toolcrib_operator.world import Ref
 
@@ -29,13 +30,12 @@ class Events:
         self._queue: asyncio.Queue[Event] = asyncio.Queue(MAX_QUEUED)
 
     def transition(self, ref: Ref, uid: str, condition: Mapping[str, Any]) -> None:
-        """A written condition differs from the one before; people are told about Ready alone."""
-        if condition["type"] != "Ready":
-            return
+        """A written condition differs from the one before, and people are told (`statuses.announced`)."""
+        good = condition["status"] == ("False" if condition["type"] in BAD else "True")
         event = Event(
             ref=ref,
             uid=uid,
-            type="Normal" if condition["status"] == "True" else "Warning",
+            type="Normal" if good else "Warning",
             reason=condition["reason"],
             message=condition["message"][:MAX_MESSAGE],
             at=self._clock(),

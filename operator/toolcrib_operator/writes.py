@@ -19,15 +19,12 @@ from toolcrib_operator.board import Board, Plan
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone
 from toolcrib_operator.events import Events
 from toolcrib_operator.ports import ClusterWriter
-from toolcrib_operator.reconcile.statuses import difference, transitions
+from toolcrib_operator.reconcile.statuses import BAD, announced, difference, transitions
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.waiting import Backoff, wait
 from toolcrib_operator.world import Ref, World
 
 log = logging.getLogger(__name__)
-
-_BAD = frozenset({"Expired", "MatchesNothing", "Drifted"})
-"""Conditions of which True is the bad news."""
 
 
 @dataclass
@@ -194,16 +191,16 @@ class Writes:
             )
         self.counts.statuses += 1
         self._world.wrote(ref, entry.uid, answer.resource_version, status=answer.status)
-        before, after = entry.status.get("matchedTools"), plan.status.get("matchedTools")
-        self._board.wrote_count(ref, before, after, self._clock())
+        self._board.wrote(ref, entry.status, plan.status, self._clock())
         for condition in transitions(entry.status, plan.status):
             _say(ref, entry.generation, condition)
+        for condition in announced(entry.status, plan.status):
             self._events.transition(ref, entry.uid, condition)
 
 
 def _say(ref: Ref, generation: int, condition: Mapping[str, Any]) -> None:
     """A condition that is not as people want it is worth a line; the others are told at debug."""
-    good = condition["status"] == ("False" if condition["type"] in _BAD else "True")
+    good = condition["status"] == ("False" if condition["type"] in BAD else "True")
     log.log(
         logging.DEBUG if good else logging.INFO, "%s=%s", condition["type"], condition["status"],
         extra=logs.about_object(

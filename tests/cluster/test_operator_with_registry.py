@@ -27,9 +27,11 @@ def server() -> Iterator[ApiServer]:
         yield server
 
 
-def seen(registry: RunningRegistry, account: str) -> set[str]:
-    """The names that an agent discovers."""
-    answer = httpx.get(registry.url, headers=registry.auth("heist", account), timeout=5)
+def seen(server: ApiServer, registry: RunningRegistry, account: str) -> set[str]:
+    """The names that an agent discovers, by a token of the account that there is."""
+    got = server.kubectl("get", "-n", "heist", "serviceaccount", account, "-o", "jsonpath={.metadata.uid}")
+    headers = registry.auth("heist", account, uid=got.stdout)
+    answer = httpx.get(registry.url, headers=headers, timeout=5)
     return {tool["name"] for tool in answer.json()["tools"]}
 
 
@@ -46,20 +48,20 @@ def test_an_agent_discovers_what_is_applied_and_loses_what_is_revoked(
             waited = server.kubectl("wait", "-n", "heist", "--for=condition=Ready", "--timeout=20s", "--all",
                                     "tools.toolcrib.dev,agentscopebindings.toolcrib.dev")  # fmt: skip
             assert waited.returncode == 0, waited.stderr
-            assert seen(registry, "planner") == {"calculator", "file_reader", "simulation_data"}
-            assert seen(registry, "hacker") == {"calculator", "database_query"}
+            assert seen(server, registry, "planner") == {"calculator", "file_reader", "simulation_data"}
+            assert seen(server, registry, "hacker") == {"calculator", "database_query"}
             change = '{"spec": {"state": "Disabled"}}'
             server.kubectl(
                 "patch", "-n", "heist", "tool.toolcrib.dev", "calculator", "--type=merge", "-p", change
             )
-            wait_until(lambda: seen(registry, "hacker") == {"database_query"}, 1, 0.02)
+            wait_until(lambda: seen(server, registry, "hacker") == {"database_query"}, 1, 0.02)
             binding = "agentscopebinding.toolcrib.dev/planner"
             deleted = server.kubectl("delete", "-n", "heist", binding, "--timeout=20s")
             assert deleted.returncode == 0, deleted.stderr
-            assert seen(registry, "planner") == set()
+            assert seen(server, registry, "planner") == set()
         # a restarted operator finds the registry at another epoch, and everything in place
         with running(
             OperatorProcess(kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))
         ) as second:
-            assert seen(registry, "hacker") == {"database_query"}
+            assert seen(server, registry, "hacker") == {"database_query"}
             assert second.metric("toolcrib_operator_status_writes_total") == 0

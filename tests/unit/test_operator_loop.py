@@ -71,7 +71,8 @@ async def staged(
 
 
 async def test_a_tool_and_its_binding_reach_the_replica_and_become_ready() -> None:
-    async with staged(tool("calculator"), binding("planner", ["calculator:use"])) as stage:
+    account = {"kind": "ServiceAccount", "metadata": {"name": "planner", "namespace": "heist", "uid": "u1"}}
+    async with staged(tool("calculator"), binding("planner", ["calculator:use"]), account) as stage:
         await stage.ready("heist/calculator")
         replica = stage.replicas[0]
         assert list(replica.snapshot.tools) == ["heist/calculator"]
@@ -88,6 +89,7 @@ async def test_a_tool_and_its_binding_reach_the_replica_and_become_ready() -> No
             "Propagated": ("True", "Propagated"),
             "Expired": ("False", "InForce"),
             "MatchesNothing": ("False", "Matches"),
+            "Questionable": ("False", "NothingOdd"),
         }
         assert stage.status("AgentScopeBinding", "heist/planner")["matchedTools"] == 1
 

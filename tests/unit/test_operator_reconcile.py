@@ -14,7 +14,7 @@ from toolcrib.wire.publish import Publish, Revision
 from toolcrib_operator.reconcile import statuses
 from toolcrib_operator.reconcile.bindings import assess_binding, matched_tools
 from toolcrib_operator.reconcile.credentials import HOSTS, LABEL, assess_credential
-from toolcrib_operator.reconcile.statuses import Progress
+from toolcrib_operator.reconcile.statuses import Progress, Reach
 from toolcrib_operator.reconcile.tools import assess_tool, name_owner
 from toolcrib_operator.reconcile.verdicts import Problem, ToolVerdict
 from toolcrib_operator.world import Entry, entry_of
@@ -250,6 +250,6 @@ def test_a_bindings_dates_are_judged_by_the_clock(
 ) -> None:
     found = entry(binding("planner", ["calculator:use"], **dates))
     verdict = assess_binding(found, namespaces={}, trusted=())
-    desired = statuses.binding_status(found, verdict, DONE, 1, NOW)
+    desired = statuses.binding_status(found, verdict, DONE, Reach(1), NOW)
     assert conditions(desired.status)["Ready"] == ready
     assert conditions(desired.status)["Expired"] == expired

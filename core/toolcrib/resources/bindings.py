@@ -326,7 +326,7 @@ class BindingStatus(Model):
             strict=False,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
-    ] = Field(default=(), description="Ready, Accepted, Propagated, Expired, MatchesNothing.")
+    ] = Field(default=(), description="Ready, Accepted, Propagated, Expired, MatchesNothing, Questionable.")
 
 
 class AgentScopeBinding(Model):

@@ -13,10 +13,14 @@ from typing import Any
 from toolcrib.resources import conditions
 from toolcrib.resources.conditions import Condition, Reason
 from toolcrib.resources.tools import ToolState
+from toolcrib_operator.reconcile.questions import NONE, Question, summary
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
 from toolcrib_operator.world import Entry
 
 Status = Mapping[str, Any]
+
+BAD = frozenset({"Expired", "MatchesNothing", "Questionable", "Drifted"})
+"""Conditions of which True is the bad news."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +82,27 @@ def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: flo
     return Desired(_status(entry, rows, now, **fields), provisional=waiting)
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What there is for a binding to reach: how many tools, and what is odd about it."""
+
+    matched: int
+    questions: tuple[Question, ...] = ()
+
+
 def binding_status(
-    entry: Entry, verdict: BindingVerdict, progress: Progress, matched: int | None, now: float
+    entry: Entry, verdict: BindingVerdict, progress: Progress, reach: Reach | None, now: float
 ) -> Desired:
-    """Status of a binding: Ready, Accepted, Propagated, Expired, MatchesNothing; `matched` None keeps the count."""
+    """Status of a binding: Ready, Accepted, Propagated, Expired, MatchesNothing, Questionable.
+
+    `reach` None keeps what the written status says of it.
+    """
     if verdict.refusal is not None or verdict.published is None:
         refusal = verdict.refusal or Problem(Reason.INVALID)
         not_used = Problem(Reason.NOT_ACCEPTED)
         rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
-                ("Propagated", False, not_used), ("Expired", False, not_used), ("MatchesNothing", False, not_used)]  # fmt: skip
+                ("Propagated", False, not_used), ("Expired", False, not_used), ("MatchesNothing", False, not_used),
+                ("Questionable", False, not_used)]  # fmt: skip
         return Desired(_status(entry, rows, now, matchedTools=None))
     dates = verdict.dates(now)
     propagated = progress.propagated or holds(entry.status, "Propagated", generation=entry.generation)
@@ -99,8 +115,8 @@ def binding_status(
         ready = spread
     else:
         ready = Problem(Reason.READY)
-    if matched is None:
-        matched = entry.status.get("matchedTools") or 0
+    matched = (entry.status.get("matchedTools") or 0) if reach is None else reach.matched
+    odd, question = questioned(entry.status) if reach is None else summary(reach.questions)
     nothing = matched == 0
     if nothing and ready.reason is Reason.READY:
         ready = Problem(Reason.READY, "In force, but no tool is within reach: see MatchesNothing.")
@@ -110,13 +126,45 @@ def binding_status(
         ("Propagated", propagated, spread),
         ("Expired", dates is Reason.EXPIRED, Problem(dates)),
         ("MatchesNothing", nothing, Problem(Reason.MATCHES_NOTHING if nothing else Reason.MATCHES)),
+        ("Questionable", odd, question),
     ]
     return Desired(_status(entry, rows, now, matchedTools=matched), provisional=not propagated)
 
 
+def reached(status: Status) -> tuple[Any, ...]:
+    """What a status says of a binding's reach: to tell whether it has changed. Its first item is None if it says nothing."""
+    found = _of(status, "Questionable")
+    if status.get("matchedTools") is None or found is None:
+        return (None,)
+    return (status["matchedTools"], found.get("status"), found.get("reason"), found.get("message"))
+
+
+def questioned(status: Status) -> tuple[bool, Problem]:
+    """The written Questionable condition; that nothing is odd, where there is none."""
+    found = _of(status, "Questionable")
+    try:
+        return holds(status, "Questionable"), Problem(Reason(found["reason"]), found["message"])  # type: ignore[index]
+    except (TypeError, KeyError, ValueError):
+        return False, NONE
+
+
+def announced(old: Status, new: Status) -> list[dict[str, Any]]:
+    """Transitions that people are told of by an event: of Ready, and of Questionable when it begins, changes or ends."""
+    was_odd = holds(old, "Questionable")
+    return [
+        c
+        for c in transitions(old, new)
+        if c["type"] == "Ready" or (c["type"] == "Questionable" and (was_odd or c["status"] == "True"))
+    ]
+
+
+def _of(status: Status, kind: str) -> Mapping[str, Any] | None:
+    return next((c for c in status.get("conditions") or () if c.get("type") == kind), None)
+
+
 def holds(status: Status, kind: str, *, generation: int | None = None) -> bool:
     """Whether a condition of the written status is True, and for this generation if one is given."""
-    found = next((c for c in status.get("conditions") or () if c.get("type") == kind), None)
+    found = _of(status, kind)
     if found is None or found.get("status") != "True":
         return False
     return generation is None or found.get("observedGeneration") == generation

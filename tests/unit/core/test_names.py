@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from toolcrib import names
-from toolcrib.names import ToolPattern, glob_matches
+from toolcrib.names import ToolPattern, glob_covers, glob_matches
 
 
 def fits(pattern: str, text: str) -> bool:
@@ -85,6 +85,40 @@ def test_patterns_split_at_the_first_colon_and_match_whole(
     pattern: str, server: str | None, name: str, matches: bool
 ) -> None:
     assert ToolPattern.parse(pattern).matches(namespace="ns", server=server, name=name) is matches
+
+
+@given(GLOBS, GLOBS, LETTERS)
+@example("*", "a*?", "ab")
+@example("a?", "a*", "ab")
+@example("*b", "a*b*b", "abb")
+def test_a_glob_covers_another_only_if_it_matches_whatever_that_one_matches(
+    outer: str, inner: str, text: str
+) -> None:
+    if glob_covers(outer, inner) and glob_matches(inner, text):
+        assert glob_matches(outer, text)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "covered"),
+    [
+        ("*", "read_*", True),
+        ("read_*", "READ_all", True),
+        ("read_*", "read_*", True),
+        ("read_?", "read_?", True),
+        ("read_?", "read_*", False),
+        ("read_*", "*", False),
+        ("delete_*", "github:delete_*", True),
+        ("github:*", "github:delete_?", True),
+        ("github:*", "delete_repo", False),
+        ("git*:*", "github:x", True),
+        ("github:x", "git*:x", False),
+        ("team-a/github:*", "team-a/github:x", True),
+        ("team-a/github:*", "*/github:x", False),
+        ("*/github:*", "team-a/github:x", True),
+    ],
+)
+def test_a_pattern_covers_what_is_no_more_than_itself(outer: str, inner: str, covered: bool) -> None:
+    assert names.covers(ToolPattern.parse(outer), ToolPattern.parse(inner)) is covered
 
 
 def test_a_hostile_glob_is_matched_in_bounded_time() -> None:
