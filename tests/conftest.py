@@ -12,7 +12,8 @@ import pytest
 
 from realparts import lookup
 from realparts.apiserver import ApiServer
-from realparts.required import require_real, required
+from realparts.redis_server import Redis
+from realparts.required import require_real, require_redis, required
 from realparts.weaviate import Weaviate
 
 _MARKERS = {"apiserver": "apiserver", "weaviate_server": "weaviate", "node": "node"}
@@ -45,6 +46,14 @@ def weaviate_server() -> Iterator[Weaviate]:
     """The suite's Weaviate, without authentication; tests use collections of their own, or `wipe()` first."""
     require_real("weaviate")
     with Weaviate() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Redis]:
+    """The suite's Redis, without a password; keys of different bindings never meet. Who breaks it has one of its own."""
+    require_redis()
+    with Redis() as server:
         yield server
 
 

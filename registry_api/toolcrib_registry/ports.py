@@ -1,6 +1,6 @@
 """What the registry needs from outside, as protocols: adapters implement them, `main` chooses.
 
-`CatalogStore` has one contract suite, `tests/contract/test_catalog_store.py`, run on every implementation.
+`CatalogStore` and `Counters` have a contract suite each in `tests/contract/`, run on every implementation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from toolcrib.identity import KeySet
-from toolcrib.wire.publish import Credentials, PublishedTool
+from toolcrib.wire.publish import Credentials, PublishedLimits, PublishedTool
+from toolcrib_registry.counting.verdicts import Charge, Shortage
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
 
 
@@ -185,6 +186,44 @@ class Calls(Protocol):
         Raises:
             CallError: with a `code`, a `status` and a `detail` for the caller.
         """
+        ...
+
+
+class Counters(Protocol):
+    """Counts calls by account (`counting.verdicts`). One contract suite: `tests/contract/test_counters.py`."""
+
+    async def charge(self, account: str, limits: PublishedLimits, *, lease: float) -> Charge | Shortage:
+        """Count one call, all of it or nothing: never more than the limit in any window.
+
+        `lease` is for how many seconds at most it holds its slot, should nobody release it.
+
+        Raises:
+            CountersUnavailable: it is not known whether there is room, in bounded time.
+        """
+        ...
+
+    async def room(self, account: str, limits: PublishedLimits) -> Shortage | None:
+        """None if one call more would be counted now; counts nothing.
+
+        Raises:
+            CountersUnavailable: not known.
+        """
+        ...
+
+    async def release(self, charges: Sequence[Charge]) -> None:
+        """Free their slots: done when it returns, or soon after if the caller is cancelled. Never raises else."""
+        ...
+
+    async def healthy(self) -> None:
+        """Return if the store of counters can answer now.
+
+        Raises:
+            CountersUnavailable: it cannot.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back what is held and release connections."""
         ...
 
 

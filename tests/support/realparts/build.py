@@ -13,6 +13,7 @@ Needs nothing but Python: it runs before `make up` has made an environment.
 """
 
 import argparse
+import contextlib
 import os
 import signal
 import sys
@@ -25,7 +26,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import gobuild, lookup, prometheus
+from realparts import debian, gobuild, lookup, prometheus, redis_server
 from realparts.parts import NODE, PARTS, SUITE
 
 
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         status = provide(names)
         if not options.parts:
             provide_prometheus()
+            provide_redis()
         return status
     except gobuild.GoMissingError as error:
         print(error, file=sys.stderr)
@@ -85,6 +87,16 @@ def provide_prometheus() -> None:
     try:
         print(f"prometheus: {prometheus.provide()}", flush=True)
     except prometheus.PrometheusMissingError as error:
+        print(error, file=sys.stderr)
+
+
+def provide_redis() -> None:
+    """Find redis-server, or install Debian's package; where neither can be, only its tests do not run."""
+    with contextlib.suppress(debian.MissingPackagesError):
+        debian.install("redis-server")
+    try:
+        print(f"redis-server: {redis_server.path_of()}", flush=True)
+    except redis_server.RedisMissingError as error:
         print(error, file=sys.stderr)
 
 

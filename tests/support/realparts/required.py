@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from realparts import lookup, prometheus
+from realparts import lookup, prometheus, redis_server
 
 
 def required() -> bool:
@@ -33,6 +33,16 @@ def require_prometheus() -> None:
         for program in prometheus.PROGRAMS:
             prometheus.path_of(program)
     except prometheus.PrometheusMissingError as error:
+        if required():
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+
+
+def require_redis() -> None:
+    """The same for redis-server (or valkey-server)."""
+    try:
+        redis_server.path_of()
+    except redis_server.RedisMissingError as error:
         if required():
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))

@@ -1,0 +1,138 @@
+"""Charges one call to the bindings that grant it, or says why it must wait; frees its slots however it ends.
+
+What limits let through counts, whatever becomes of it afterwards (wrong arguments, a backend that is away): the
+registry worked for it, and nobody learns for nothing what a schema refuses. What they refuse does not count.
+
+With the store of counters away, a call that only bindings with limits grant goes through uncounted where its tool is
+read-only, and is refused else: what changes something must not run unbounded, what reads need not stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from toolcrib.authorizer import Policy, alternatives
+from toolcrib.identity import Identity
+from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
+from toolcrib_registry.counting.choosing import Choice, Groups, choose
+from toolcrib_registry.counting.verdicts import Charge, CountersUnavailable, Limit, Shortage, account_of
+from toolcrib_registry.errors import ProblemError
+from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.ports import Clock, Counters
+
+LONGEST_CALL = 300.0
+"""Seconds: no call's deadline is later (`calls.limits`)."""
+GRACE = 5.0
+"""Seconds by which a lease outlives its call's deadline: a slot is never free while its call may be under way."""
+AWAY_SECONDS = 2
+"""`Retry-After` while the store of counters is away."""
+
+
+class Charging:
+    """Charges calls.
+
+    Args:
+        counters: the store of counters.
+        metrics: told of refusals and of a store that is away.
+        clock: decides which bindings are valid.
+    """
+
+    def __init__(self, counters: Counters, metrics: Metrics, clock: Clock) -> None:
+        self.counters = counters
+        self._metrics = metrics
+        self._clock = clock
+
+    @asynccontextmanager
+    async def charged(
+        self, identity: Identity, tool: PublishedTool, policy: Policy, decided: PublishedBinding | None
+    ) -> AsyncIterator[PublishedBinding | None]:
+        """Charge the call that was just decided; gives the binding that decides with its limits considered.
+
+        `decided` is the authorizer's; None where the token alone decided: then nothing is counted. Slots are free
+        again when the block has been left.
+
+        Raises:
+            ProblemError: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
+        """
+        if decided is None:
+            yield None
+            return
+        groups = alternatives(identity, tool, policy, self._clock.now())
+        if not groups or not all(groups):
+            raise ProblemError("not_permitted", "This call is not permitted.")
+        choice = Choice()
+        try:
+            yield await self._charge(identity, tool, groups, choice)
+        finally:
+            if choice.charges:
+                await self.counters.release(choice.charges)
+
+    async def _charge(
+        self, identity: Identity, tool: PublishedTool, groups: Groups, choice: Choice
+    ) -> PublishedBinding:
+        lease = min(tool.backend.timeout if tool.backend else 0.0, LONGEST_CALL) + GRACE
+
+        async def look(binding: PublishedBinding) -> Shortage | None:
+            with self._noticed():
+                return await self.counters.room(account_of(binding, identity), _limits(binding))
+
+        async def charge(binding: PublishedBinding) -> Charge | Shortage:
+            with self._noticed():
+                return await self.counters.charge(
+                    account_of(binding, identity), _limits(binding), lease=lease
+                )
+
+        if len(groups) > 1:
+            # several are charged together: none of them, unless all seem to have room
+            seen = await choose(groups, look, Choice())
+            if not seen.complete:
+                return self._without_room(tool, seen)
+        await choose(groups, charge, choice)
+        return choice.deciding if choice.complete else self._without_room(tool, choice)
+
+    def _without_room(self, tool: PublishedTool, choice: Choice) -> PublishedBinding:
+        """The binding of a read-only tool's call that goes through uncounted.
+
+        Raises:
+            ProblemError: limit_exceeded or limits_unavailable.
+        """
+        if choice.unknown is not None:
+            if tool.annotations.get("readOnlyHint") is True:
+                return choice.unknown
+            raise ProblemError(
+                "limits_unavailable",
+                "Whether the limits of this grant have room cannot be known now, and this tool is not read-only.",
+                headers={"Retry-After": str(AWAY_SECONDS)},
+            )
+        assert choice.short is not None
+        binding, shortage = choice.short
+        self._metrics.limited(binding, shortage.limit.value)
+        raise ProblemError(
+            "limit_exceeded",
+            _detail(_limits(binding), shortage),
+            headers={"Retry-After": str(shortage.seconds)},
+            extra={"limit": shortage.limit.value},
+        )
+
+    @contextmanager
+    def _noticed(self) -> Iterator[None]:
+        try:
+            yield
+        except CountersUnavailable:
+            self._metrics.counter_errors.inc()
+            raise
+
+
+def _detail(limits: PublishedLimits, shortage: Shortage) -> str:
+    if shortage.limit is Limit.CONCURRENT:
+        return f"As many calls by this grant are under way as its limit allows, {limits.concurrent}: wait for one to end."
+    used = f"{limits.per_minute} calls in 60 seconds"
+    if shortage.limit is Limit.PER_DAY:
+        used = f"{limits.per_day} calls in 24 hours"
+    return f"The limit of this grant, {used}, is used up; there is room again in {shortage.seconds} s."
+
+
+def _limits(binding: PublishedBinding) -> PublishedLimits:
+    assert binding.limits is not None
+    return binding.limits

@@ -1,0 +1,49 @@
+"""What a store of counters says about one account: charged, or no room and for how long, or that it cannot tell.
+
+An account is one binding together with one caller, by issuer and subject: neither the token nor the address matters,
+and a binding that was deleted and made anew is another account.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+
+from toolcrib.identity import Identity
+from toolcrib.wire.publish import PublishedBinding
+
+
+class Limit(StrEnum):
+    """Which limit of a binding."""
+
+    PER_MINUTE = "per_minute"
+    PER_DAY = "per_day"
+    CONCURRENT = "concurrent"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """No room: which limit is used up, and in how many seconds (at least 1) it is worth asking again."""
+
+    limit: Limit
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """One call that was counted. `slot` is held until it is released; None where the binding bounds no concurrency."""
+
+    account: str
+    slot: str | None = None
+
+
+class CountersUnavailable(Exception):
+    """The store of counters cannot be asked now; the message says why, without addresses or credentials."""
+
+
+def account_of(binding: PublishedBinding, identity: Identity) -> str:
+    """The account that a call of `identity` by `binding` counts on: `<uid>/<hash of issuer and subject>`."""
+    who = json.dumps([identity.issuer, identity.subject]).encode()
+    return f"{binding.uid}/{hashlib.sha256(who).hexdigest()[:32]}"

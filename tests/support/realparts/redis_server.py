@@ -1,0 +1,121 @@
+"""A real Redis on loopback, for tests of limits that several replicas share. Valkey speaks the same protocol.
+
+with Redis() as redis:
+    redis.url
+"""
+
+import shutil
+import socket
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from realparts import debian, processes
+
+PROGRAMS = ("redis-server", "valkey-server")
+
+
+class RedisMissingError(RuntimeError):
+    """The program is not here; the message says how to get it."""
+
+
+def path_of() -> Path:
+    """redis-server, or valkey-server, from PATH or where Debian puts it. Raises RedisMissingError."""
+    for program in PROGRAMS:
+        found = shutil.which(program) or shutil.which(program, path="/usr/bin:/usr/local/bin")
+        if found:
+            return Path(found)
+    raise RedisMissingError(f"no {' or '.join(PROGRAMS)} on this machine; {debian.REMEDY} redis-server")
+
+
+class Redis:
+    """One server that keeps nothing on disk, on a port of its own; a context manager.
+
+    `password` is asked of everybody; `tls` is a CA, a certificate and a key (PEM): then only TLS is spoken.
+    """
+
+    def __init__(self, *, password: str | None = None, tls: tuple[Path, Path, Path] | None = None) -> None:
+        program = path_of()
+        self._folder = tempfile.TemporaryDirectory(prefix="toolcrib-redis-")
+        self.port = processes.free_port()
+        self.tls, self._password = tls, password
+        self.url = f"{'rediss' if tls else 'redis'}://127.0.0.1:{self.port}/0"
+        listen = ["--port", str(self.port)]
+        if tls:
+            authority, certificate, key = map(str, tls)
+            listen = ["--port", "0", "--tls-port", str(self.port), "--tls-auth-clients", "no"]
+            listen += ["--tls-ca-cert-file", authority, "--tls-cert-file", certificate, "--tls-key-file", key]
+        secret = ["--requirepass", password] if password else []
+        self.process = processes.Child(
+            "redis",
+            [
+                program,
+                "--bind",
+                "127.0.0.1",
+                *listen,
+                *secret,
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--dir",
+                self._folder.name,
+                "--daemonize",
+                "no",
+            ],
+            log=Path(self._folder.name) / "redis.log",
+            env=processes.clean_environment(),
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def start(self) -> Self:
+        """Start it, empty, on the same port, and wait until it answers."""
+        self.process.start()
+        self.process.wait_ready(self._listening, 10, interval=0.02)
+        return self
+
+    def kill(self) -> None:
+        """As `kill -9`; what it counted is gone."""
+        self.process.stop(grace=0)
+
+    def pause(self) -> None:
+        """Stop it where it is: connections stay, nothing is answered."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.process.resume()
+
+    def close(self) -> None:
+        """End it."""
+        self.process.stop(grace=0)
+        self._folder.cleanup()
+
+    def ask(self, *words: str) -> str:
+        """The raw answer to one command, over plain text; for looking and for breaking things."""
+        told: Sequence[str] = words
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            if self._password:
+                connection.sendall(_encoded(("AUTH", self._password)))
+                connection.recv(4096)
+            connection.sendall(_encoded(told))
+            return connection.recv(65536).decode(errors="replace")
+
+    def _listening(self) -> bool:
+        return processes.listening(self.port)
+
+
+def _encoded(words: Sequence[str]) -> bytes:
+    parts = [f"*{len(words)}\r\n".encode()]
+    parts += [b"$%d\r\n%s\r\n" % (len(w.encode()), w.encode()) for w in words]
+    return b"".join(parts)
