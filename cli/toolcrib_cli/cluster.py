@@ -10,16 +10,17 @@ from toolcrib.resources import GROUP, KINDS
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.kube import Kube, Refused
-from toolcrib_operator.errors import ClusterUnavailable, Gone
+from toolcrib_operator.errors import ClusterUnavailable, Gone, OperatorError
 from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, World
 
 READ = (*KINDS, NAMESPACE, SERVICE_ACCOUNT)
 _TIMEOUT = 30.0
+_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
-def has_kubeconfig(kubeconfig: str | None) -> bool:
-    """Whether there is a kubeconfig to use: the given one (or several, joined by colons), else ~/.kube/config."""
-    return any(path.is_file() for path in _paths(kubeconfig))
+def can_connect(kubeconfig: str | None) -> bool:
+    """Whether there is a kubeconfig (the given one, or several joined by colons, else ~/.kube/config) or a pod's account."""
+    return any(path.is_file() for path in _paths(kubeconfig)) or (not kubeconfig and _POD.is_file())
 
 
 def read_world(*, kubeconfig: str | None = None, context: str | None = None) -> World:
@@ -32,11 +33,26 @@ def read_world(*, kubeconfig: str | None = None, context: str | None = None) -> 
     Raises:
         CliError: there is no usable configuration, the API server does not answer, or a right is missing.
     """
+    with contextlib.closing(_connect(kubeconfig, context)) as kube:
+        return asyncio.run(_read(kube))
+
+
+def read_issuer(*, kubeconfig: str | None = None, context: str | None = None) -> str:
+    """The issuer of the cluster's service accounts; empty where the API server does not say. Errors as `read_world`."""
+    with contextlib.closing(_connect(kubeconfig, context)) as kube:
+        try:
+            answer = asyncio.run(kube.request("GET", "/.well-known/openid-configuration"))
+        except OperatorError:
+            return ""
+    return str(answer.get("issuer", "")) if isinstance(answer, dict) else ""
+
+
+def _connect(kubeconfig: str | None, context: str | None) -> Kube:
     given = kubeconfig or next((str(path) for path in _paths(None) if path.is_file()), None)
     if context is not None and given is None:
         raise CliError("--context: there is no kubeconfig", hint="say --kubeconfig FILE", code=Exit.USAGE)
     try:
-        kube = Kube(
+        return Kube(
             None if given is None else Path(given),
             context=context,
             timeout=_TIMEOUT,
@@ -47,8 +63,6 @@ def read_world(*, kubeconfig: str | None = None, context: str | None = None) -> 
         raise CliError(
             str(error), hint="say --kubeconfig FILE and --context NAME", code=Exit.USAGE
         ) from error
-    with contextlib.closing(kube):
-        return asyncio.run(_read(kube))
 
 
 async def _read(kube: Kube) -> World:

@@ -27,7 +27,7 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-_PROSE = ("description", "names", "state")
+_PROSE = ("description", "names", "state", "rule", "detail")
 
 
 def short(text: str, limit: int) -> str:

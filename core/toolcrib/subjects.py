@@ -147,6 +147,12 @@ def identity_of(who: Who, snapshot: Snapshot, tokens: Tokens) -> Identity | None
     return made
 
 
+def accounts_issuer(snapshot: Snapshot) -> str:
+    """The one issuer whose groups of service accounts bindings name: no other issuer has such groups. Else empty."""
+    found = {i for kind, i, name in snapshot.policy.by_subject if kind == "group" and _of_accounts(name)}
+    return found.pop() if len(found) == 1 else ""
+
+
 def assumes_scopes(identity: Identity | None, tokens: Tokens) -> bool:
     """Whether the token is taken to carry whatever scope its bindings ask for."""
     return tokens.scopes is None and identity is not None and identity.policy is ScopesPolicy.INTERSECTION

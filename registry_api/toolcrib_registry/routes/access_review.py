@@ -23,7 +23,7 @@ from toolcrib.subjects import SubjectError, Tokens, Who
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.access import AccessReviewRequest, Changes, Explanation, WhatCan, WhoCan
 from toolcrib_registry import calling, cursors
-from toolcrib_registry.documentation import BEARER, BODY, problems
+from toolcrib_registry.documentation import BEARER, BODY, Responses, problems
 from toolcrib_registry.errors import ProblemError, unauthenticated
 from toolcrib_registry.requests import AskerOf, DepsOf, StrictRoute
 from toolcrib_registry.settings import RegistrySettings
@@ -37,13 +37,18 @@ _CODES = (
     "cursor_stale", "policy_stale",
 )  # fmt: skip
 Answer = WhatCan | WhoCan | Explanation | Changes
+_EXAMPLES = {
+    model.model_fields["question"].default: {"value": model.model_config["json_schema_extra"]["examples"][0]}  # type: ignore[index]
+    for model in (WhatCan, WhoCan, Explanation, Changes)
+}
+_ANSWERS: Responses = {200: {"content": {"application/json": {"examples": _EXAMPLES}}}}
 
 
 @router.get(
     "/access-review",
     summary="What may a subject see and call, who may call a tool, and why?",
     openapi_extra=BEARER,
-    responses=problems(*_CODES),
+    responses={**_ANSWERS, **problems(*_CODES)},
 )
 async def ask(
     deps: DepsOf,
@@ -87,7 +92,7 @@ async def ask(
     "/access-review",
     summary="The same with bindings that are not applied yet",
     openapi_extra=BEARER,
-    responses=problems(*_CODES, *BODY),
+    responses={**_ANSWERS, **problems(*_CODES, *BODY)},
 )
 async def ask_with(deps: DepsOf, asker: AskerOf, request: Request, body: AccessReviewRequest) -> Answer:
     """With neither `subject` nor `tool`: what the bindings would change, for whom. For `registry:admin`."""

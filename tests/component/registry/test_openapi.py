@@ -21,7 +21,8 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[RunningRegistry]:
-    grants = [binding("bot"), binding("bot", ["registry:write"], namespace=None, name="writer")]
+    powers = ["registry:write", "registry:admin"]
+    grants = [binding("bot"), binding("bot", powers, namespace=None, name="writer")]
     with running_registry([tool("calculator"), tool("hidden")], grants) as r:
         yield r
 
@@ -72,6 +73,8 @@ AGENT_PATHS = [
     ("POST", "/v1/describe"),
     ("POST", "/v1/load"),
     ("POST", "/v1/call"),
+    ("GET", "/v1/access-review"),
+    ("POST", "/v1/access-review"),
 ]
 
 

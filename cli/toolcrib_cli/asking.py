@@ -1,0 +1,276 @@
+"""Where `toolcrib access` gets its answers: worked out here from a cluster or a folder, or asked of a registry.
+
+Each source answers with the same shapes (`toolcrib.wire.access`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pydantic import TypeAdapter
+
+from toolcrib import subjects
+from toolcrib.access_changes import changes
+from toolcrib.access_review import AccessReview, UnknownTool
+from toolcrib.authorizer import Action
+from toolcrib.resources import KINDS
+from toolcrib.subjects import SubjectError, Tokens, Who
+from toolcrib.view import AmbiguousName
+from toolcrib.wire.access import Changes, Explanation, Review, WhatCan, WhoCan
+from toolcrib_cli.client import RegistryClient
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.manifests import FileContent
+from toolcrib_cli.predicting import NotUsed, Prediction, folder_world, predict, read_files
+from toolcrib_operator.settings import LoopSettings
+from toolcrib_operator.world import World
+
+_Answer = TypeVar("_Answer", bound=Review)
+_PAGE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is common to all questions.
+
+    Args:
+        bindings: manifests as if they were applied, and how their objects without a namespace are read.
+        delete: `Kind/namespace/name` of objects as if they were deleted.
+    """
+
+    action: Action = Action.CALL
+    namespace: str | None = None
+    issuer: str | None = None
+    scopes: tuple[str, ...] | None = None
+    groups: tuple[str, ...] = ()
+    client: str | None = None
+    bindings: tuple[Path, ...] = ()
+    delete: tuple[str, ...] = ()
+
+    def contents(self) -> list[FileContent]:
+        """The manifests read."""
+        return read_files(self.bindings, namespace=self.namespace or "default") if self.bindings else []
+
+
+class Source(Protocol):
+    """Answers questions. `not_used` are objects that are not, or would not be, in force."""
+
+    question: Question
+    not_used: tuple[NotUsed, ...]
+
+    def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
+        """The tools of a subject."""
+
+    def who_can(self, tool: str) -> WhoCan:
+        """The subjects of a tool."""
+
+    def explain(self, subject: str, tool: str) -> Explanation:
+        """Why, or why not."""
+
+    def diff(self, subject: str | None) -> Changes:
+        """What the manifests change; for one subject only, if given."""
+
+
+@dataclass
+class Here:
+    """Worked out in this process, from objects that were read.
+
+    Args:
+        read: the world as it is; called once.
+        where: names it in answers.
+        accounts: whether it knows all service accounts.
+        trusted: namespace labels that the operator trusts.
+        cluster_issuer: the issuer of service accounts, for groups of them; empty: the one that bindings name.
+    """
+
+    question: Question
+    read: Callable[[], World]
+    where: str
+    accounts: bool = True
+    trusted: Sequence[str] = ()
+    cluster_issuer: str = ""
+    not_used: tuple[NotUsed, ...] = field(default=(), init=False)
+    _reviews: tuple[AccessReview, AccessReview] | None = field(default=None, init=False)
+
+    def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
+        """The tools of a subject."""
+        review = self._after()
+        return review.what_can(self._who(subject), hidden=hidden, namespace=self.question.namespace)
+
+    def who_can(self, tool: str) -> WhoCan:
+        """The subjects of a tool."""
+        return self._after().who_can(_found(self._after(), tool))
+
+    def explain(self, subject: str, tool: str) -> Explanation:
+        """Why, or why not."""
+        who = self._who(subject)
+        return self._after().explain(who, _found(self._after(), tool, who))
+
+    def diff(self, subject: str | None) -> Changes:
+        """What the manifests change."""
+        before, after = self._made()
+        return changes(before, after, None if subject is None else [self._who(subject)])
+
+    def _after(self) -> AccessReview:
+        return self._made()[1]
+
+    def _who(self, text: str) -> Who:
+        review = self._after()
+        try:
+            return subjects.settled(
+                subjects.parse(text, self.question.issuer), review.snapshot, review.tokens
+            )
+        except SubjectError as error:
+            hint = "--issuer https://…" if "issuer" in str(error) else ""
+            raise CliError(str(error), hint=hint, code=Exit.USAGE) from error
+
+    def _made(self) -> tuple[AccessReview, AccessReview]:
+        if self._reviews is None:
+            contents = self.question.contents()
+            found = predict(
+                self.read(),
+                contents,
+                self.question.delete,
+                trusted=self.trusted or LoopSettings.trusted_namespace_labels,
+                accounts=self.accounts,
+            )
+            self.not_used = found.not_used
+            self._reviews = self._of(found)
+        return self._reviews
+
+    def _of(self, found: Prediction) -> tuple[AccessReview, AccessReview]:
+        q, now = self.question, time.time()
+        tokens = Tokens(
+            cluster_issuer=self.cluster_issuer or subjects.accounts_issuer(found.after),
+            scopes=None if q.scopes is None else frozenset(q.scopes),
+            groups=frozenset(q.groups),
+            client=q.client,
+        )
+        before = AccessReview(found.before, now, tokens, q.action, self.where)
+        predicted = bool(q.bindings or q.delete)
+        after = AccessReview(found.after, now, tokens, q.action, self.where, found.changed, predicted)
+        return before, after
+
+
+@dataclass
+class Asked:
+    """Asked of a registry, as a holder of `registry:admin`."""
+
+    question: Question
+    client: RegistryClient
+    not_used: tuple[NotUsed, ...] = field(default=(), init=False)
+
+    def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
+        """The tools of a subject."""
+        return self._all(WhatCan, "tools", subject=subject, hidden=hidden)
+
+    def who_can(self, tool: str) -> WhoCan:
+        """The subjects of a tool."""
+        return self._all(WhoCan, "subjects", tool=tool)
+
+    def explain(self, subject: str, tool: str) -> Explanation:
+        """Why, or why not."""
+        return TypeAdapter(Explanation).validate_python(self._ask({"subject": subject, "tool": tool}))
+
+    def diff(self, subject: str | None) -> Changes:
+        """What the bindings change."""
+        found = self._all(Changes, "subjects")
+        if subject is None:
+            return found
+        asked = subjects.parse(subject, self.question.issuer)
+        kept = [
+            s
+            for s in found.subjects
+            if (w := subjects.parse(s.who.subject, s.who.issuer)).key == asked.key
+            or (asked.issuer is None and (w.kind, w.name) == (asked.kind, asked.name) and w.issuer)
+        ]
+        return found.model_copy(update={"subjects": tuple(kept)})
+
+    def _all(self, model: type[_Answer], rows: str, **asked: Any) -> _Answer:
+        """Every page in one answer."""
+        body = {**asked, "limit": _PAGE}
+        found: dict[str, Any] = {}
+        while True:
+            page = self._ask(body)
+            found = page if not found else {**found, rows: [*found[rows], *page[rows]]}
+            if not (cursor := page.get("next_cursor")):
+                return model.model_validate({**found, "next_cursor": None})
+            body["cursor"] = cursor
+
+    def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        q = self.question
+        asked = {
+            **body, "action": q.action.value, "namespace": q.namespace, "issuer": q.issuer, "client": q.client,
+            "scopes": None if q.scopes is None else list(q.scopes), "groups": list(q.groups),
+            "bindings": self._bindings(), "delete": list(q.delete),
+        }  # fmt: skip
+        answer: dict[str, Any] = self.client.post("/v1/access-review", asked)
+        return answer
+
+    def _bindings(self) -> list[dict[str, Any]]:
+        found = []
+        for item in (item for content in self.question.contents() for item in content.objects):
+            if item.kind not in KINDS or item.kind == "Tool":
+                raise CliError(
+                    f"{item.file}:{item.line}: a registry is asked about bindings alone, not about a {item.kind}",
+                    hint="ask the cluster instead, by a kubeconfig",
+                    code=Exit.USAGE,
+                )
+            metadata = {"name": item.name} | ({"namespace": item.namespace} if item.namespace else {})
+            found.append({**{k: v for k, v in item.body.items() if k != "status"}, "metadata": metadata})
+        return found
+
+
+def cluster_source(
+    question: Question, kubeconfig: str | None, context: str | None, *, trusted: Sequence[str] = ()
+) -> Here:
+    """What a cluster holds, read with a kubeconfig; with the pod's own account where there is none.
+
+    Raises:
+        CliError: there is neither.
+    """
+    from toolcrib_cli import cluster
+
+    if not cluster.can_connect(kubeconfig):
+        raise CliError(
+            "which cluster? there is no kubeconfig",
+            hint="say --kubeconfig FILE, --manifests FOLDER or --registry URL",
+            code=Exit.USAGE,
+        )
+    issuer = cluster.read_issuer(kubeconfig=kubeconfig, context=context)
+    return Here(
+        question,
+        lambda: cluster.read_world(kubeconfig=kubeconfig, context=context),
+        f"the cluster of context {context}" if context else "the cluster of the current context",
+        trusted=trusted,
+        cluster_issuer=issuer,
+    )
+
+
+def folder_source(question: Question, folders: Sequence[Path], **options: Any) -> Here:
+    """Manifests as if they were all that there is, as the local mode would have them."""
+    where = ", ".join(map(str, folders))
+    return Here(
+        question,
+        lambda: folder_world(read_files(folders)),
+        f"manifests of {where}",
+        accounts=False,
+        **options,
+    )
+
+
+def _found(review: AccessReview, text: str, who: Who | None = None) -> Any:
+    try:
+        return review.find(text, who)
+    except UnknownTool as error:
+        hint = f"did you mean {' or '.join(error.close)}?" if error.close else ""
+        raise CliError(str(error), hint=hint, code=Exit.NOT_PERMITTED) from error
+    except AmbiguousName as error:
+        raise CliError(
+            f"several tools are called {text}",
+            hint=f"say one of {', '.join(error.tool_ids)}",
+            code=Exit.USAGE,
+        ) from error

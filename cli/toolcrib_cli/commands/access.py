@@ -1,0 +1,322 @@
+"""Asking, from the command line: what can a subject do, who can use a tool, why, and what would a change change?"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolcrib_cli import options, output
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+if TYPE_CHECKING:
+    from toolcrib.wire.access import Review, ReviewedBinding, Rule
+    from toolcrib_cli.asking import Question, Source
+
+app = typer.Typer(
+    help="Ask who may do what, and why; also with manifests that are not applied yet.", no_args_is_help=True
+)
+
+_WHOM = "ServiceAccount/NS/NAME (or NS/NAME), Agent/NS/NAME, OAuthClient/ID, User/NAME or Group/NAME."
+Subject = Annotated[str, typer.Argument(help=_WHOM)]
+Tool = Annotated[str, typer.Argument(help="A tool id (namespace/name), or a name that only one has.")]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--binding", "-b", help="Manifests as if they were applied: files, folders or -; repeat for more."
+    ),
+]
+
+
+def _where(
+    delete: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete", help="As if this were deleted: Kind/namespace/name, or Kind/name; repeat for more."
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", "-n", help="Only tools of this one; manifests that name none belong to it."
+        ),
+    ] = None,
+    action: Annotated[
+        str, typer.Option("--action", help="list, search, describe, load, call, watch or stats.")
+    ] = "call",
+    issuer: Annotated[
+        str | None,
+        typer.Option(
+            "--issuer", help="The iss of an OAuthClient, User or Group, where it is not clear from bindings."
+        ),
+    ] = None,
+    scopes: Annotated[
+        str | None,
+        typer.Option(
+            "--scopes", help='What the token carries ("a b"); without it, whatever bindings ask for.'
+        ),
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option("--group", help="A further group of the token; repeat for more.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", help="The OAuth client of a user's token.")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(
+            "--kubeconfig",
+            envvar="KUBECONFIG",
+            help="Read the cluster with this file.",
+            show_default="~/.kube/config",
+        ),
+    ] = None,
+    context: Annotated[
+        str | None, typer.Option("--context", help="A context of the kubeconfig; else its current one.")
+    ] = None,
+    manifests: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--manifests",
+            "-m",
+            exists=True,
+            help="Read this folder or file instead of a cluster; repeat for more.",
+        ),
+    ] = None,
+    registry: Annotated[
+        str | None,
+        typer.Option("--registry", help="Ask the registry at this address, as a holder of registry:admin."),
+    ] = None,
+    trusted_namespace_label: Annotated[
+        list[str] | None,
+        typer.Option("--trusted-namespace-label", help="As the operator's option; repeat for more."),
+    ] = None,
+    as_: options.As = None,
+    data: options.Data = None,
+    token_file: options.TokenFile = None,
+    ca_file: options.CaFile = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """The options of every question: about what, and where the answer comes from."""
+
+
+def _question(body: Callable[..., None]) -> Callable[..., None]:
+    """`body` as a command: with the options of `_where` behind its own, and `source` and `out` made of them."""
+    # what a source is need not be loaded to know the options
+    own = inspect.signature(body, eval_str=True, locals={"Source": Any}).parameters
+    shared = inspect.signature(_where, eval_str=True).parameters
+    mine = [p for name, p in own.items() if name not in ("source", "out")]
+
+    @functools.wraps(body)
+    def command(**given: Any) -> None:
+        where = {name: given.pop(name) for name in shared}
+        with ExitStack() as stack:
+            source = _source(stack, files=given.pop("binding", None), **where)
+            body(source=source, out=where["out"], **given)
+
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*mine, *shared.values())]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+@_question
+def what_can(
+    source: Source,
+    out: Format,
+    subject: Subject,
+    binding: Files = None,
+    hidden: Annotated[
+        bool, typer.Option("--hidden", help="Also the tools that it does not see, and why not.")
+    ] = False,
+) -> None:
+    """List the tools that a subject sees and may call, each with the rule, the object and its generation.
+
+    For example: `toolcrib access what-can heist/planner`, or, before anything is applied,
+    `toolcrib access what-can heist/planner --binding new.yaml --hidden`.
+    """
+    answer = source.what_can(subject, hidden=hidden)
+    if _printed(answer, source, out):
+        return
+    columns = ("tool", "name", "allowed", "reason", "by", "generation", "rule")
+    output.table(columns, [(t.tool_id, t.name or "", *_decided(t)) for t in answer.tools])
+    output.line(f"{answer.who.subject} sees {answer.visible} tool(s).", stderr=True)
+    if answer.ambiguous:
+        output.line(f"Names that several of its tools share: {', '.join(answer.ambiguous)}.", stderr=True)
+
+
+@_question
+def who_can(source: Source, out: Format, tool: Tool, binding: Files = None) -> None:
+    """List the subjects that bindings let use a tool, and those who would be let, with what is in their way.
+
+    For example: `toolcrib access who-can delete_repo`. Members of a group and users whom no binding names are not
+    listed one by one: their group is.
+    """
+    answer = source.who_can(tool)
+    if _printed(answer, source, out):
+        return
+    columns = ("subject", "issuer", "allowed", "reason", "by", "generation", "token needs", "rule")
+    rows = []
+    for s in sorted(answer.subjects, key=lambda s: not s.allowed):
+        *decided, rule = _decided(s)
+        rows.append((s.who.subject, s.who.issuer or "", *decided, " ".join(s.token_scopes), rule))
+    output.table(columns, rows)
+    allowed = sum(s.allowed for s in answer.subjects)
+    output.line(f"{allowed} subject(s) may {answer.action.value} {answer.tool_id}.", stderr=True)
+
+
+@_question
+def explain(source: Source, out: Format, subject: Subject, tool: Tool, binding: Files = None) -> None:
+    """Say why a subject may or may not use a tool: every step of the order, every binding. Exit code 1: it may not.
+
+    For example: `toolcrib access explain heist/hacker file_reader`.
+    """
+    answer = source.explain(subject, tool)
+    if not _printed(answer, source, out):
+        verdict = "yes" if answer.allowed else "no"
+        asked = f"{answer.who.subject} {answer.action.value} {answer.tool_id}"
+        output.line(f"{verdict}: {asked}: {answer.rule}", style="bold")
+        steps = [(s.step, s.verdict, s.title, s.detail) for s in answer.steps]
+        output.table(("step", "verdict", "what", "detail"), steps)
+        if answer.bindings:
+            output.heading("Bindings of this subject")
+            rows = [
+                (_ref(b.binding), b.binding.generation, b.verdict, b.reason.value if b.reason else "", b.rule)
+                for b in answer.bindings
+            ]
+            output.table(("binding", "generation", "verdict", "reason", "rule"), rows)
+    if not answer.allowed:
+        raise typer.Exit(Exit.FAILED)
+
+
+@_question
+def diff(
+    source: Source,
+    out: Format,
+    binding: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "-f", "--file", help="Manifests that are added or changed: files, folders or -; repeat for more."
+        ),
+    ] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help=f"Only for this one: {_WHOM}")] = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with 1 if anything changes for anybody.")
+    ] = False,
+) -> None:
+    """Say which subjects would gain and lose which tools by a change of manifests, before it is applied.
+
+    For example: `toolcrib access diff -f changes/ --delete AgentScopeBinding/heist/hacker`.
+    """
+    if not source.question.bindings and not source.question.delete:
+        raise CliError("what changes?", hint="say -f FILE, or --delete Kind/namespace/name", code=Exit.USAGE)
+    answer = source.diff(subject)
+    if not _printed(answer, source, out):
+        rows = []
+        for s in answer.subjects:
+            for t in s.tools:
+                # a tool that is gone has no verdict afterwards: what let it before is all there is to say
+                by = t.after or t.before
+                rows.append((_SIGNS[t.change], s.who.subject, t.tool_id, *(_decided(by)[1:] if by else ())))
+        output.table(("", "subject", "tool", "reason", "by", "generation", "rule"), rows)
+        changed = f"Something changes for {len(answer.subjects)} subject(s)."
+        output.line(changed if rows else "Nothing changes for anybody.", stderr=True)
+    if exit_code and answer.subjects:
+        raise typer.Exit(Exit.FAILED)
+
+
+_SIGNS = {"gained": "+", "lost": "-", "changed": "~"}
+for _name, _command in (("what-can", what_can), ("who-can", who_can), ("explain", explain), ("diff", diff)):
+    app.command(_name)(_command)
+
+
+def _decided(rule: Rule) -> tuple[str, str, str, str, str]:
+    """Allowed, reason, object, generation, rule: what every line shows."""
+    by = rule.binding
+    return (
+        "yes" if rule.allowed else "no",
+        rule.reason.value,
+        "-" if by is None else _ref(by),
+        "-" if by is None else str(by.generation),
+        rule.rule,
+    )
+
+
+def _ref(binding: ReviewedBinding) -> str:
+    return f"{binding.ref}{' (proposed)' if binding.proposed else ''}"
+
+
+def _printed(answer: Review, source: Source, out: Format) -> bool:
+    """Print it as JSON or YAML if that is wanted; and in any case, apart from it, what has to be known beside it."""
+    for item in source.not_used[:20]:
+        message = f"{item.reason}: {item.message}" if item.message else item.reason
+        output.line(f"not in force: {item.ref}: {message}", stderr=True)
+    if len(source.not_used) > 20:
+        output.line(f"not in force: {len(source.not_used) - 20} more", stderr=True)
+    for text in answer.assumptions:
+        output.line(f"assumed: {text}", stderr=True)
+    if out is Format.TABLE:
+        return False
+    output.data(answer.model_dump(mode="json"), out)
+    return True
+
+
+def _source(
+    stack: ExitStack,
+    *,
+    files: list[Path] | None,
+    kubeconfig: str | None,
+    context: str | None,
+    manifests: list[Path] | None,
+    registry: str | None,
+    trusted_namespace_label: list[str] | None,
+    as_: str | None,
+    data: Path | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    out: Format,
+    **asked: Any,
+) -> Source:
+    from toolcrib_cli import asking
+    from toolcrib_cli.client import RegistryClient
+
+    question = _asked(tuple(files or ()), **asked)
+    if manifests and (registry or context):
+        raise CliError("--manifests goes with neither --registry nor --context", code=Exit.USAGE)
+    if registry:
+        token = options.bearer(as_, token_file, data)
+        client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
+        return asking.Asked(question, client)
+    trusted = tuple(trusted_namespace_label or ())
+    if manifests:
+        return asking.folder_source(question, manifests, trusted=trusted)
+    return asking.cluster_source(question, kubeconfig, context, trusted=trusted)
+
+
+def _asked(files: tuple[Path, ...], **asked: Any) -> Question:
+    from toolcrib.authorizer import Action
+    from toolcrib_cli.asking import Question
+
+    try:
+        action = Action(asked["action"])
+    except ValueError as error:
+        raise CliError(
+            f"--action: {asked['action']!r} is none of {', '.join(Action)}", code=Exit.USAGE
+        ) from error
+    scopes: str | None = asked["scopes"]
+    return Question(
+        action=action,
+        namespace=asked["namespace"],
+        issuer=asked["issuer"],
+        scopes=None if scopes is None else tuple(scopes.split()),
+        groups=tuple(asked["group"] or ()),
+        client=asked["client"],
+        bindings=files,
+        delete=tuple(asked["delete"] or ()),
+    )

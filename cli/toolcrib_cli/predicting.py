@@ -1,0 +1,168 @@
+"""What would be in force: the operator's own assessment of a cluster's or a folder's objects, before and after changes.
+
+Nothing is applied. Selectors, name conflicts and refused objects come out as they would, for the same functions judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from toolcrib.resources import KINDS
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import Publish, Removed, Revision
+from toolcrib_cli import manifests
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.manifests import FileContent, Loaded
+from toolcrib_operator.assessing import Assessor, Batch
+from toolcrib_operator.settings import LoopSettings
+from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, Entry, Ref, World
+
+COUNTED = (*KINDS, NAMESPACE, SERVICE_ACCOUNT)
+_SHOWN = 20
+_LAST = "9999-12-31T23:59:59Z"
+"""When something new is made: after all that is there, whatever this machine's clock says."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotUsed:
+    """An object that is there, or would be, and that the operator does not use."""
+
+    ref: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is in force, and what would be. `changed` are the UIDs of bindings that are not applied so."""
+
+    before: Snapshot
+    after: Snapshot
+    changed: frozenset[str] = frozenset()
+    not_used: tuple[NotUsed, ...] = ()
+
+
+def read_files(paths: Sequence[Path], *, namespace: str = "default") -> list[FileContent]:
+    """Manifests of files, folders and standard input (`-`); `namespace` is of those that name none.
+
+    Raises:
+        CliError: one of them is refused, each problem with its file and line; or nothing is there.
+    """
+    contents = [manifests.read(file, default_namespace=namespace) for file in manifests.files_in(paths)]
+    problems = [p for c in contents for p in c.problems if p.refused] + list(manifests.duplicates(contents))
+    if problems:
+        shown = "\n".join(f"  {p}" for p in problems[:_SHOWN])
+        more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        raise CliError(f"{len(problems)} problem(s) in the manifests:\n{shown}{more}")
+    if not any(c.objects for c in contents):
+        named = ", ".join(map(str, paths))
+        raise CliError(f"no objects of ours in {named}", code=Exit.USAGE)
+    return contents
+
+
+def folder_world(contents: Iterable[FileContent]) -> World:
+    """The objects of manifests as if they were all that a cluster holds."""
+    world = World(required=COUNTED)
+    items = [item for content in contents for item in content.objects]
+    for kind in COUNTED:
+        of_kind = [item for item in items if item.kind == kind]
+        world.replace(kind, [_manifest(item, None, datetime.now(UTC).isoformat()) for item in of_kind])
+    return world
+
+
+def predict(
+    world: World,
+    changes: Iterable[FileContent] = (),
+    deletions: Iterable[str] = (),
+    *,
+    trusted: Sequence[str] = LoopSettings.trusted_namespace_labels,
+    accounts: bool = True,
+) -> Prediction:
+    """What is in force in `world`, and what would be after `changes` are applied and `deletions` carried out.
+
+    Args:
+        world: it is changed.
+        changes: manifests that are added or replace those of their name.
+        deletions: `Kind/namespace/name`, or `Kind/name` where there is no namespace.
+        trusted: namespace labels that the operator lets selectors use.
+        accounts: whether `world` knows all service accounts.
+
+    Raises:
+        CliError: a deletion names nothing that is there.
+    """
+    assessor = Assessor(world, LoopSettings(trusted_namespace_labels=tuple(trusted), accounts=accounts))
+    before = _step(None, _assessed(world, assessor))
+    for ref in [_deletion(world, text) for text in deletions]:
+        world.remove(ref.kind, ref.key)
+    for item in (item for content in changes for item in content.objects):
+        if item.kind in COUNTED:
+            held = world.get(Ref(item.kind, f"{item.namespace}/{item.name}" if item.namespace else item.name))
+            world.upsert(item.kind, _manifest(item, held, _LAST))
+    batch = _assessed(world, assessor)
+    refused = tuple(
+        NotUsed(str(ref), verdict.refusal.reason.value, verdict.refusal.message)
+        for ref, verdict in sorted(assessor.verdicts.items())
+        if verdict.refusal is not None
+    )
+    return Prediction(before, _step(before, batch), frozenset(b.uid for b in batch.bindings), refused)
+
+
+def _assessed(world: World, assessor: Assessor) -> Batch:
+    dirty, _ = world.take()
+    assessor.judge(assessor.expand(dirty))
+    return assessor.batch()
+
+
+def _step(base: Snapshot | None, batch: Batch) -> Snapshot:
+    """The snapshot that a replica would have after this batch."""
+    seq = 1 if base is None or base.revision is None else base.revision.seq + 1
+    return (base or Snapshot()).apply(
+        Publish(
+            base=None if base is None else base.revision,
+            to=Revision(epoch=0, seq=seq),
+            tools=tuple(batch.tools),
+            bindings=tuple(batch.bindings),
+            accounts=None if batch.accounts is None else tuple(batch.accounts),
+            removed=batch.removed if base is not None else Removed(),
+        )
+    )
+
+
+def _deletion(world: World, text: str) -> Ref:
+    kind, _, key = text.partition("/")
+    ref = Ref(kind, key)
+    if kind not in COUNTED:
+        raise CliError(
+            f"--delete: not Kind/namespace/name: {text!r}",
+            hint=f"kinds: {', '.join(COUNTED)}",
+            code=Exit.USAGE,
+        )
+    if world.get(ref) is None:
+        raise CliError(f"--delete: there is no {ref}", code=Exit.USAGE)
+    return ref
+
+
+def _manifest(item: Loaded, held: Entry | None, created: str) -> dict[str, Any]:
+    """The object as the API server would have it after an apply: what it fills in itself, and what an apply keeps."""
+    metadata: dict[str, Any] = dict(item.body.get("metadata") or {})
+    for name in ("resourceVersion", "uid", "generation"):
+        metadata.pop(name, None)
+    if item.namespace is not None:
+        metadata["namespace"] = item.namespace
+    labels = dict(metadata.get("labels") or {})
+    if item.kind == NAMESPACE:
+        labels["kubernetes.io/metadata.name"] = item.name
+    metadata["creationTimestamp"] = created
+    if held is None:
+        return {**item.body, "metadata": metadata | {"labels": labels}}
+    metadata |= {
+        "uid": held.uid, "creationTimestamp": held.created, "finalizers": list(held.finalizers),
+        "labels": {**held.labels, **labels},
+    }  # fmt: skip
+    if held.deleting is not None:
+        metadata["deletionTimestamp"] = held.deleting
+    return {**item.body, "metadata": metadata, "status": dict(held.status)}
