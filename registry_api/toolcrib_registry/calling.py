@@ -1,7 +1,8 @@
 """A call, from a name to an answer: decided first, then everything else.
 
 The order is fixed: identity (401), decision (403 alike for denied and unknown), the name's ambiguity among visible
-tools (409), the policy's age (503), and only then arguments and backend.
+tools (409), the policy's age (503), the limits of the bindings that grant it (429), and only then arguments and
+backend.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from toolcrib.authorizer import Action, Decision, decide
 from toolcrib.identity import Identity
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.audit.log import AuditUnavailable
 from toolcrib_registry.auth import Asker
 from toolcrib_registry.calls.errors import CallError
 from toolcrib_registry.deps import Deps
@@ -47,7 +49,11 @@ def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
         AmbiguousName: several visible tools share the bare name.
     """
     sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    tool = sight.view.resolve(name)
+    try:
+        tool = sight.view.resolve(name)
+    except AmbiguousName:
+        deps.decisions.refused(action.value, "ambiguous_name", sight.identity, name)
+        raise
     hidden = None if tool is not None else _meant(sight, name)
     decision = decide(sight.identity, tool or hidden, action, sight.snapshot.policy, deps.clock.now())
     deps.metrics.decided(action.value, decision, sight.identity)
@@ -66,10 +72,23 @@ def note(
     decision: Decision,
     sight: Sight,
     outcome: str | None = None,
+    *,
+    arguments: dict[str, Any] | None = None,
+    seconds: float | None = None,
 ) -> None:
     """Write one record about one named tool."""
     revision = str(sight.snapshot.revision or "")
-    deps.decisions.decided(action.value, identity, name, tool, decision, revision, outcome=outcome)
+    deps.decisions.decided(
+        action.value,
+        identity,
+        name,
+        tool,
+        decision,
+        revision,
+        outcome=outcome,
+        arguments=arguments,
+        seconds=seconds,
+    )
 
 
 def _meant(sight: Sight, name: str) -> PublishedTool | None:
@@ -125,13 +144,19 @@ async def call(
                 "No leader has been heard for too long; whether this is still granted is not known.",
                 headers={"Retry-After": "10"},
             )
-        if named.decision.binding is not None:
-            deps.metrics.charged(named.decision.binding)
-        with tracing.span("call tool", _attributes(named.tool)) as span:
-            async with deps.in_flight.hold(asker.identity, named.tool, named.decision):
-                answer = await deps.calls.call(named.tool, arguments, request_id)
-            outcome = "ok"
-            span.set({"toolcrib.outcome": outcome})
+        charged = deps.charging.charged(
+            asker.identity, named.tool, named.sight.snapshot.policy, named.decision.binding
+        )
+        async with charged as binding:
+            if binding is not None:
+                named = replace(named, decision=replace(named.decision, binding=binding))
+                deps.metrics.charged(binding)
+            await _recorded(deps, asker.identity, named, arguments)
+            with tracing.span("call tool", _attributes(named.tool)) as span:
+                async with deps.in_flight.hold(asker.identity, named.tool, named.decision):
+                    answer = await deps.calls.call(named.tool, arguments, request_id)
+                outcome = "ok"
+                span.set({"toolcrib.outcome": outcome})
     except Revoked as error:
         outcome = "revoked"
         named = replace(named, decision=error.decision)
@@ -151,8 +176,24 @@ async def call(
         if outcome != "ok":
             told = {"agent": asker.identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
             log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))
-        note(deps, Action.CALL, asker.identity, name, named.tool, named.decision, named.sight, outcome)
+        note(
+            deps, Action.CALL, asker.identity, name, named.tool, named.decision, named.sight, outcome,
+            arguments=arguments, seconds=seconds,
+        )  # fmt: skip
     return named, answer
+
+
+async def _recorded(deps: Deps, identity: Identity, named: Named, arguments: dict[str, Any]) -> None:
+    """Where the decision log is strict: go on only once the call's record is on the disk."""
+    revision = str(named.sight.snapshot.revision or "")
+    try:
+        await deps.decisions.begun(identity, named.tool, named.decision, revision, arguments)
+    except AuditUnavailable:
+        raise ProblemError(
+            "audit_unavailable",
+            "The decision cannot be recorded now, and this registry makes no call that is not recorded.",
+            headers={"Retry-After": "5"},
+        ) from None
 
 
 def _attributes(tool: PublishedTool) -> dict[str, str | None]:

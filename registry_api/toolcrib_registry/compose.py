@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
@@ -15,13 +17,15 @@ from starlette.types import ASGIApp
 
 from toolcrib_registry import registration
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.adapters.memory_counters import MemoryCounters
 from toolcrib_registry.adapters.outbound_http import OutboundHttp
 from toolcrib_registry.app import create_admin_listener, create_app, create_one_port_app
+from toolcrib_registry.audit import opening
 from toolcrib_registry.auth import Authenticator
 from toolcrib_registry.calls.caller import Caller
 from toolcrib_registry.clock import SystemClock
+from toolcrib_registry.counting.charging import Charging
 from toolcrib_registry.credentials import CredentialStore
-from toolcrib_registry.decision_log import DecisionLog
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.in_flight import InFlight
@@ -30,12 +34,12 @@ from toolcrib_registry.keys import KeyStore
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.outbox import OutboxQueue
-from toolcrib_registry.ports import Calls, CatalogStore, Clock, Embedder, Keys, Registrar
+from toolcrib_registry.ports import Calls, CatalogStore, Clock, Counters, Embedder, Keys, Registrar
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexIdentity
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.searching import Searching
-from toolcrib_registry.settings import RegistrySettings, Store
+from toolcrib_registry.settings import CounterStore, RegistrySettings, Store
 from toolcrib_registry.state import PolicyState
 
 
@@ -86,6 +90,7 @@ class Registry:
             await self.owned_keys.close()
         self.deps.searching.close()
         await self.outbound.close()
+        await self.deps.charging.counters.aclose()
         await self.store.aclose()
         await self.embedder.aclose()
         self.deps.decisions.close()
@@ -99,6 +104,7 @@ async def build(
     store: CatalogStore | None = None,
     embedder: Embedder | None = None,
     calls: Calls | None = None,
+    counters: Counters | None = None,
     registrar: Registrar | None = None,
     oauth: APIRouter | None = None,
     metrics_registry: CollectorRegistry | None = None,
@@ -113,7 +119,11 @@ async def build(
     policy = EgressPolicy(
         allow=settings.egress.allow,
         loopback=settings.egress.loopback,
-        forbidden=(*settings.egress.forbidden, *_store_hosts(settings.store)),
+        forbidden=(
+            *settings.egress.forbidden,
+            *_store_hosts(settings.store),
+            *_counters_host(settings.counters),
+        ),
         cluster=settings.egress.cluster,
         backends=settings.backends,
         cluster_domain=settings.egress.cluster_domain,
@@ -140,6 +150,8 @@ async def build(
         clock=clock.now,
     )
     _observe(metrics, state)
+    decisions = opening.opened(settings.audit, settings.replica, clock, metrics.audit)
+    state.audit_head = lambda: decisions.head
     credentials = CredentialStore()
     entries = EntryCache()
     admin = settings.admin_issuer_settings
@@ -156,14 +168,11 @@ async def build(
         searching=Searching(Searcher(store, embedder, clock=time.monotonic), entries, clock),
         indexing=Indexing(store, embedder, state, entries, metrics),
         calls=calls or Caller(outbound, credentials, policy),
+        charging=Charging(counters or make_counters(settings.counters, clock), metrics, clock),
         in_flight=InFlight(state, clock, metrics.cut),
         credentials=credentials,
         metrics=metrics,
-        decisions=DecisionLog(
-            Path(settings.decision_log) if settings.decision_log else None,
-            clock,
-            dropped=metrics.log_dropped.inc,
-        ),
+        decisions=decisions,
         registrar=(registrar or outbox) if settings.registration else None,
         outbox=outbox,
         check_address=registration.address_check(policy),
@@ -217,27 +226,52 @@ async def make_store(settings: Store, identity: IndexIdentity) -> CatalogStore:
     )
 
 
+def make_counters(settings: CounterStore, clock: Clock) -> Counters:
+    """The store of counters that the settings name; nothing is connected to yet."""
+    if settings.kind == "memory":
+        return MemoryCounters(clock.elapsed, replicas=settings.replicas)
+    from toolcrib_registry.adapters.redis_counters import RedisCounters, RedisPlace
+
+    assert settings.url is not None
+    return RedisCounters(
+        RedisPlace(
+            settings.url,
+            username=settings.username,
+            password_file=settings.password_file,
+            ca_file=settings.ca_file,
+            timeout=settings.timeout,
+        )
+    )
+
+
 def _store_hosts(settings: Store) -> tuple[str, ...]:
     """Where the store is, as entries of `egress.forbidden`: no tool's backend."""
     if settings.kind == "embedded":
         return ()
-    found = []
-    for host, port in (
-        (settings.host, settings.http_port),
-        (settings.grpc_host or settings.host, settings.grpc_port),
-    ):
-        name = host.lower().removesuffix(".")
-        if ":" in host:
-            found.append(f"[{host.strip('[]')}]:{port}")
-        elif name.replace(".", "").isdigit():
-            found.append(f"{name}:{port}")
-        elif name == "localhost":
-            found += [f"127.0.0.1:{port}", f"[::1]:{port}"]
-        elif "." in name:  # any other single label is found by a search list, which calls do not use
-            found.append(name)
-            if name.count(".") == 1:  # by a search list this may be a Service and its namespace
-                found.append(f"{name}.svc")
-    return tuple(found)
+    places = ((settings.host, settings.http_port), (settings.grpc_host or settings.host, settings.grpc_port))
+    return tuple(entry for host, port in places for entry in _closed(host, port))
+
+
+def _counters_host(settings: CounterStore) -> tuple[str, ...]:
+    """The same for the store of counters."""
+    if settings.kind == "memory" or settings.url is None:
+        return ()
+    parts = urlsplit(settings.url)
+    return tuple(_closed(parts.hostname or "", parts.port or 6379))
+
+
+def _closed(host: str, port: int) -> Iterator[str]:
+    name = host.lower().removesuffix(".")
+    if ":" in host:
+        yield f"[{host.strip('[]')}]:{port}"
+    elif name.replace(".", "").isdigit():
+        yield f"{name}:{port}"
+    elif name == "localhost":
+        yield from (f"127.0.0.1:{port}", f"[::1]:{port}")
+    elif "." in name:  # any other single label is found by a search list, which calls do not use
+        yield name
+        if name.count(".") == 1:  # by a search list this may be a Service and its namespace
+            yield f"{name}.svc"
 
 
 def _observe(metrics: Metrics, state: PolicyState) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
+from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.auth import Authenticator
-from toolcrib_registry.decision_log import DecisionLog
+from toolcrib_registry.counting.charging import Charging
 from toolcrib_registry.in_flight import InFlight
 from toolcrib_registry.indexing import Indexing
 from toolcrib_registry.metrics import Metrics
@@ -35,6 +36,7 @@ class Deps:
     searching: Searching
     indexing: Indexing
     calls: Calls
+    charging: Charging
     in_flight: InFlight
     credentials: CredentialSink
     metrics: Metrics

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolcrib import logs, tracing
 from toolcrib_registry import access, discovery
 from toolcrib_registry.access import ASKER, CODE, Exchange
+from toolcrib_registry.audit.log import reason_of
 from toolcrib_registry.auth import NOBODY, Asker, token_in_query
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.errors import PROBLEM_JSON, ProblemError, unauthenticated
@@ -29,6 +30,7 @@ _NO_KEYS = ProblemError(
 )
 _GONE = Asker(problem="the token's service account was deleted, or made anew since the token was issued")
 _UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
+_ACTIONS = frozenset({"search", "describe", "load", "call", "watch", "access-review"})
 _ANONYMOUS_LISTS = "/v1/tools"
 
 
@@ -105,6 +107,8 @@ class Edge:
                 self._deps.metrics.refused_token()
             scope[ASKER] = asker
             problem = self._gate(path, method, asker)
+            if problem is not None:
+                self._deps.decisions.refused(_action(path, method), reason_of(problem.code), asker.identity)
             if problem is None and path == "/" and method in ("GET", "HEAD"):
                 await self._discover(asker, none_match, request_id, scope, send)
                 return
@@ -175,6 +179,14 @@ class Edge:
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+
+def _action(path: str, method: str) -> str:
+    """What a request that is refused unread was about, for its record."""
+    if path.startswith("/tools/") and method == "POST":
+        return "register" if path == "/tools/register" else "call"
+    what = path.removeprefix("/v1/").partition("/")[0]
+    return what if path.startswith("/v1/") and what in _ACTIONS else "list"
 
 
 def matches(none_match: bytes, etag: bytes) -> bool:

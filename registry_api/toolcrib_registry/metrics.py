@@ -17,6 +17,7 @@ from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib_registry.audit_counts import AuditCounts
 from toolcrib_registry.series import OTHER, Budget, Series
 
 _PROCESS = ProcessCollector(registry=None)
@@ -98,6 +99,20 @@ class Metrics:
                 registry=registry,
             )
         )
+        self._limited = Series(
+            Counter(
+                "toolcrib_limited_calls",
+                "Calls refused since a limit of a binding was used up: per_minute, per_day or concurrent.",
+                ["kind", "grant", "limit"],
+                registry=registry,
+            )
+        )
+        self.counter_errors = Counter(
+            "toolcrib_counter_store_errors",
+            "Questions that the store of counters did not answer: calls of read-only tools went through uncounted, "
+            "others were refused.",
+            registry=registry,
+        )
         self._decisions = Series(
             Counter(
                 "toolcrib_decisions",
@@ -159,11 +174,7 @@ class Metrics:
             "Watch streams closed because the reader was slow.",
             registry=registry,
         )
-        self.log_dropped = Counter(
-            "toolcrib_decision_log_dropped_records",
-            "Decision records lost to a full queue.",
-            registry=registry,
-        )
+        self.audit = AuditCounts(registry)
         self._publishes = Counter("toolcrib_publishes", "Publishes by result.", ["result"], registry=registry)
         self.indexed = Gauge(
             "toolcrib_index_tools", "Tools read back from the search index.", registry=registry
@@ -248,10 +259,17 @@ class Metrics:
 
     def charged(self, binding: PublishedBinding) -> None:
         """A call was let through because of `binding`."""
-        rule = self._grant(_rule(binding))
-        labels = (binding.kind, OTHER if rule is OTHER else rule.removeprefix(f"{binding.kind}/"))
+        labels = self._labels(binding)
         self._uses(*labels).inc()
         self._last_used(*labels).set(self._clock())
+
+    def limited(self, binding: PublishedBinding, limit: str) -> None:
+        """A call was refused since `limit` of `binding` was used up."""
+        self._limited(*self._labels(binding), limit).inc()
+
+    def _labels(self, binding: PublishedBinding) -> tuple[str, str]:
+        rule = self._grant(_rule(binding))
+        return binding.kind, OTHER if rule is OTHER else rule.removeprefix(f"{binding.kind}/")
 
     def called(
         self, identity: Identity | None, tool: PublishedTool | None, outcome: str, seconds: float
@@ -342,6 +360,7 @@ class Metrics:
             self._denials.forget(lambda k: k[3] in rules)
             self._uses.forget(lambda k: "/".join(k) in rules)
             self._last_used.forget(lambda k: "/".join(k) in rules)
+            self._limited.forget(lambda k: "/".join(k[:2]) in rules)
         self._pairs = {p for p in self._pairs if p[0] not in agents and p[1] not in ids}
         self._rules = {p for p in self._rules if p[0] not in agents and p[1] not in rules}
         self._timed = {p for p in self._timed if p[0] not in ids}

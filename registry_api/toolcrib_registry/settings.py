@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -129,6 +130,55 @@ class Egress(_Part):
     )
 
 
+class CounterStore(_Part):
+    """Where calls are counted for the limits of bindings."""
+
+    kind: Literal["memory", "redis"] = Field(
+        default="memory", description="memory: each replica counts apart; redis (or Valkey): all together."
+    )
+    url: str | None = Field(
+        default=None,
+        description="redis: `redis://host:port/database`, `rediss://` over TLS; never with a password.",
+    )
+    username: str | None = Field(
+        default=None, min_length=1, description="redis: user, where not the default one."
+    )
+    password_file: str | None = Field(
+        default=None, description="redis: file with the password; read at each connection."
+    )
+    ca_file: str | None = Field(
+        default=None,
+        description="redis: CA bundle instead of the system's authorities; read at each connection.",
+    )
+    timeout: float = Field(
+        default=0.25, gt=0, le=10, description="redis: seconds that a call waits for its limits at most."
+    )
+    replicas: int = Field(
+        default=1, ge=1, description="How many replicas serve: with kind memory more than one is warned of."
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> CounterStore:
+        if self.kind == "memory":
+            return self
+        # the message must not show the address: a password may be in it
+        wrong = "url is redis://host:port/database or rediss://…, without a user or password"
+        try:
+            parts = urlsplit(self.url or "")
+            known = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            raise ValueError(wrong) from None
+        database = parts.path.strip("/") or "0"
+        plain = not ("@" in parts.netloc or parts.query or parts.fragment)
+        if not (known and plain and database.isascii() and database.isdigit()):
+            raise ValueError(wrong)
+        if self.ca_file is not None and parts.scheme != "rediss":
+            raise ValueError("ca_file is for rediss://")
+        if self.username is not None and self.password_file is None:
+            raise ValueError("username needs password_file")
+        return self
+
+
 class Limits(_Part):
     """Bounds on what callers send and hold."""
 
@@ -149,6 +199,52 @@ class Limits(_Part):
         ge=1,
         description="Pairs of agent and tool (or deciding binding) with series of their own.",
     )
+
+
+class Audit(_Part):
+    """The decision log. A plain text in its place is its path."""
+
+    path: str | None = Field(
+        default=None, description="File that records are appended to; `-`: standard output. Absent: no log."
+    )
+    mode: Literal["lenient", "strict"] = Field(
+        default="lenient",
+        description="When a record cannot be written, lenient goes on and counts what is lost, as a record of the "
+        "chain; strict refuses calls (503 audit_unavailable): each one's record is on the disk before it is made.",
+    )
+    key_file: str | None = Field(
+        default=None,
+        description="File with the secret (at least 32 bytes) that records are chained with and arguments are hashed "
+        "with. Absent: a chain without a key, and no arguments.",
+    )
+    arguments: Literal["hash", "omit", "plain"] = Field(
+        default="hash", description="How a call's arguments are recorded; hash: as a keyed hash."
+    )
+    max_bytes: int = Field(
+        default=64 << 20, ge=4096, description="Size from which the file is closed and the next one begun."
+    )
+    keep: int = Field(default=15, ge=1, le=100_000, description="Closed files that stay; the oldest go.")
+    queue: int = Field(default=10_000, ge=10, le=1_000_000, description="Records that wait at one time.")
+    fold_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        le=3600,
+        description="What is refused again and again is recorded once, then as a count every so many seconds.",
+    )
+    strict_seconds: float = Field(
+        default=2.0, gt=0, le=60, description="strict: how long a call waits for its record."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: Any) -> Any:
+        return {"path": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Audit:
+        if self.mode == "strict" and self.path is None:
+            raise ValueError("mode strict needs a path")
+        return self
 
 
 class RegistrySettings(_Part):
@@ -190,6 +286,7 @@ class RegistrySettings(_Part):
         default_factory=dict, description="namespace/service → host:port, where there is no cluster DNS."
     )
     limits: Limits = Limits()
+    counters: CounterStore = CounterStore()
     policy_max_age: float = Field(
         default=900.0, gt=0, description="Seconds without a leader after which calls are refused."
     )
@@ -205,9 +302,21 @@ class RegistrySettings(_Part):
         le=3600,
         description="After that: how long requests in flight may take, such as a tool's longest call.",
     )
-    decision_log: str | None = Field(default=None, description="File of the decision log.")
+    audit: Audit = Audit()
     registration: bool = Field(default=False, description="POST /tools/register is answered.")
     runtime_namespace: str = Field(default="toolcrib-runtime", description="Where registrations go.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, data: Any) -> Any:
+        """`decision_log`, a path, is the older name of `audit`."""
+        if not isinstance(data, dict) or "decision_log" not in data:
+            return data
+        data = dict(data)
+        path = data.pop("decision_log")
+        if path is not None and data.setdefault("audit", path) is not path:
+            raise ValueError("decision_log is the older name of audit.path: give one of them")
+        return data
 
     @model_validator(mode="after")
     def _consistent(self) -> RegistrySettings:
@@ -253,7 +362,7 @@ def from_env(environ: Mapping[str, str], config_file: str | None = None) -> Regi
         if not name.startswith(PREFIX):
             continue
         keys = [k.lower() for k in name.removeprefix(PREFIX).split("__")]
-        if keys[0] not in RegistrySettings.model_fields:
+        if keys[0] not in RegistrySettings.model_fields and keys != ["decision_log"]:
             continue
         try:
             _put(data, keys, yaml.safe_load(text))

@@ -3,7 +3,8 @@
 issuer/              signing key and client secrets (0600)
 search-index.sqlite  definitions and vectors
 registrations/       runtime registrations, a Tool manifest each
-decisions.jsonl      the decision log
+decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
+audit.key            what its records are chained with (0600)
 example-tools/       sample files and database of the example tools
 epoch                grows at every start
 local.json           where the running local mode listens, and the accounts it knows
@@ -15,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import stat
 from pathlib import Path
 from typing import Any
@@ -80,6 +82,13 @@ class Store:
             last = 0
         write_durably(file, f"{last + 1}\n")
         return last + 1
+
+    def audit_key(self) -> Path:
+        """The file with the decision log's secret (0600), made where there is none yet."""
+        file = self.path("audit.key")
+        if not file.exists():
+            write_durably(file, secrets.token_hex(32) + "\n")
+        return file
 
     def write_state(self, url: str, accounts: list[str]) -> None:
         """Let other commands find this local mode."""

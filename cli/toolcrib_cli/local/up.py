@@ -41,6 +41,7 @@ from toolcrib_registry.issuer import IssuerError, LocalIssuer
 from toolcrib_registry.routes import oauth
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import (
+    Audit,
     Discovery,
     Egress,
     EmbedderSettings,
@@ -230,7 +231,7 @@ def _settings(
         # a tool on this machine may be called, but not the registry itself
         egress=Egress(loopback=True, forbidden=(f"127.0.0.1:{port}", f"[::1]:{port}")),
         backends=backends,
-        decision_log=str(store.path("decisions.jsonl")),
+        audit=Audit(path=str(store.path("decisions.jsonl")), key_file=str(store.audit_key())),
         registration=True,
         runtime_namespace=RUNTIME_NAMESPACE,
     )

@@ -89,6 +89,9 @@ async def tool(
     named = calling.find(deps, asker, tool_id, Action.LIST)
     if named is None or named.tool.tool_id != tool_id:
         raise calling.not_found(tool_id)
+    calling.note(
+        deps, Action.LIST, named.sight.identity, tool_id, named.tool, named.decision, named.sight, "ok"
+    )
     return ToolDefinition.of(named.tool, named.listed)
 
 
@@ -155,6 +158,7 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
         "revoked",
         "ambiguous_name",
         "policy_stale",
+        "audit_unavailable",
         "no_backend",
         calls=True,
     ),

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from toolcrib.wire.simple import Health, Part, Readiness
+from toolcrib_registry.counting.verdicts import CountersUnavailable
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.documentation import problems
 from toolcrib_registry.requests import DepsOf, StrictRoute
@@ -23,7 +24,7 @@ async def health() -> Health:
 
 async def readyz(deps: DepsOf, response: Response) -> Readiness:
     """Whether discovery and calls are served, and why not. A search index that is away does not count: search
-    answers from words meanwhile."""
+    answers from words meanwhile; nor does a store of counters: what need not be counted is served."""
     found = await readiness(deps)
     response.status_code = 200 if found.ready else 503
     return found
@@ -53,6 +54,7 @@ async def readiness(deps: Deps) -> Readiness:
             + "; calls are refused",
         ),
         "search": await _search(deps),
+        "limits": await _limits(deps),
     }
     needed = ("serving", "snapshot", "policy")
     return Readiness(ready=all(parts[name].ready for name in needed), parts=parts)
@@ -65,6 +67,15 @@ async def _search(deps: Deps) -> Part:
     except (SearchError, TimeoutError) as error:
         detail = str(error)[:200] or "no answer in time"
         return Part(ready=False, detail=f"index_unavailable: {detail}; search answers from words")
+    return Part(ready=True)
+
+
+async def _limits(deps: Deps) -> Part:
+    try:
+        await deps.charging.counters.healthy()
+    except CountersUnavailable as error:
+        detail = f"limits_unavailable: {error}; tools that are not read-only are refused where a limit bounds the grant"
+        return Part(ready=False, detail=detail)
     return Part(ready=True)
 
 

@@ -86,6 +86,7 @@ async def discover(deps: DepsOf, asker: AskerOf) -> Response:
 async def stats(deps: DepsOf, asker: AskerOf) -> Stats:
     """The caller's tools counted; the whole catalog for holders of `registry:write`."""
     sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    deps.decisions.listed("stats", sight)
     now = deps.clock.now()
     if has_power(sight.identity, names.SCOPE_WRITE, sight.snapshot.policy, now):
         tools = [t for t in sight.snapshot.tools.values() if t.active]
@@ -170,6 +171,7 @@ async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
         raise calling.ambiguous(error) from error
     if named is None:
         raise calling.not_found(name)
+    calling.note(deps, Action.LIST, named.sight.identity, name, named.tool, named.decision, named.sight, "ok")
     return discovery.entry(named.tool, named.listed, deps.settings)
 
 
@@ -192,6 +194,7 @@ async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
             "revoked",
             "ambiguous_name",
             "policy_stale",
+            "audit_unavailable",
             "no_backend",
             calls=True,
         ),

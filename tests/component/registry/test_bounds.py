@@ -1,19 +1,13 @@
 """What is bounded: label values, waiting records, and readers that do not read."""
 
-import os
 import socket
-import threading
 import time
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
 from prometheus_client import CollectorRegistry
 
-from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
-from toolcrib.authorizer import Decision, Reason
-from toolcrib_registry.decision_log import DecisionLog
+from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib_registry.metrics import Metrics
 
 
@@ -27,26 +21,6 @@ def test_labels_beyond_their_budget_are_counted_as_other() -> None:
     assert 'tool="team/one"} 2.0' in text
     assert 'tool="other"} 1.0' in text
     assert "team/two" not in text
-
-
-def test_a_decision_log_on_a_disk_that_hangs_drops_counts_and_leaves_a_gap(tmp_path: Path) -> None:
-    path, lost, total = tmp_path / "pipe", [], 2000
-    os.mkfifo(path)
-    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    log = DecisionLog(path, ManualClock(0.0), dropped=lambda: lost.append(1), capacity=10)
-
-    for i in range(total):  # nobody reads: the pipe is full after some dozens
-        log.decided("call", None, f"tool-{i}-{'x' * 500}", None, Decision(False, Reason.NO_IDENTITY), "1.1")
-
-    os.set_blocking(reader, True)
-    closing = threading.Thread(target=log.close)
-    closing.start()
-    with open(reader, "rb") as pipe:
-        kept = [orjson.loads(line)["seq"] for line in pipe]
-    closing.join(timeout=10)
-    assert lost
-    assert len(kept) + len(lost) == total
-    assert kept == sorted(set(kept))
 
 
 def test_a_reader_that_does_not_read_is_dropped() -> None:

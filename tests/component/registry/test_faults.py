@@ -44,7 +44,7 @@ def test_a_full_disk_fails_writes_alone_and_space_that_comes_back_is_used(tmp_pa
     config = configuration(
         tmp_path / "r",
         store={"kind": "embedded", "path": str(disk / "index")},
-        decision_log=str(disk / "decisions.jsonl"),
+        audit={"path": str(disk / "decisions.jsonl"), "queue": 20},
     )
     text = "Read a file. " + "Long words of a description. " * 150
     with process(config, within=command(disk)) as running:

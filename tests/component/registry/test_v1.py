@@ -109,8 +109,9 @@ def test_every_decision_is_logged_with_what_decided_it_and_no_token(tmp_path: Pa
         r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "hidden"})
 
     records = [orjson.loads(line) for line in path.read_bytes().splitlines()]
-    listed, searched, called, refused = records
-    assert [r["seq"] for r in records] == [1, 2, 3, 4]
+    begin, listed, searched, called, refused, end = records
+    assert (begin["action"], end["action"]) == ("audit.begin", "audit.end")
+    assert [r["seq"] for r in records] == [1, 2, 3, 4, 5, 6]
     assert (listed["action"], listed["count"], listed["subject"]) == (
         "list",
         1,

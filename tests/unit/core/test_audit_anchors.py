@@ -1,0 +1,82 @@
+"""Anchors are bounded, keep what proves most, and never take back what was anchored."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolcrib import audit_anchors
+from toolcrib.audit_anchors import AnchorsError, added, read, thinned, write
+from toolcrib.wire.publish import AuditHead
+
+DAY = 86_400.0
+NOW = 1_800_000_000.0
+
+
+def head(seq: int, chain: str = "registry-0@a", made: str = "") -> AuditHead:
+    return AuditHead(chain=chain, seq=seq, hash=(made or f"{seq:x}").rjust(64, "0"))
+
+
+def test_a_document_gives_back_what_was_written() -> None:
+    anchors, _ = added([], {"registry-0@a": head(1), "registry-1@b": head(5, "registry-1@b")}, NOW)
+    assert read(write(anchors)) == anchors
+    assert read("") == []
+    for wrong in ("[]", "{}", "no", '{"chains": {"a": [[1]]}}'):
+        with pytest.raises(AnchorsError):
+            read(wrong)
+
+
+def test_the_last_hour_is_kept_whole_and_older_ones_by_the_hour_for_thirty_days() -> None:
+    anchors, seq = [], 0
+    for minute in range(60 * 24 * 32):
+        if minute % 10 == 0:
+            seq += 1
+            anchors, none = added(anchors, {"registry-0@a": head(seq)}, NOW + minute * 60)
+            assert none == []
+    end = NOW + 60 * (60 * 24 * 32 - 1)
+    kept = thinned(anchors, end)
+    fresh = [a for a in kept if a.seq > seq - 6]
+    assert len(fresh) == 6
+    assert kept[-1].seq == seq
+    assert 30 * 24 - 2 <= len(kept) - 6 <= 30 * 24 + 1
+    assert thinned(kept, end) == kept
+
+
+def test_the_last_anchor_of_every_chain_stays_when_all_others_have_gone() -> None:
+    anchors: list[audit_anchors.Anchor] = []
+    for n in range(50):
+        for seq in (1, 2):
+            anchors, _ = added(
+                anchors, {f"registry-0@{n:03}": head(seq, f"registry-0@{n:03}")}, NOW + n * DAY
+            )
+    kept = thinned(anchors, NOW + 400 * DAY)
+    assert [(a.chain, a.seq) for a in kept] == [(f"registry-0@{n:03}", 2) for n in range(50)]
+
+
+def test_many_replicas_fit_into_a_configmap_and_lose_the_oldest_between() -> None:
+    anchors = []
+    for n in range(20):
+        chain = f"registry-{n:02}@20270115T080000.000000Z-0011"
+        anchors += [
+            audit_anchors.Anchor(chain, hour, audit_anchors.timestamp(NOW + hour * 3600), f"{hour:064x}")
+            for hour in range(30 * 24)
+        ]
+    end = NOW + 30 * DAY
+    kept = thinned(anchors, end)
+    assert 600_000 < len(write(kept)) <= audit_anchors.MOST_BYTES
+    assert {a.chain for a in kept} == {a.chain for a in anchors}
+    assert {(a.chain, a.seq) for a in kept} >= {(a.chain, a.seq) for a in anchors if a.seq > 700}
+    tiny = thinned(anchors, end, most=1000)
+    assert len(write(tiny)) <= 1000
+
+
+def test_a_head_that_goes_back_or_changes_is_said_and_not_taken_in() -> None:
+    anchors, _ = added([], {"registry-0@a": head(10)}, NOW)
+    same, nothing = added(anchors, {"registry-0@a": head(10)}, NOW + 60)
+    assert (same, nothing) == (anchors, [])
+    for reported, words in (
+        (head(9), "the end is seq 9, but was seq 10"),
+        (head(10, made="f"), "another hash"),
+    ):
+        after, (found,) = added(anchors, {"registry-0@a": reported}, NOW + 60)
+        assert after == anchors
+        assert words in str(found)
