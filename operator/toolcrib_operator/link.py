@@ -52,6 +52,8 @@ class Link:
         self._backoff = Backoff(*source.settings.backoff)
         self._beat_due = 0.0
         self._behind_since: float | None = None
+        self._complete_at = time.monotonic()
+        """When the replica was last known to have everything."""
         self._trouble = logs.Trouble(log)
         self._beats = 0
 
@@ -106,11 +108,17 @@ class Link:
                     return
                 # this task's lines carry it from here on, the replica's lines about the request too
                 logs.request_id.set(f"op-{step.to.epoch}-{step.to.seq}")
+                age, last = source.age(), step.to == source.revision
+                if not last:
+                    # a revocation may be among those to come: a replica that was cut off is no surer of its policy yet
+                    age = max(age, time.monotonic() - self._complete_at)
                 with tracing.span("deliver", self._attributes(step), parent=source.trace_of(step.to)):
                     # what is known is brought in force, but it is no sign that nothing was missed: a revocation, say
-                    state = await self.replica.publish(step.model_copy(update={"age": source.age()}))
+                    state = await self.replica.publish(step.model_copy(update={"age": age}))
                     if state.revision != step.to:
                         raise ReplicaUnavailable(f"confirmed {state.revision}, expected {step.to}")
+                if last:
+                    self._complete_at = time.monotonic()
                 about = self._about(revision=str(step.to), full=step.base is None)
                 log.info("revision %s confirmed", step.to, extra=about)
                 if step.base is None:
@@ -138,6 +146,7 @@ class Link:
         logs.request_id.set(f"op-{self.confirmed.epoch}-{self.confirmed.seq}-beat-{self._beats}")
         beat = Heartbeat(revision=self.confirmed, hash=source.hash, indexer=indexer)
         await self.replica.heartbeat(beat)
+        self._complete_at = time.monotonic()
 
     def _about(self, **fields: object) -> dict[str, dict[str, object]]:
         return logs.about(replica=self.replica.name, **fields)

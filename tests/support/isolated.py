@@ -1,0 +1,226 @@
+"""A registry replica in a network namespace of its own, so that a test can cut it off by dropping packets.
+
+    host (operator, agents, API server, Weaviate, tools) ── veth, a /30 ── namespace (the replica)
+
+The namespace belongs to the replica's process and goes with it, and the link with the namespace: nothing is left
+behind, however a test ends. What the replica asks for on the host it finds at the host's end of the link, where
+relays pass it on to loopback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+import yaml
+
+from cluster import Cluster, Replica
+from realparts.processes import Child, clean_environment, free_ports, wait_until
+from realparts.required import required
+
+_PROBE = "ip link add name one type veth peer name two && iptables -A INPUT -p tcp --dport 9 -j DROP"
+_WAIT = 'until ip link show up dev eth0 2>/dev/null | grep -q eth0; do sleep 0.02; done; exec "$@"'
+
+
+def isolation_lacks() -> str:
+    """Why no replica can be cut off here; empty where one can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "cutting a replica off takes Linux and root"
+    if lacking := [each for each in ("unshare", "nsenter", "ip", "iptables") if shutil.which(each) is None]:
+        return f"cutting a replica off takes {', '.join(lacking)} (Debian: util-linux, iproute2, iptables)"
+    if (made := subprocess.run(["unshare", "--net", "sh", "-c", _PROBE], capture_output=True)).returncode:
+        return f"root may not make network namespaces with a firewall here: {made.stderr.decode()[:200]}"
+    return ""
+
+
+def require_isolation() -> None:
+    """Skip the test (fail, where real parts are required) unless a replica can be cut off."""
+    why = isolation_lacks()
+    if why and required():
+        pytest.fail(f"{why}, and TOOLCRIB_REQUIRE_REAL is set", pytrace=False)
+    if why:
+        pytest.skip(why)
+
+
+class IsolatedReplica(Replica):
+    """The same as other replicas, behind a link.
+
+    Args:
+        settings: of this replica alone.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, **settings: Any) -> None:
+        self.name = name
+        self._link = f"tcr{os.getpid()}"
+        number = os.getpid() % 16384  # a /30 of 198.18.0.0/16: meant for tests (RFC 2544), and not routed
+        here, there = (f"198.18.{number >> 6}.{(number & 63) * 4 + end}" for end in (1, 2))
+        self._here, self._there = here, there
+        port, self.admin_port = free_ports(2)
+        self.url, self.admin_url = f"http://{there}:{port}", f"http://{there}:{self.admin_port}"
+        config = cluster.registry_config(name, port, self.admin_port)
+        keys = cluster.folder / "jwks.json"
+        keys.write_text(cluster.api.client.get("/openid/v1/jwks").text)
+        issuer = {
+            k: v for k, v in config["issuers"][0].items() if k in ("issuer", "audience", "scopes", "cluster")
+        }
+        config |= {
+            "host": there,
+            "admin_host": there,
+            "public_host": there,
+            "issuers": [{**issuer, "jwks_file": str(keys)}],
+            "backends": {k: v.replace("127.0.0.1", here) for k, v in config["backends"].items()},
+            **settings,
+        }
+        if "host" in config["store"]:
+            config["store"] |= {"host": here}
+        weaviate = cluster.weaviate
+        self._ports = [int(place.rsplit(":", 1)[1]) for place in config["backends"].values()]
+        # Weaviate's gRPC listens on every address, the link's too
+        self._ports += [weaviate.http_port] if weaviate else []
+        file = cluster.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(config))
+        argv = [
+            "unshare", "--net", "--", "sh", "-c", _WAIT, "sh",
+            sys.executable, "-m", "toolcrib_registry.main", "--config", str(file),
+        ]  # fmt: skip
+        log = cluster.folder / f"{name}.log"
+        self.child = _LinkedChild(self, name, argv, log=log, env=clean_environment({}))
+        self._relays: contextlib.ExitStack | None = None
+
+    def link(self, pid: int) -> None:
+        """Lay the link to the namespace of a process that waits for it, and start the relays."""
+        own = os.readlink("/proc/self/ns/net")
+        wait_until(lambda: os.readlink(f"/proc/{pid}/ns/net") != own, 10, 0.005)
+        inside = ["nsenter", "--target", str(pid), "--net", "ip"]
+        for argv in (
+            ["ip", "link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", str(pid)],
+            ["ip", "addr", "add", f"{self._here}/30", "dev", self._link],
+            ["ip", "link", "set", self._link, "up"],
+            [*inside, "link", "set", "lo", "up"],
+            [*inside, "addr", "add", f"{self._there}/30", "dev", "eth0"],
+            [*inside, "link", "set", "eth0", "up"],
+        ):
+            subprocess.run(argv, check=True)
+        self._relays = contextlib.ExitStack()
+        self._relays.enter_context(_relaying(self._here, sorted(set(self._ports))))
+
+    def unlink(self) -> None:
+        """Stop the relays; the link has gone with the process, or goes now."""
+        if self._relays is not None:
+            self._relays.close()
+            self._relays = None
+            subprocess.run(["ip", "link", "del", self._link], capture_output=True, check=False)
+
+    @contextlib.contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Drop every packet between the operator and this replica; agents still reach it."""
+        self._firewall("-A")
+        try:
+            yield
+        finally:
+            if self.child.running:
+                self._firewall("-D")
+
+    def _firewall(self, action: str) -> None:
+        port = str(self.admin_port)
+        for chain, side, device in (("INPUT", "--dport", "-i"), ("OUTPUT", "--sport", "-o")):
+            self.inside(
+                "iptables", "-w", action, chain, device, "eth0", "-p", "tcp", side, port, "-j", "DROP"
+            )
+
+    def metrics(self) -> str:
+        """Read within the namespace: no firewall is between."""
+        code = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
+        return self.inside(sys.executable, "-I", "-c", code, f"{self.admin_url}/metrics")
+
+    def inside(self, *argv: str) -> str:
+        """What a command in the namespace prints."""
+        words = ["nsenter", "--target", str(self.child.pid), "--net", *argv]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, env=clean_environment({}))
+        return done.stdout
+
+
+class _LinkedChild(Child):
+    """A child that gets its link when it starts."""
+
+    def __init__(self, replica: IsolatedReplica, name: str, argv: Sequence[str], **options: Any) -> None:
+        super().__init__(name, argv, **options)
+        self._replica = replica
+
+    def start(self) -> _LinkedChild:
+        super().start()
+        try:
+            self._replica.link(self.pid)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self, grace: float = 5.0) -> int | None:
+        status = super().stop(grace)
+        self._replica.unlink()
+        return status
+
+
+@contextlib.contextmanager
+def _relaying(host: str, ports: Sequence[int]) -> Iterator[None]:
+    """What comes to `host` on `ports` goes to the same ports of loopback."""
+    loop, stop, started = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
+    failed: list[OSError] = []
+
+    async def relay(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            writer.transport.abort()
+            return
+        await asyncio.gather(_pipe(reader, back), _pipe(there, writer))
+
+    async def run() -> None:
+        servers = []
+        try:
+            for port in ports:
+                servers.append(await asyncio.start_server(functools.partial(relay, port), host, port))
+        except OSError as error:
+            failed.append(error)
+        started.set()
+        await stop.wait()
+        for server in servers:
+            server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),), name="relays", daemon=True)
+    thread.start()
+    try:
+        assert started.wait(10)
+        if failed:
+            raise failed[0]
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()
+
+
+async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        with contextlib.suppress(OSError):
+            writer.close()
