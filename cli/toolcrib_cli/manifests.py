@@ -63,6 +63,11 @@ class Loaded:
         """What makes it the same object elsewhere: kind, namespace, name."""
         return (self.kind, self.namespace, self.name)
 
+    @property
+    def named(self) -> str:
+        """`Kind namespace/name`, or `Kind name`."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
 
 @dataclass(slots=True)
 class FileContent:

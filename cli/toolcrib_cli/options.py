@@ -57,6 +57,26 @@ CaFile = Annotated[
         help="Trust the registry's certificate if this CA (PEM) issued it, instead of the system's.",
     ),
 ]
+Kubeconfig = Annotated[
+    str | None,
+    typer.Option(
+        "--kubeconfig",
+        envvar="KUBECONFIG",
+        help="Read the cluster with this file.",
+        show_default="~/.kube/config",
+    ),
+]
+Context = Annotated[
+    str | None, typer.Option("--context", help="A context of the kubeconfig; else its current one.")
+]
+TrustedLabels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-namespace-label",
+        help="A namespace label that the operator is set to trust; repeat for more.",
+        show_default="kubernetes.io/metadata.name",
+    ),
+]
 
 
 def data_folder(given: Path | None) -> Path:

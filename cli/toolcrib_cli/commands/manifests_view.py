@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
@@ -14,51 +16,98 @@ from toolcrib_cli import manifests, options, output
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
+if TYPE_CHECKING:
+    from toolcrib_cli.against_cluster import Expected
+
 
 def validate(
     files: Annotated[list[Path], typer.Argument(help="Files and folders; - is standard input.")],
+    against_cluster: Annotated[
+        bool,
+        typer.Option(
+            "--against-cluster",
+            help="Compare with what a cluster holds too: name conflicts, selectors, and what looks like a mistake.",
+        ),
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings end with exit code 1 too.")] = False,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="Namespace of manifests that name none.")
+    ] = "default",
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    trusted_namespace_label: options.TrustedLabels = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Check manifests offline: the verdict that the API server and the operator would give."""
-    contents = [manifests.read(file) for file in manifests.files_in(files)]
+    """Check manifests: the verdict that the API server and the operator would give. Offline, unless told otherwise."""
+    contents = [manifests.read(file, default_namespace=namespace) for file in manifests.files_in(files)]
     if not contents:
         raise CliError("no manifest files (.yaml, .yml, .json) there", code=Exit.USAGE)
     if not any(c.objects or c.problems or c.skipped for c in contents):
         raise CliError("no objects there", code=Exit.USAGE)
     problems = [p for c in contents for p in c.problems] + list(manifests.duplicates(contents))
+    warnings: list[Expected] = []
+    if against_cluster:
+        said = _against_cluster(contents, kubeconfig, context, trusted_namespace_label or ())
+        problems += [_problem(e) for e in said if not e.used]
+        warnings = [e for e in said if e.used]
     if out is not Format.TABLE:
         output.data(
             {
                 "objects": sum(len(c.objects) for c in contents),
-                "problems": [
-                    {
-                        "file": str(p.file),
-                        "line": p.line,
-                        "field": p.finding.field,
-                        "message": p.finding.message,
-                        "hint": p.finding.hint,
-                        "refusedAtApply": p.refused,
-                    }
-                    for p in problems
+                "problems": [_plain(p) | {"refusedAtApply": p.refused} for p in problems],
+                "warnings": [
+                    _plain(_problem(e)) | {"object": e.item.named, "reason": e.reason} for e in warnings
                 ],
                 "skipped": [{"file": str(c.file), "object": s} for c in contents for s in c.skipped],
             },
             out,
         )
     else:
-        _print(contents, problems)
-    if problems:
+        _print(contents, problems, [_problem(e) for e in warnings])
+    if problems or (strict and warnings):
         raise typer.Exit(Exit.FAILED)
 
 
-def _print(contents: list[manifests.FileContent], problems: list[manifests.Problem]) -> None:
+def _against_cluster(
+    contents: list[manifests.FileContent], kubeconfig: str | None, context: str | None, trusted: Sequence[str]
+) -> list[Expected]:
+    # the operator's parts and the Kubernetes client: only who asks for a cluster waits for them
+    from toolcrib_cli.against_cluster import expected
+    from toolcrib_cli.cluster import read_world
+
+    world = read_world(kubeconfig=kubeconfig, context=context)
+    return expected(world, contents, trusted=trusted, now=time.time())
+
+
+def _problem(said: Expected) -> manifests.Problem:
+    return manifests.Problem(said.item.file, said.item.line, said.finding, refused=False)
+
+
+def _plain(problem: manifests.Problem) -> dict[str, object]:
+    return {
+        "file": str(problem.file),
+        "line": problem.line,
+        "field": problem.finding.field,
+        "message": problem.finding.message,
+        "hint": problem.finding.hint,
+    }
+
+
+def _print(
+    contents: list[manifests.FileContent],
+    problems: list[manifests.Problem],
+    warnings: list[manifests.Problem],
+) -> None:
     for problem in problems:
         output.line(problem, style="red")
+    for warning in warnings:
+        output.line(f"warning: {warning}", style="yellow")
     for content in contents:
         for skipped in content.skipped:
             output.line(f"{content.file}: skipped, not one of ours: {skipped}")
     objects = sum(len(c.objects) for c in contents)
     verdict = f"{len(problems)} problem(s)" if problems else "all valid"
+    verdict += f", {len(warnings)} warning(s)" if warnings else ""
     output.line(f"{objects} object(s) in {len(contents)} file(s): {verdict}")
 
 
