@@ -147,14 +147,15 @@ async def call(
         charged = deps.charging.charged(
             asker.identity, named.tool, named.sight.snapshot.policy, named.decision.binding
         )
-        async with charged as binding:
+        # outermost: it looks once more when all else is done, and what waits for a counter or a disk is cut too
+        held = deps.in_flight.hold(asker.identity, named.tool, named.decision)
+        async with held, charged as binding:
             if binding is not None:
                 named = replace(named, decision=replace(named.decision, binding=binding))
                 deps.metrics.charged(binding)
             await _recorded(deps, asker.identity, named, arguments)
             with tracing.span("call tool", _attributes(named.tool)) as span:
-                async with deps.in_flight.hold(asker.identity, named.tool, named.decision):
-                    answer = await deps.calls.call(named.tool, arguments, request_id)
+                answer = await deps.calls.call(named.tool, arguments, request_id)
                 outcome = "ok"
                 span.set({"toolcrib.outcome": outcome})
     except Revoked as error:

@@ -257,6 +257,24 @@ async def test_a_publish_says_for_how_long_the_view_of_the_cluster_was_unproven(
         assert replica.publishes[-1].age == 40.0
 
 
+async def test_a_replica_that_was_away_is_no_surer_of_its_policy_before_it_has_the_last_step() -> None:
+    async with staged(tool("calculator"), replicas=2) as stage:
+        await stage.ready("heist/calculator")
+        away, other = stage.replicas
+        away.down = True
+        for name in ("one", "two", "three"):
+            stage.world.upsert("Tool", tool(name))
+            await until(lambda n=name: f"heist/{n}" in other.snapshot.tools)  # type: ignore[misc]
+        away.publishes.clear()
+        await asyncio.sleep(0.05)
+        away.down = False
+        await until(lambda: "heist/three" in away.snapshot.tools)
+        *before, last = [p.age for p in away.publishes]
+        assert len(before) == 2
+        assert min(before) > 0.05
+        assert last == 0.0
+
+
 async def test_a_fenced_leader_stops_publishing_and_writing() -> None:
     async with staged(tool("calculator")) as old:
         await old.ready("heist/calculator")
