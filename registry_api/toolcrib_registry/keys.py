@@ -141,7 +141,7 @@ class KeyStore:
             raise
 
     async def _keep(self, state: _State) -> None:
-        failures = 0
+        failures = 0 if state.fetched else 1  # `start` has tried once: an issuer that was away is asked again soon
         while True:
             wait = FILE_SECONDS if state.issuer.jwks_file else self._every
             if failures:

@@ -209,12 +209,15 @@ async def test_a_hostile_key_server_costs_bounded_time(
     assert time.monotonic() - started < 3
 
 
-async def test_an_issuer_that_is_down_at_the_start_is_found_later_without_help() -> None:
+async def test_an_issuer_that_is_down_at_the_start_is_found_soon_without_help(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolcrib_registry.keys.RETRY_SECONDS", (0.02,))
     server = KeyServer(Signer("k"))
     server.down = True
     async with upstream(server) as up:
         one = issuer(jwks_uri=up.url)
-        async with store(one, refresh_seconds=0.05) as keys:
+        async with store(one) as keys:  # whose refreshes are five minutes apart
             assert keys.missing == (one.issuer,)
             assert kids(keys, one) == set()
             server.down = False
