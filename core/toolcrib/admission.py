@@ -41,15 +41,19 @@ _SPEC_CHANGES = {
     "name": "spec-changes",
     "expression": "request.operation == 'CREATE' || object.spec != oldObject.spec",
 }
-_PLACE = {
-    "name": "place",
-    "expression": "request.namespace == '' ? 'the whole cluster' : 'the namespace ' + request.namespace",
-}
-_ROLE = {
-    "name": "role",
-    "expression": "request.namespace == '' ? 'a ClusterRole bound by a ClusterRoleBinding' :"
-    " 'a Role bound in the namespace ' + request.namespace",
-}
+_WHERE = [
+    {"name": "within", "expression": "has(request.namespace) ? request.namespace : ''"},
+    {
+        "name": "place",
+        "expression": "variables.within == '' ? 'the whole cluster' : 'the namespace ' + variables.within",
+    },
+    {
+        "name": "role",
+        "expression": "variables.within == '' ? 'a ClusterRole bound by a ClusterRoleBinding' :"
+        " 'a Role bound in the namespace ' + variables.within",
+    },
+]
+"""Of the object, '' where it is in none: an authorizer's check then is one for the whole cluster."""
 
 
 def is_operator(account: str | None = None) -> str:
@@ -158,7 +162,7 @@ def _scope_checks(verb: str, what: str, where: str = "") -> list[dict[str, str]]
         scope = f"variables.scopes[{i}]"
         checks.append(
             _validation(
-                f"size(variables.scopes) <= {i} || " + _may(verb, "scopes", "request.namespace", scope),
+                f"size(variables.scopes) <= {i} || " + _may(verb, "scopes", "variables.within", scope),
                 f'"you may not {what} the scope \'" + {scope} + "\'{where} in " + variables.place + ": it takes the rule " + '
                 + _rule(verb, "scopes", scope)
                 + f' + " in " + variables.role + " (see {_DOCS})"',
@@ -195,7 +199,7 @@ def _subjects(who: str) -> list[dict[str, str]]:
         {
             "name": "namespaces",
             "expression": f"{who}.spec.subjects.map(s, {here} ?"
-            " (has(s.namespace) ? s.namespace : request.namespace) : '')",
+            " (has(s.namespace) ? s.namespace : variables.within) : '')",
         },
         {
             "name": "names",
@@ -207,7 +211,7 @@ def _subjects(who: str) -> list[dict[str, str]]:
 
 def _grant() -> dict[str, Any]:
     scopes = {"name": "scopes", "expression": "has(object.spec.scopes) ? object.spec.scopes : []"}
-    variables = [scopes, _PLACE, _ROLE]
+    variables = [*_WHERE, scopes]
     return _policy(
         _BINDING_KINDS,
         ["CREATE", "UPDATE"],
@@ -219,11 +223,13 @@ def _grant() -> dict[str, Any]:
 
 def _equip() -> dict[str, Any]:
     checks = _subject_checks("object", "", "give tools to")
-    return _policy(_BINDING_KINDS, ["CREATE", "UPDATE"], [_SPEC_CHANGES], _subjects("object"), checks)
+    return _policy(
+        _BINDING_KINDS, ["CREATE", "UPDATE"], [_SPEC_CHANGES], [*_WHERE, *_subjects("object")], checks
+    )
 
 
 def _gate() -> dict[str, Any]:
-    variables = [{"name": "scopes", "expression": "object.spec.scopes"}, _PLACE, _ROLE]
+    variables = [*_WHERE, {"name": "scopes", "expression": "object.spec.scopes"}]
     checks = _scope_checks("gate", "put", " on a Tool")
     return _policy(("Tool",), ["CREATE", "UPDATE"], [_SPEC_CHANGES], variables, checks)
 
@@ -254,13 +260,13 @@ def _lift() -> dict[str, Any]:
         " (has(object.spec.namespaceSelector) && object.spec.namespaceSelector == oldObject.spec.namespaceSelector))"
     )
     everything = _validation(
-        "variables.kept || " + _may("grant", "scopes", "request.namespace", "'*'"),
+        "variables.kept || " + _may("grant", "scopes", "variables.within", "'*'"),
         '"you may not take back the deny of " + oldObject.metadata.name + " in " + variables.place'
         ' + ": it takes the verb grant on all scopes, {apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}, in "'
         f' + variables.role + "; to end a grant alone, remove its scopes and leave the deny (see {_DOCS})"',
         f"you may not take back a deny: it takes the verb grant on all scopes (see {_DOCS})",
     )
-    variables = [{"name": "kept", "expression": kept}, _PLACE, _ROLE, *_subjects("oldObject")]
+    variables = [*_WHERE, {"name": "kept", "expression": kept}, *_subjects("oldObject")]
     checks = [
         everything,
         *_subject_checks("oldObject", "variables.kept || ", "take back a deny from"),

@@ -1,0 +1,351 @@
+"""Every way to write a spec is checked, whatever it is done by; what leaves a spec alone passes; a deny is not lost by the way."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from admission_server import (
+    API,
+    APPLY,
+    EVERYTHING,
+    HOME,
+    JSON_PATCH,
+    MERGE,
+    OPERATOR,
+    OTHER,
+    Admission,
+    Given,
+    Manifest,
+    User,
+    cluster_grant,
+    collection,
+    denying,
+    grant,
+    path_of,
+)
+from operator_harness import tool
+from realparts.processes import wait_until
+from toolcrib import admission as policies
+
+pytestmark = pytest.mark.apiserver
+
+HELD = ("read:use",)
+BOT = (Given(HOME, (("grant", "scopes", HELD), ("gate", "scopes", HELD), ("equip", "subjects", ("bot",)))),)
+
+
+@pytest.fixture(scope="module")
+def people(admission: Admission) -> dict[str, User]:
+    """Who tries: `some` may hand read:use to the account bot, and gate tools with it."""
+    found = {
+        "nobody": admission.user(),
+        "some": admission.user(*BOT),
+        "a service account": admission.user(*BOT, name=f"system:serviceaccount:{HOME}:deployer"),
+        "elsewhere": admission.user(Given(OTHER, EVERYTHING)),
+        "all grants": admission.user(Given(HOME, (("grant", "scopes", ()),))),
+        "all names of grants": admission.user(
+            Given(HOME, (("grant", "scopes", HELD), ("equip", "subjects", ())))
+        ),
+        "all subjects": admission.user(Given(HOME, (("equip", "subjects", ()),))),
+        "admin of the namespace": admission.user(Given(HOME, EVERYTHING)),
+        "admin of the cluster": admission.user(Given(None, EVERYTHING)),
+        "operator": User(OPERATOR),
+    }
+    admission.settle()
+    return found
+
+
+def own(name: str) -> Manifest:
+    """A binding that `some` may write."""
+    return grant(name, HELD, ["bot"])
+
+
+def wider(manifest: Manifest) -> Manifest:
+    """The same with a scope that `some` may not hand out."""
+    return manifest | {"spec": manifest["spec"] | {"scopes": [*HELD, "write:use"]}}
+
+
+Way = Callable[[Admission, User, Manifest, Manifest], Any]
+
+WAYS: dict[str, Way] = {
+    "a merge patch": lambda a, who, old, new: a.patch(who, old, {"spec": new["spec"]}),
+    "a JSON patch": lambda a, who, old, new: a.patch(
+        who, old, [{"op": "replace", "path": "/spec", "value": new["spec"]}], JSON_PATCH
+    ),
+    "a server-side apply": lambda a, who, old, new: a.patch(who, old, new, APPLY),
+    "an update": lambda a, who, old, new: a.request(
+        who, "PUT", path_of(old), new | {"metadata": a.request(None, "GET", path_of(old)).json()["metadata"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", ["a binding", "a Tool"])
+@pytest.mark.parametrize("who", ["some", "a service account"])
+def test_a_change_is_checked_in_full_and_never_by_difference(
+    way: str, what: str, who: str, admission: Admission, people: dict[str, User]
+) -> None:
+    old = own("changed") if what == "a binding" else tool("changed", HOME, scopes=list(HELD))
+    user, write = people[who], WAYS[way]
+    admission.there(old)
+
+    added = write(admission, user, old, wider(old))
+    assert added.status_code == 403, added.text
+    assert "'write:use'" in added.text
+
+    admission.there(wider(old))
+    other = wider(old) | {"spec": wider(old)["spec"] | {"tools": {"deny": ["x"]}}}
+    if what == "a Tool":
+        other = wider(old) | {"spec": wider(old)["spec"] | {"description": "Another"}}
+    untouched = write(admission, user, old, other)
+    assert untouched.status_code == 403, untouched.text
+    assert "'write:use'" in untouched.text
+
+    narrowed = write(admission, user, old, old)
+    assert narrowed.status_code == 200, narrowed.text
+
+
+@pytest.mark.parametrize("what", ["a binding", "a Tool"])
+@pytest.mark.parametrize("who", ["nobody", "elsewhere", "operator"])
+def test_what_leaves_the_spec_alone_passes(
+    what: str, who: str, admission: Admission, people: dict[str, User]
+) -> None:
+    old = own("marked") if what == "a binding" else tool("marked", HOME)
+    admission.there(old)
+    user = people[who]
+    patches: list[tuple[Any, str]] = [
+        ({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, ""),
+        ({"metadata": {"finalizers": ["toolcrib.dev/revocation"]}}, ""),
+        ({"metadata": {"finalizers": None}}, ""),
+        ({"status": {"observedGeneration": 1}}, "/status"),
+    ]
+    for patch, sub in patches:
+        answer = admission.patch(user, old, patch, sub=sub)
+        assert answer.status_code == 200, answer.text
+
+
+def test_a_generated_name_and_each_of_many_are_checked(admission: Admission, people: dict[str, User]) -> None:
+    manifest = own("generated")
+    manifest["metadata"] = {"generateName": "generated-", "namespace": HOME}
+    assert admission.create(people["some"], manifest).status_code == 201
+    assert admission.create(people["some"], wider(manifest)).status_code == 403
+    # kubectl sends what a list holds one by one
+    many = {"apiVersion": "v1", "kind": "List", "items": [own("first"), wider(own("second")), own("third")]}
+    done = admission.server.kubectl(
+        "apply", "-f", "-", "--as", people["some"].name, "--as-group", "writers", input=json.dumps(many)
+    )
+    assert done.returncode != 0
+    there = admission.request(None, "GET", f"{API}/namespaces/{HOME}/agentscopebindings").json()["items"]
+    names = {item["metadata"]["name"] for item in there}
+    assert {"first", "third"} <= names
+    assert "second" not in names
+    assert "you may not hand out the scope 'write:use'" in done.stderr
+
+
+def test_labels_of_a_namespace_or_an_object_change_nothing(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    labels = {"metadata": {"labels": {"toolcrib.dev/admission": "off", "control-plane": "true"}}}
+    path = f"/api/v1/namespaces/{HOME}"
+    assert admission.request(None, "PATCH", path, labels, MERGE).status_code == 200
+    manifest = own("labelled")
+    manifest["metadata"] = manifest["metadata"] | labels["metadata"]
+    assert admission.create(people["nobody"], manifest).status_code == 403
+
+
+def test_a_service_account_is_held_to_its_own_rights_by_its_real_token(admission: Admission) -> None:
+    account = {"metadata": {"name": "deployer-too", "namespace": HOME}}
+    admission.request(None, "POST", f"/api/v1/namespaces/{HOME}/serviceaccounts", account)
+    name = f"system:serviceaccount:{HOME}:deployer-too"
+    admission.user(*BOT, name=name)
+    admission.bind("User", name, "writer", None)
+    admission.settle()
+    token = admission.server.token_request(HOME, "deployer-too")
+    with admission.server.client_for(token) as client:
+        path = collection(own("by-token"))
+        wait_until(lambda: client.get(path).status_code == 200, 5, 0.05)
+        assert client.post(path, json=own("by-token")).status_code == 201
+        refused = client.post(path, json=wider(own("by-token-too")))
+    assert refused.status_code == 403
+    assert "you may not hand out the scope 'write:use'" in refused.text
+
+
+CLUSTER_SUBJECTS: dict[str, dict[str, str]] = {
+    "User:https://id.example.com#ada": {"kind": "User", "issuer": "https://id.example.com", "name": "ada"},
+    "Group:https://id.example.com#ada": {"kind": "Group", "issuer": "https://id.example.com", "name": "ada"},
+    "User:https://id.example.org#ada": {"kind": "User", "issuer": "https://id.example.org", "name": "ada"},
+    "OAuthClient:https://id.example.com#ada": {
+        "kind": "OAuthClient", "issuer": "https://id.example.com", "clientId": "ada"
+    },
+}  # fmt: skip
+
+
+def test_a_right_over_one_issuers_user_is_none_over_another_or_over_a_group(admission: Admission) -> None:
+    grants: tuple[Any, ...] = (("grant", "scopes", ()),)
+    ada = "User:https://id.example.com#ada"
+    user = admission.user(Given(None, (*grants, ("equip", "subjects", (ada,)))))
+    local = admission.user(Given(HOME, (*grants, ("equip", "subjects", ()))))
+    admission.settle()
+    for name, subject in CLUSTER_SUBJECTS.items():
+        assert policies.subject_name(subject["kind"], "ada", subject["issuer"]) == name
+        manifest = grant("people", ["x:use"], [])
+        manifest["spec"]["subjects"] = [subject]
+        answer = admission.create(user, manifest, dryRun="All")
+        assert answer.status_code == (201 if name == ada else 403), answer.text
+        refused = admission.create(local, manifest, dryRun="All")
+        assert refused.status_code == 403
+        assert f"resourceNames: ['{name}'], verbs: [equip]}} in a ClusterRole" in refused.text
+
+
+def test_an_issuer_that_could_read_like_another_needs_the_right_over_everybody(admission: Admission) -> None:
+    odd = {"kind": "User", "issuer": "https://id.example.com#a", "name": "b"}
+    alike = policies.subject_name("User", "a#b", "https://id.example.com")
+    user = admission.user(Given(None, (("grant", "scopes", ()), ("equip", "subjects", (alike,)))))
+    everybody = admission.user(Given(None, (("grant", "scopes", ()), ("equip", "subjects", ()))))
+    admission.settle()
+    manifest = grant("odd", ["x:use"], [])
+    manifest["spec"]["subjects"] = [odd]
+    assert admission.create(user, manifest, dryRun="All").status_code == 403
+    assert admission.create(everybody, manifest, dryRun="All").status_code == 201
+
+
+def test_powers_of_the_registry_take_the_right_in_the_whole_cluster(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    manifest = cluster_grant("powers", ["registry:admin"], ["bot"])
+    refused = admission.create(people["admin of the namespace"], manifest, dryRun="All")
+    assert refused.status_code == 403
+    assert "'registry:admin' in the whole cluster" in refused.text
+    assert admission.create(people["admin of the cluster"], manifest, dryRun="All").status_code == 201
+
+
+LOSSES: dict[str, dict[str, Any] | None] = {
+    "deleting it": None,
+    "removing a pattern": {"tools": {"deny": ["x"]}},
+    "removing all patterns": {"tools": None, "scopes": ["read:use"]},
+    "another pattern instead": {"tools": {"deny": ["x", "secret_a"]}},
+    "removing a subject": {"subjects": [{"kind": "ServiceAccount", "name": "bot"}]},
+}
+LIFTERS = {
+    "nobody": False,
+    "all grants": False,
+    "all subjects": False,
+    "all names of grants": False,
+    "elsewhere": False,
+    "operator": False,
+    "admin of the namespace": True,
+    "admin of the cluster": True,
+}
+
+
+@pytest.mark.parametrize("who", LIFTERS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_deny_is_taken_back_by_those_alone_who_could_grant_everything(
+    loss: str, who: str, admission: Admission, people: dict[str, User]
+) -> None:
+    held = denying("held")
+    admission.there(held)
+    change = LOSSES[loss]
+    method, body = ("DELETE", None) if change is None else ("PATCH", {"spec": change})
+    answer = admission.request(people[who], method, path_of(held), body, MERGE)
+    assert answer.status_code == (200 if LIFTERS[who] else 403), answer.text
+    if change is None and who == "all subjects":
+        assert "you may not take back the deny of held in the namespace team-a" in answer.text
+        assert "{apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}" in answer.text
+    if change is None and who == "all grants":
+        assert "you may not take back a deny from the subject 'bot'" in answer.text
+
+
+def test_a_collection_of_denials_is_no_way_around(admission: Admission, people: dict[str, User]) -> None:
+    admission.there(denying("kept"))
+    answer = admission.request(
+        people["some"], "DELETE", collection(denying("kept")), fieldSelector="metadata.name=kept"
+    )
+    assert answer.status_code == 403, answer.text
+    assert admission.request(None, "GET", path_of(denying("kept"))).status_code == 200
+
+
+def test_narrowing_the_namespaces_of_a_deny_takes_the_right_in_the_whole_cluster(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    held = cluster_grant("everywhere", ["read:use"], ["bot"], tools={"deny": ["x"]})
+    narrower = {"spec": {"namespaces": [HOME]}}
+    for who, status in (("admin of the namespace", 403), ("admin of the cluster", 200)):
+        admission.there(held)
+        assert admission.patch(people[who], held, narrower).status_code == status
+
+
+def test_a_grant_ends_and_its_deny_stays_without_the_right_to_lift_it(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    held = grant("both", HELD, ["bot"], tools={"deny": ["x"]})
+    admission.there(held)
+    user = people["some"]
+    assert admission.request(user, "DELETE", path_of(held)).status_code == 403
+    assert admission.patch(user, held, {"spec": {"scopes": None}}).status_code == 200
+    more = {"spec": {"tools": {"deny": ["y", "x"]}}}
+    assert admission.patch(user, held, more).status_code == 200
+    plain = own("no-deny")
+    admission.there(plain)
+    assert admission.request(people["nobody"], "DELETE", path_of(plain)).status_code == 200
+
+
+def test_a_namespace_that_goes_takes_its_denials_along(admission: Admission, people: dict[str, User]) -> None:
+    name = admission.server.create_namespace("going")
+    held = denying("held") | {"metadata": {"name": "held", "namespace": name}}
+    admission.there(held)
+    assert admission.request(people["nobody"], "DELETE", path_of(held)).status_code == 403
+    # the controller that empties it holds no right of ours
+    assert admission.request(None, "DELETE", f"/api/v1/namespaces/{name}").status_code == 200
+    assert admission.request(people["nobody"], "DELETE", path_of(held)).status_code == 200
+
+
+def test_the_operator_writes_no_spec_even_with_every_right(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    operator = people["operator"]
+    for manifest in (own("operators"), tool("operators", HOME, scopes=list(HELD))):
+        admission.there(manifest)
+        changed = admission.patch(operator, manifest, wider(manifest))
+        assert changed.status_code == 403
+        assert "the operator may not UPDATE a spec" in changed.text
+        assert admission.request(operator, "DELETE", path_of(manifest)).status_code == 403
+    created = admission.create(operator, own("by-operator"))
+    assert created.status_code == 403
+    assert "the operator may not CREATE a spec of agentscopebindings" in created.text
+    assert admission.create(operator, tool("registered", HOME)).status_code == 201
+
+
+WARNED: dict[str, tuple[dict[str, list[str]], list[str]]] = {
+    "a name": ({"allow": ["read_file"]}, []),
+    "a wildcard": ({"allow": ["read_*"]}, ["'read_*' also allows tools that are created later"]),
+    "two": ({"allow": ["a?", "b*"]}, ["'a?' and other wildcards also allows"]),
+    "a shadowed name": ({"allow": ["x", "y"], "deny": ["X"]}, ["'x' allows nothing: spec.tools.deny"]),
+    "all shadowed": ({"allow": ["x", "y"], "deny": ["*"]}, ["'x' and others allow nothing"]),
+}
+
+
+@pytest.mark.parametrize("what", WARNED)
+def test_what_may_surprise_is_said_at_apply(what: str, admission: Admission) -> None:
+    tools, wanted = WARNED[what]
+    answer = admission.create(None, grant("warned", ["x:use"], ["bot"], tools=tools), dryRun="All")
+    assert answer.status_code == 201
+    said = answer.headers.get_list("Warning")
+    assert len(said) == len(wanted), said
+    for text, line in zip(wanted, said, strict=True):
+        assert text in line
+
+
+def test_rights_can_be_asked_for_beforehand(admission: Admission, people: dict[str, User]) -> None:
+    """As docs/guides/admission.md says. (`kubectl auth can-i grant scopes...` looks for a resource that is served.)"""
+    some = ("--as", people["some"].name, "--as-group", "writers", "--as-group", "system:authenticated")
+    listed = admission.server.kubectl("auth", "can-i", "--list", "-n", HOME, *some).stdout
+    assert "scopes.toolcrib.dev" in listed
+    assert "[read:use]" in listed
+    for manifest, code in ((own("asked"), 0), (wider(own("asked")), 1)):
+        tried = admission.server.kubectl(
+            "apply", "--dry-run=server", "-f", "-", *some, input=json.dumps(manifest)
+        )
+        assert tried.returncode == code, tried.stderr
+        assert admission.request(None, "GET", path_of(manifest)).status_code == 404
