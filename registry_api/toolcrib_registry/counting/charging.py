@@ -23,7 +23,7 @@ from toolcrib_registry.ports import Clock, Counters
 
 LONGEST_CALL = 300.0
 """Seconds: no call's deadline is later (`calls.limits`)."""
-GRACE = 5.0
+GRACE = 2.0
 """Seconds by which a lease outlives its call's deadline: a slot is never free while its call may be under way."""
 AWAY_SECONDS = 2
 """`Retry-After` while the store of counters is away."""
