@@ -173,7 +173,7 @@ class DecisionLog:
             | {"phase": "begin"}
         )
         try:
-            if self._writer.stuck(self._strict_seconds) or not self._writer.put(record, durable):
+            if self._writer.stuck(self._strict_seconds) or not self._writer.put(_stamped(record), durable):
                 raise AuditUnavailable
             async with asyncio.timeout(self._strict_seconds):
                 await done
@@ -252,15 +252,19 @@ class DecisionLog:
 
     def _put(self, record: Record) -> None:
         assert self._writer is not None
-        if current := logs.request_id.get():
-            record["request_id"] = current
-        self._writer.put(record)
+        self._writer.put(_stamped(record))
 
 
 def _caller(identity: Identity | None) -> Key:
     if identity is None:
         return ()
     return identity.issuer, identity.subject, identity.client
+
+
+def _stamped(record: Record) -> Record:
+    """With the id of the request that is worked on; a sum has none."""
+    current = logs.request_id.get()
+    return record | {"request_id": current} if current else record
 
 
 def _set(done: asyncio.Future[None]) -> None:

@@ -94,7 +94,9 @@ class Repeats:
             return None
         # one caller's surplus stays its own where the table has room, else it is nobody's
         own = mine >= self._each and mine < self._each + 8 and len(self._table) < self._keys + self._keys // 8
-        general = {k: record.get(k) for k in ("ts", "action", "allowed", "reason")} | {"tool": None}
+        general = {k: record.get(k) for k in ("ts", "replica", "action", "allowed", "reason")} | {
+            "tool": None
+        }
         if own:
             general |= {k: record.get(k) for k in ("issuer", "subject", "client")}
             place: Key = (caller, ("rest", record.get("action"), record.get("reason")))

@@ -139,7 +139,7 @@ class Writer:
             requests: for how many of them it stands.
         """
         with self._ready:
-            if len(self._queue) < self._capacity:
+            if len(self._queue) + len(self._held) < self._capacity:
                 self._queue.append(Waiting(record, durable))
                 if len(self._queue) == 1 or durable is not None:
                     self._ready.notify()
@@ -211,7 +211,9 @@ class Writer:
     def _run(self) -> None:
         while True:
             last = self._collect()
-            if self._held and not self._write():
+            if self._held:
+                if self._write():
+                    continue
                 if self._stop.is_set():
                     self._give_up()
                     return

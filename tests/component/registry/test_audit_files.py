@@ -16,6 +16,7 @@ import decision_logs
 from decision_logs import KEY, records, verify
 from realparts.processes import wait_until
 from registry_harness import ManualClock
+from toolcrib.audit_anchors import Anchor
 from toolcrib.authorizer import Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib_registry.audit import opening
@@ -66,8 +67,8 @@ def call(log: DecisionLog, n: int, **given: Any) -> None:
     )
 
 
-def wait_written(log: DecisionLog, seq: int) -> None:
-    wait_until(lambda: (log.head.seq if log.head else 0) >= seq, 10)
+def wait_written(counts: Counts, records: int) -> None:
+    wait_until(lambda: counts.records >= records, 10)
 
 
 def test_a_call_is_recorded_with_identity_latency_and_its_arguments_as_a_keyed_hash(tmp_path: Path) -> None:
@@ -103,19 +104,18 @@ def test_a_full_file_is_closed_the_chain_goes_on_and_the_oldest_file_is_deleted_
 ) -> None:
     path = tmp_path / "log" / "decisions.jsonl"
     path.parent.mkdir()
-    with opened(path, max_bytes=4096, keep=3) as log:
+    counts = Counts()
+    with opened(path, counts, max_bytes=4096, keep=3) as log:
         for n in range(0, 200, 10):
             for i in range(10):
                 call(log, n + i)
-            wait_written(log, n)
-        head = log.head
+            wait_written(counts, n + 10)
     files = decision_logs.files_of(path)
     assert [f.name for f in files][-1] == "decisions.jsonl"
     assert len(files) == 4
     assert max(f.stat().st_size for f in files) < 4096 + 128 * 600
     report = verify(path)
     assert report.findings == ()
-    assert head is not None
     found = records(path)
     numbers = [r["seq"] for r in found]
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
@@ -168,9 +168,10 @@ def test_an_altered_last_line_is_left_where_it_is_and_found(tmp_path: Path) -> N
 
 def test_a_file_that_is_moved_away_is_begun_anew_and_the_chain_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
-    with opened(path) as log:
+    counts = Counts()
+    with opened(path, counts) as log:
         call(log, 1)
-        wait_written(log, 2)
+        wait_written(counts, 2)
         path.rename(tmp_path / "decisions.jsonl-20270115.jsonl")
         wait_until(path.exists, 10)
         call(log, 2)
@@ -259,13 +260,14 @@ def test_a_flood_of_refusals_writes_few_bytes_and_every_one_is_counted(tmp_path:
 def test_refusals_go_on_as_one_sum_an_interval_and_begin_anew_after_a_quiet_one(tmp_path: Path) -> None:
     path, clock = tmp_path / "decisions.jsonl", ManualClock(1_800_000_000.0)
     settings = Audit(path=str(path), fold_seconds=60)
-    log = opening.opened(settings, "r", clock, Counts())
+    counts = Counts()
+    log = opening.opened(settings, "r", clock, counts)
     seen = 1
 
     def told(more: int) -> None:
         nonlocal seen
         seen += more
-        wait_written(log, seen)
+        wait_written(counts, seen)
 
     for _ in range(3):
         log.decided("call", BOT, "x", None, REFUSED, "1.1")
@@ -293,3 +295,17 @@ def test_lists_of_one_caller_in_a_loop_are_counted_beyond_some_hundreds_a_minute
     found = [r for r in records(path) if r["action"] == "load"]
     assert len(found) == 601
     assert decision_logs.accounted(found)["load"] == 5000
+
+
+def test_the_head_is_that_of_the_last_record_on_the_disk(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    with opened(path) as log:
+        call(log, 1)
+        wait_until(lambda: log.head is not None and log.head.seq == 2, 10)
+        head = log.head
+    assert head is not None
+    (line,) = [r for r in records(path) if r["seq"] == 2]
+    assert (head.chain, head.hash) == (line["chain"], line["hash"])
+    assert verify(path, Anchor(head.chain, head.seq, "t", head.hash)).findings == ()
+    (found,) = verify(path, Anchor(head.chain, 99, "t", head.hash)).findings
+    assert (found.kind, "seq 99" in found.message) == ("cut_tail", True)
