@@ -15,7 +15,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo bench image wheel ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo bench revocation image wheel ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ cluster-test: env ## The image in a real docker, the chart on a real node: insta
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)
+
+revocation: env build-tools ## Measure how fast a revoked grant is gone, on three replicas under load; print the table of docs/guides/revocation.md
+	@exec $(BIN)/python bench/run.py revocation $(ARGS)
 
 image: ## Build the image with docker (TAG=…, BASE_IMAGE=…, BUILDER_IMAGE=…); prints its size, writes dist/sbom.cdx.json
 	@"$(SYSTEM_PYTHON)" requirements/image.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json $(ARGS)

@@ -15,6 +15,8 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
+ALONE = ("revocation",)
+"""Run only where named: `make revocation`."""
 PARTS = ("discovery", "call", "propagation", "catalog", "memory")
 
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]
@@ -27,12 +29,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join((*PARTS, *ALONE))}")
     parser.add_argument(
         "--quick", action="store_true", help="fewer rounds and tools: a check, not a measurement"
     )
     options = parser.parse_args()
-    if unknown := set(options.parts) - set(PARTS):
+    if unknown := set(options.parts) - {*PARTS, *ALONE}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     out = HERE / "out"
     out.mkdir(exist_ok=True)

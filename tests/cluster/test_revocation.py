@@ -17,7 +17,7 @@ from cluster import EXAMPLES, Cluster, Replica, counter
 from isolated import IsolatedReplica, isolation_lacks, require_isolation
 from realparts.processes import wait_until
 from realparts.required import require_real
-from revocation import WAYS, Eyes, crowd
+from revocation_watch import WAYS, Eyes, crowd
 from slow_backend import SlowBackend, slow_backend
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.weaviate]
