@@ -24,14 +24,14 @@ _OF_TOOLS: Mapping[str, type[ToolError]] = {
     "egress_refused": errors.ToolUnavailable,
     "tool_error": errors.ToolFailed,
     "upstream_timeout": errors.UpstreamTimeout,
-    "limit_reached": errors.LimitReached,
-    "rate_limited": errors.LimitReached,
+    "limit_exceeded": errors.LimitReached,
 }
 _OF_REGISTRY: Mapping[str, type[RegistryError]] = {
     "unauthorized": errors.Unauthorized,
     "unauthenticated": errors.Unauthorized,
     "invalid_token": errors.Unauthorized,
     "policy_stale": errors.PolicyStale,
+    "limits_unavailable": errors.RegistryUnavailable,
     "audit_unavailable": errors.RegistryUnavailable,
     "not_ready": errors.RegistryUnavailable,
 }

@@ -123,6 +123,9 @@ def _error(response: httpx.Response) -> CliError:
         403: "list what this identity may call with `toolcrib tools`",
         409: "name the tool by its id, namespace/name",
     }
+    wait = response.headers.get("retry-after", "")
+    if wait.isdecimal():
+        hints[429] = hints[503] = f"try again in {int(wait)} s"
     return CliError(
         f"{code}: {detail}",
         hint=hints.get(response.status_code, ""),

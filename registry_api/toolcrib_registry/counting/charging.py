@@ -125,12 +125,18 @@ class Charging:
 
 
 def _detail(limits: PublishedLimits, shortage: Shortage) -> str:
-    if shortage.limit is Limit.CONCURRENT:
-        return f"As many calls by this grant are under way as its limit allows, {limits.concurrent}: wait for one to end."
-    used = f"{limits.per_minute} calls in 60 seconds"
-    if shortage.limit is Limit.PER_DAY:
-        used = f"{limits.per_day} calls in 24 hours"
+    match shortage.limit:
+        case Limit.CONCURRENT:
+            return f"The limit of this grant, {_calls(limits.concurrent)} at one time, is reached: wait for one to end."
+        case Limit.PER_MINUTE:
+            used = f"{_calls(limits.per_minute)} in 60 seconds"
+        case Limit.PER_DAY:
+            used = f"{_calls(limits.per_day)} in 24 hours"
     return f"The limit of this grant, {used}, is used up; there is room again in {shortage.seconds} s."
+
+
+def _calls(count: int | None) -> str:
+    return "1 call" if count == 1 else f"{count} calls"
 
 
 def _limits(binding: PublishedBinding) -> PublishedLimits:
