@@ -12,8 +12,17 @@ from dataclasses import dataclass, field
 from toolcrib.access_rules import Rules, moment
 from toolcrib.authorizer import STEPS, Action, Considered, Decision, Reason, concerned, considered, decide
 from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
-from toolcrib.subjects import IN_CLUSTER, Tokens, Who, assumes_scopes, identity_of
+from toolcrib.subjects import (
+    ACCOUNTS,
+    IN_CLUSTER,
+    Tokens,
+    Who,
+    assumes_scopes,
+    identity_of,
+    is_accounts_group,
+)
 from toolcrib.view import EMPTY, AmbiguousName, View, view_of
 from toolcrib.wire.access import (
     Explanation,
@@ -191,8 +200,15 @@ class AccessReview:
         decision = self.decide(identity, tool)
         return ReviewedTool(**self.rules.fields(identity, tool, decision), tool_id=tool.tool_id, name=name)
 
-    def _candidates(self, tool: PublishedTool) -> Iterator[Who]:
-        return _each_once(b.subjects for b in concerned(tool, self.snapshot.policy))
+    def _candidates(self, tool: PublishedTool) -> list[Who]:
+        """Those named by a binding that has to do with the tool, and the service accounts of a group among them."""
+        found = list(_each_once(b.subjects for b in concerned(tool, self.snapshot.policy)))
+        groups = {w.name for w in found if w.kind is SubjectKind.GROUP}
+        if not any(map(is_accounts_group, groups)):
+            return found
+        known = {w.key for w in found}
+        members = (w for w in self.subjects() if w.kind in IN_CLUSTER and w.key not in known)
+        return [*found, *(w for w in members if {ACCOUNTS, f"{ACCOUNTS}:{w.namespace}"} & groups)]
 
     def _would(self, identity: Identity | None, tool: PublishedTool, decision: Decision) -> bool:
         """Whether somebody who may not would by some binding: then who may wants to know what is in the way."""

@@ -108,7 +108,7 @@ def settled(who: Who, snapshot: Snapshot, tokens: Tokens) -> Who:
     """
     if who.kind in IN_CLUSTER or who.issuer:
         return who
-    if who.kind is SubjectKind.GROUP and _of_accounts(who.name) and tokens.cluster_issuer:
+    if who.kind is SubjectKind.GROUP and is_accounts_group(who.name) and tokens.cluster_issuer:
         return replace(who, issuer=tokens.cluster_issuer)
     word = {SubjectKind.OAUTH_CLIENT: "client", SubjectKind.USER: "user"}.get(who.kind, "group")
     named = sorted({i for kind, i, name in snapshot.policy.by_subject if kind == word and name == who.name})
@@ -127,7 +127,7 @@ def identity_of(who: Who, snapshot: Snapshot, tokens: Tokens) -> Identity | None
     if who.kind in IN_CLUSTER:
         return _of_account(who, snapshot, tokens)
     issuer = who.issuer or ""
-    if who.kind is SubjectKind.GROUP and _of_accounts(who.name):
+    if who.kind is SubjectKind.GROUP and is_accounts_group(who.name):
         if issuer != tokens.cluster_issuer:
             return None
         return _identity(issuer, "", tokens, groups=frozenset({ACCOUNTS, who.name}), cluster=True)
@@ -149,7 +149,7 @@ def identity_of(who: Who, snapshot: Snapshot, tokens: Tokens) -> Identity | None
 
 def accounts_issuer(snapshot: Snapshot) -> str:
     """The one issuer whose groups of service accounts bindings name: no other issuer has such groups. Else empty."""
-    found = {i for kind, i, name in snapshot.policy.by_subject if kind == "group" and _of_accounts(name)}
+    found = {i for kind, i, name in snapshot.policy.by_subject if kind == "group" and is_accounts_group(name)}
     return found.pop() if len(found) == 1 else ""
 
 
@@ -202,7 +202,8 @@ def _policy(tokens: Tokens, issuer: str, cluster: bool) -> ScopesPolicy:
     return tokens.policies.get(issuer, ScopesPolicy.BINDINGS if cluster else ScopesPolicy.INTERSECTION)
 
 
-def _of_accounts(group: str) -> bool:
+def is_accounts_group(group: str) -> bool:
+    """Whether it is one of the groups that the cluster's issuer implies."""
     return group == ACCOUNTS or group.startswith(f"{ACCOUNTS}:")
 
 
