@@ -121,6 +121,7 @@ def test_one_that_is_being_deleted_counts_as_deleted(cluster: Cluster) -> None:
     api.patch(path, json={"metadata": {"finalizers": []}}, headers=merge)
 
 
+@pytest.mark.long
 def test_a_new_leader_refuses_what_was_deleted_while_nobody_led(cluster: Cluster) -> None:
     token = create(cluster, "guests", "late")
     wait_until(everywhere(cluster, token, ["calculator"]), timeout=5, interval=0.02)

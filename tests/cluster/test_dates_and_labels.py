@@ -1,0 +1,249 @@
+"""Grants in time and place on a real API server: dates hold without an operator, labels only where an admin says so."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from cluster import Cluster, counter
+from realparts.processes import Child, wait_until
+from realparts.required import require_real
+from toolcrib_cli.main import main
+
+pytestmark = pytest.mark.apiserver
+
+API = "toolcrib.dev/v1alpha1"
+ZONE = "platform.example/zone"
+CREW = ("ending-hung", "coming-hung", "ending-killed", "coming-killed", "brief", "tenant", "admin", "home")
+
+
+def manifest(kind: str, name: str, namespace: str | None = "crew", /, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def grant(name: str, scope: str = "calculator:use", **spec: Any) -> dict[str, Any]:
+    """A binding for the account of its name."""
+    subject = {"kind": "ServiceAccount", "name": name}
+    return manifest("AgentScopeBinding", name, subjects=[subject], scopes=[scope], **spec)
+
+
+def selecting(name: str, label: str, value: str) -> dict[str, Any]:
+    subject = {"kind": "ServiceAccount", "namespace": "crew", "name": name}
+    selector = {"matchLabels": {label: value}}
+    return manifest("ClusterAgentScopeBinding", name, None, subjects=[subject], scopes=["calculator:use"],
+                    namespaceSelector=selector)  # fmt: skip
+
+
+def account(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "crew"}}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    require_real("kube-apiserver", "etcd", "kubectl")
+    flags = ["--trusted-namespace-labels", f"kubernetes.io/metadata.name,{ZONE}"]  # fmt: skip
+    with Cluster(store="embedded", registry={"embedder": {"kind": "none"}}, operator_flags=flags) as running:
+        objects = [
+            *(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n}}
+                for n in ("crew", "tenants")
+            ),
+            manifest("Tool", "calculator", scopes=["calculator:use"], backend={"none": {}}),
+            manifest("Tool", "ledger", "tenants", scopes=["calculator:use"], backend={"none": {}}),
+            *map(account, CREW),
+        ]
+        apply(running, *objects)
+        running.wait_ready("tools", "crew")
+        yield running
+
+
+@pytest.fixture
+def operator(cluster: Cluster) -> Child:
+    """The operator at work."""
+    child = cluster.operators[-1]
+    url = f"{child.url}/readyz"  # type: ignore[attr-defined]
+    wait_until(lambda: httpx.get(url, trust_env=False).json().get("role") == "leader", timeout=20)
+    return child
+
+
+def apply(cluster: Cluster, *objects: dict[str, Any]) -> None:
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+
+
+def at(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def condition(cluster: Cluster, kind: str, name: str, wanted: str) -> tuple[str, str]:
+    """(status, reason) of a condition of this generation."""
+    where = [] if kind.startswith("cluster") else ["-n", "crew"]
+    got = json.loads(cluster.kubectl("get", kind, name, *where, "-o", "json"))
+    for c in got["status"]["conditions"]:
+        if c["type"] == wanted and c.get("observedGeneration") == got["metadata"]["generation"]:
+            return c["status"], c["reason"]
+    return "Unknown", ""
+
+
+def propagated(cluster: Cluster, *names: str) -> None:
+    wait_until(
+        lambda: all(condition(cluster, "asb", n, "Propagated")[0] == "True" for n in names), timeout=10
+    )
+
+
+def test_an_end_shows_in_condition_event_and_metric_and_is_told_once(
+    cluster: Cluster, operator: Child
+) -> None:
+    moment = time.time() + 3
+    apply(cluster, grant("brief", expiresAt=at(moment)))
+    propagated(cluster, "brief")
+
+    def metric() -> float:
+        text = httpx.get(f"{operator.url}/metrics", trust_env=False).text  # type: ignore[attr-defined]
+        return counter(text, "toolcrib_grant_expiry_timestamp_seconds", grant="crew/brief")
+
+    assert metric() == pytest.approx(moment, abs=0.001)
+    assert condition(cluster, "asb", "brief", "Expired") == ("False", "InForce")
+    wait_until(lambda: condition(cluster, "asb", "brief", "Expired") == ("True", "Expired"), timeout=6)
+    assert condition(cluster, "asb", "brief", "Ready") == ("False", "Expired")
+    assert condition(cluster, "asb", "brief", "Questionable") == ("False", "NothingOdd")
+
+    def told() -> list[str]:
+        items = json.loads(cluster.kubectl("get", "events", "-n", "crew", "-o", "json"))["items"]
+        return [e["reason"] for e in items if e["involvedObject"]["name"] == "brief"]
+
+    wait_until(lambda: told().count("Expired") == 1, timeout=5)
+    change = {"metadata": {"labels": {"seen": "again"}}}
+    cluster.kubectl("patch", "asb", "brief", "-n", "crew", "--type=merge", "-p", json.dumps(change))
+    apply(cluster, manifest("Tool", "another", scopes=["other:use"], backend={"none": {}}))
+    cluster.wait_ready("tools", "crew")
+    assert told().count("Expired") == 1
+
+
+def test_relabelling_a_namespace_does_nothing_where_the_label_is_not_trusted(
+    cluster: Cluster, operator: Child
+) -> None:
+    apply(cluster, selecting("tenant", "team", "a"), selecting("admin", ZONE, "a"),
+          selecting("home", "kubernetes.io/metadata.name", "crew"))  # fmt: skip
+    tokens = {name: cluster.token("crew", name) for name in ("tenant", "admin", "home")}
+    wait_until(lambda: cluster.discover(tokens["home"]) == ["calculator"], timeout=5)
+
+    def accepted(name: str) -> tuple[str, str]:
+        return condition(cluster, "clusteragentscopebindings", name, "Accepted")
+
+    wait_until(lambda: accepted("tenant") == ("False", "UntrustedLabel"), timeout=5)
+    # a tenant labels a namespace of its own, also with the name of another
+    for label in ("team=a", "kubernetes.io/metadata.name=crew"):
+        cluster.kubectl("label", "namespace", "tenants", label, "--overwrite", check=False)
+    # the admin's label comes last: once it has moved its grant, the others have been seen too
+    cluster.kubectl("label", "namespace", "tenants", f"{ZONE}=a")
+    wait_until(lambda: cluster.discover(tokens["admin"]) == ["ledger"], timeout=2)
+    assert cluster.discover(tokens["tenant"]) == []
+    assert cluster.discover(tokens["home"]) == ["calculator"]
+    cluster.kubectl("label", "namespace", "tenants", f"{ZONE}-")
+    wait_until(lambda: cluster.discover(tokens["admin"]) == [], timeout=2)
+
+
+def test_validate_says_before_what_the_operator_says_after(
+    cluster: Cluster, operator: Child, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "new.yaml"
+    objects = [
+        manifest("Tool", "pocket", name="calculator", scopes=["calculator:use"], backend={"none": {}}),
+        grant("ghost", tools={"allow": ["calc*"], "deny": ["delete_*"]}),
+        selecting("outsider", "team", "b"),
+    ]
+    file.write_text(yaml.safe_dump_all(objects))
+
+    def validate(*options: str) -> tuple[int, dict[str, Any]]:
+        kubeconfig = str(cluster.api.admin_kubeconfig)
+        with pytest.raises(SystemExit) as ended:
+            main(
+                [
+                    "validate",
+                    str(file),
+                    "--against-cluster",
+                    "-o",
+                    "json",
+                    "--kubeconfig",
+                    kubeconfig,
+                    *options,
+                ]
+            )
+        return int(ended.value.code or 0), json.loads(capsys.readouterr().out)
+
+    code, answer = validate("--trusted-namespace-label", ZONE)
+    assert code == 1
+    assert [(p["field"], p["message"].split(":")[0]) for p in answer["problems"]] == [
+        ("spec.name", "Accepted=False/NameConflict"),
+        ("spec.namespaceSelector", "Accepted=False/UntrustedLabel"),
+    ]
+    assert [(w["object"], w["reason"]) for w in answer["warnings"]] == [
+        ("AgentScopeBinding crew/ghost", "SubjectNotFound"),
+        ("AgentScopeBinding crew/ghost", "DenyNeverFires"),
+        ("AgentScopeBinding crew/ghost", "WildcardAllow"),
+    ]
+    apply(cluster, *objects)
+    wait_until(
+        lambda: condition(cluster, "asb", "ghost", "Questionable") == ("True", "SubjectNotFound"), timeout=10
+    )
+    assert condition(cluster, "asb", "ghost", "Ready") == ("True", "Ready")
+    wait_until(
+        lambda: condition(cluster, "tool", "pocket", "Accepted") == ("False", "NameConflict"), timeout=5
+    )
+    # warnings alone end well, unless that is asked for
+    apply(cluster, account("ghost"))
+    file.write_text(yaml.safe_dump(grant("ghost", tools={"deny": ["delete_*"]})))
+    assert [w["reason"] for w in validate()[1]["warnings"]] == ["DenyNeverFires"]
+    assert (validate()[0], validate("--strict")[0]) == (0, 1)
+
+
+def test_grants_end_and_begin_at_the_registry_while_the_operator_hangs_and_after_it_was_killed(
+    cluster: Cluster, operator: Child
+) -> None:
+    hung, killed = time.time() + 5, time.time() + 7
+    apply(
+        cluster,
+        *(grant(f"ending-{how}", expiresAt=at(m)) for how, m in (("hung", hung), ("killed", killed))),
+        *(grant(f"coming-{how}", notBefore=at(m)) for how, m in (("hung", hung), ("killed", killed))),
+    )
+    propagated(cluster, "ending-hung", "coming-hung", "ending-killed", "coming-killed")
+    tokens = {n: cluster.token("crew", n) for n in CREW if n.startswith(("ending", "coming"))}
+    try:
+        for how, moment, strike in (("hung", hung, operator.pause), ("killed", killed, operator.kill)):
+            strike()
+            ending, coming = tokens[f"ending-{how}"], tokens[f"coming-{how}"]
+            assert (may_call(cluster, ending), may_call(cluster, coming)) == (True, False)
+            assert (cluster.discover(ending), cluster.discover(coming)) == (["calculator"], [])
+            assert time.time() < moment, "too late: what follows would prove nothing"
+            ended = seen(lambda t=ending: cluster.discover(t), [], moment)  # type: ignore[misc]
+            begun = seen(lambda t=coming: cluster.discover(t), ["calculator"], moment)  # type: ignore[misc]
+            assert (may_call(cluster, ending), may_call(cluster, coming)) == (False, True)
+            print(
+                f"\noperator {how}: ended {ended:.3f} s after expiresAt, begun {begun:.3f} s after notBefore"
+            )
+            assert max(ended, begun) < 1
+    finally:
+        operator.stop()
+
+
+def may_call(cluster: Cluster, token: str) -> bool:
+    """Whether a call gets past the decision: the tool has no backend."""
+    return bool(cluster.call(token, "calculator", {}).json().get("code") != "not_permitted")
+
+
+def seen(look: Callable[[], list[str]], expected: list[str], moment: float) -> float:
+    """Seconds after `moment` at which `expected` is there; it is not before."""
+    while (now := time.time()) < moment + 2:
+        if look() == expected:
+            found = time.time()
+            assert found >= moment
+            return found - moment
+        time.sleep(0.01 if now > moment - 0.2 else 0.1)
+    raise AssertionError("nothing changed")
