@@ -12,9 +12,10 @@ from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
 from evil_upstream import Behaviour, Request, Upstream, drip, endless, response, upstream
+from jwks_server import KeyServer, Signer
 from realparts.pki import write_server_certificate
 from toolcrib.errors import UnknownKey
 from toolcrib.identity import Issuer, check_issuers, verify
@@ -34,34 +35,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Signer:
-    """An issuer's key pair."""
-
-    def __init__(self, kid: str) -> None:
-        self.kid = kid
-        self.key = ec.generate_private_key(ec.SECP256R1())
-
-    @property
-    def jwk(self) -> dict[str, Any]:
-        public = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
-        return {**public, "kid": self.kid, "use": "sig", "alg": "ES256"}
-
-    def token(self, iss: str) -> str:
-        claims = {"iss": iss, "aud": "toolcrib", "sub": "me", "exp": time.time() + 60, "scope": "a"}
-        return jwt.encode(claims, self.key, algorithm="ES256", headers={"kid": self.kid})
-
-
-class KeyServer:
-    """Serves whatever `keys` holds now, or is down."""
-
-    def __init__(self, *signers: Signer) -> None:
-        self.keys: list[Any] = [s.jwk for s in signers]
-        self.down = False
-
-    def __call__(self, request: Request) -> bytes:
-        return b"" if self.down else response(json.dumps({"keys": self.keys}).encode())
 
 
 def issuer(**fields: Any) -> Issuer:
