@@ -229,7 +229,7 @@ async def make_store(settings: Store, identity: IndexIdentity) -> CatalogStore:
 def make_counters(settings: CounterStore, clock: Clock) -> Counters:
     """The store of counters that the settings name; nothing is connected to yet."""
     if settings.kind == "memory":
-        return MemoryCounters(clock.elapsed, replicas=settings.replicas)
+        return MemoryCounters(clock.elapsed, several=settings.several)
     from toolcrib_registry.adapters.redis_counters import RedisCounters, RedisPlace
 
     assert settings.url is not None

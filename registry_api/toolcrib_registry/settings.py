@@ -153,8 +153,9 @@ class CounterStore(_Part):
     timeout: float = Field(
         default=0.25, gt=0, le=10, description="redis: seconds that a call waits for its limits at most."
     )
-    replicas: int = Field(
-        default=1, ge=1, description="How many replicas serve: with kind memory more than one is warned of."
+    several: bool = Field(
+        default=False,
+        description="Several replicas serve: with kind memory each admits a limit's calls, which the log then says.",
     )
 
     @model_validator(mode="after")

@@ -29,23 +29,22 @@ class MemoryCounters(WindowCounters):
 
     Args:
         now: seconds that never jump.
-        replicas: how many replicas serve; more than one is warned of when a limit is first counted.
+        several: there are replicas that count apart from this one; said when a limit is first counted.
     """
 
-    def __init__(self, now: Callable[[], float], *, replicas: int = 1) -> None:
+    def __init__(self, now: Callable[[], float], *, several: bool = False) -> None:
         self._slots_held = MemorySlots(now)
         super().__init__(MovingWindowRateLimiter(MemoryWindows(now)), self._slots_held, now)
-        self._apart = replicas if replicas > 1 else 0
+        self._to_say = several
 
     async def charge(self, account: str, limits: PublishedLimits, *, lease: float) -> Charge | Shortage:
         """Count one call, all of it or nothing."""
-        if self._apart:
+        if self._to_say:
+            self._to_say = False
             log.warning(
-                "limits are counted by each of up to %d replicas apart (counters.kind memory), so that as many times "
-                "as much may be called: set counters.kind redis",
-                self._apart,
+                "each replica counts limits apart (counters.kind memory): together they admit as many times as much as "
+                "there are replicas; counters.kind redis makes them count together"
             )
-            self._apart = 0
         return await super().charge(account, limits, lease=lease)
 
     async def healthy(self) -> None:
