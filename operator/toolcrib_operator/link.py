@@ -9,7 +9,7 @@ from typing import Protocol
 
 from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced, RevisionMismatch
-from toolcrib.wire.publish import Credentials, Heartbeat, Publish, Revision
+from toolcrib.wire.publish import AuditHead, Credentials, Heartbeat, Publish, Revision
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.ports import Replica
 from toolcrib_operator.settings import PublisherSettings
@@ -46,6 +46,8 @@ class Link:
         self.replica = replica
         self.confirmed: Revision | None = None
         self.problem: str | None = None
+        self.audit: AuditHead | None = None
+        """The end of its decision log, as it last said."""
         self.wake = asyncio.Event()
         self._source = source
         self._told: int | None = None
@@ -115,6 +117,7 @@ class Link:
                 with tracing.span("deliver", self._attributes(step), parent=source.trace_of(step.to)):
                     # what is known is brought in force, but it is no sign that nothing was missed: a revocation, say
                     state = await self.replica.publish(step.model_copy(update={"age": age}))
+                    self.audit = state.audit
                     if state.revision != step.to:
                         raise ReplicaUnavailable(f"confirmed {state.revision}, expected {step.to}")
                 if last:
@@ -145,7 +148,7 @@ class Link:
         self._beats += 1
         logs.request_id.set(f"op-{self.confirmed.epoch}-{self.confirmed.seq}-beat-{self._beats}")
         beat = Heartbeat(revision=self.confirmed, hash=source.hash, indexer=indexer)
-        await self.replica.heartbeat(beat)
+        self.audit = (await self.replica.heartbeat(beat)).audit
         self._complete_at = time.monotonic()
 
     def _about(self, **fields: object) -> dict[str, dict[str, object]]:

@@ -15,12 +15,14 @@ import aiohttp
 from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced
 from toolcrib_operator import options
+from toolcrib_operator.adapters.anchors import KubeAnchors
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.endpoints import ServiceReplicas, UrlReplicas
 from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.adapters.leases import KubeLease
 from toolcrib_operator.adapters.replica_http import HttpReplica
 from toolcrib_operator.adapters.trust import Trust
+from toolcrib_operator.anchoring import Anchoring
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.handlers.recording import Memo, watch
@@ -139,7 +141,8 @@ async def _lead(
             registering = Registering(
                 world, publisher, cluster, make, loop.published, settings=settings.registration
             )
-        state.leading = Leading(world, watching, publisher, indexing, loop, registering)
+        anchoring = _anchoring(settings, kube, publisher)
+        state.leading = Leading(world, watching, publisher, indexing, loop, registering, anchoring)
         tasks = [
             asyncio.create_task(loop.run(stop), name="loop"),
             asyncio.create_task(elector.keep(stop), name="lease"),
@@ -147,6 +150,8 @@ async def _lead(
         ]
         if registering is not None:
             tasks.append(asyncio.create_task(registering.run(stop), name="registrations"))
+        if anchoring is not None:
+            tasks.append(asyncio.create_task(anchoring.run(stop), name="anchors"))
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         failed = not stop.is_set()
         stop.set()
@@ -184,6 +189,14 @@ async def _watch(kube: Kube, world: World, watching: Watching, stop: asyncio.Eve
         results = await asyncio.gather(*waits, proving, return_exceptions=True)
     if isinstance(results[-1], Exception):
         raise results[-1]
+
+
+def _anchoring(settings: OperatorSettings, kube: Kube, publisher: Publisher) -> Anchoring | None:
+    anchors = settings.anchors
+    if anchors is None:
+        return None
+    store = KubeAnchors(kube, settings.election.namespace, anchors.name)
+    return Anchoring(store, publisher.audit_heads, may_act=publisher.still_leads, settings=anchors)
 
 
 def _maker(settings: OperatorSettings, session: aiohttp.ClientSession) -> Callable[[str], HttpReplica]:

@@ -10,6 +10,7 @@ from prometheus_client import Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from toolcrib_operator.anchoring import Anchoring
 from toolcrib_operator.ledger import Labels, Rows
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.world import WATCHED
@@ -106,7 +107,25 @@ def _leading(parts: Leading) -> Iterator[Any]:
     if parts.registering is not None:
         created = parts.registering.created
         yield _counter("toolcrib_operator_registrations", "Tools created for registrations.", created)
+    if parts.anchoring is not None:
+        yield from _anchors(parts.anchoring)
     yield _counter("toolcrib_operator_events_dropped", "Events not written.", parts.loop.events.dropped)
+
+
+def _anchors(anchoring: Anchoring) -> Iterator[Any]:
+    times = GaugeMetricFamily(
+        "toolcrib_audit_anchor_timestamp_seconds",
+        "When the head of a replica's decision log was last found among the anchors, or put there.",
+        labels=["replica"],
+    )
+    for replica, moment in sorted(anchoring.anchored.items()):
+        times.add_metric([replica], moment)
+    yield times
+    yield _counter(
+        "toolcrib_audit_regressions",
+        "Decision logs that went back behind what was anchored, and anchors that were altered.",
+        anchoring.regressions,
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

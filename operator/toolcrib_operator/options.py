@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolcrib_operator.settings import (
+    AnchorSettings,
     ElectionSettings,
     IndexSettings,
     LoopSettings,
@@ -75,6 +76,12 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "something else checks who may write grants [TOOLCRIB_OPERATOR_ADMISSION; policy]",
     )  # fmt: skip
     option("service-account", None, "namespace/name of the operator's own account, as the policies have it")
+    option(
+        "audit-anchors",
+        "toolcrib-audit-anchors",
+        "ConfigMap, in the namespace of the Lease, that keeps the heads of decision logs; empty: none",
+    )
+    option("audit-anchor-interval", 60.0, "seconds between two anchors of a decision log", float)
     variable = "TOOLCRIB_OPERATOR_RUNTIME_REGISTRATION"
     parser.add_argument(
         "--runtime-registration", action=argparse.BooleanOptionalAction,
@@ -135,6 +142,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
         ),
         watch=WatchSettings(prove_after=a.prove_after, unproven_after=a.prove_after + 10.0),
         policies=PolicySettings(_user(a.service_account)) if a.admission == "policy" else None,
+        anchors=AnchorSettings(a.audit_anchors, a.audit_anchor_interval) if a.audit_anchors else None,
         registration=RegistrationSettings(a.runtime_namespace) if a.runtime_registration else None,
         release_finalizers=a.release_finalizers,
     )

@@ -163,6 +163,26 @@ class Leases(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class StoredAnchors:
+    """The anchors of decision logs as a document, and the resourceVersion that a change must be based on."""
+
+    text: str
+    resource_version: str
+
+
+class AnchorStore(Protocol):
+    """Where the anchors of decision logs are kept. Both methods may raise `ClusterUnavailable`."""
+
+    async def read(self) -> StoredAnchors | None:
+        """What is kept; None: nothing yet."""
+        ...
+
+    async def write(self, text: str, resource_version: str) -> None:
+        """Create it (empty resource_version) or replace exactly that version of it. Raises `Conflict`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """All objects of a kind, and the resourceVersion at which they were all.
 

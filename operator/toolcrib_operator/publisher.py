@@ -14,6 +14,7 @@ from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import (
+    AuditHead,
     Credential,
     Credentials,
     Publish,
@@ -194,6 +195,14 @@ class Publisher:
     def is_indexer(self, name: str) -> bool:
         """Whether `indexer` last chose this replica."""
         return name == self._indexer
+
+    def still_leads(self) -> bool:
+        """`may_act`, as it is now: being fenced replaces it."""
+        return self.may_act()
+
+    def audit_heads(self) -> dict[str, AuditHead]:
+        """The ends of the replicas' decision logs as they last said, by chain."""
+        return {link.audit.chain: link.audit for link in self.links if link.audit is not None}
 
     def confirmed(self, name: str) -> Revision | None:
         """What a replica has confirmed."""

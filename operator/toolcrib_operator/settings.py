@@ -147,6 +147,23 @@ class RegistrationSettings:
 
 
 @dataclass(frozen=True)
+class AnchorSettings:
+    """How the heads of decision logs are kept. Times are in seconds."""
+
+    name: str = "toolcrib-audit-anchors"
+    """The ConfigMap, in the namespace of the Lease."""
+
+    every: float = 60.0
+    """Between two looks at the heads; only what has changed is written."""
+
+    look: float = 2.0
+    """The same as long as no replica has told its head, and after somebody else has written."""
+
+    retry: float = 15.0
+    """After a failure."""
+
+
+@dataclass(frozen=True)
 class OperatorSettings:
     """Everything the operator process needs to know."""
 
@@ -169,6 +186,8 @@ class OperatorSettings:
     watch: WatchSettings = field(default_factory=WatchSettings)
     policies: PolicySettings | None = None
     """None: something else checks who may write grants."""
+    anchors: AnchorSettings | None = None
+    """None: the heads of decision logs are not kept."""
     registration: RegistrationSettings | None = None
     """None: runtime registrations are not served."""
     release_finalizers: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from toolcrib_operator.anchoring import Anchoring
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
@@ -27,6 +28,7 @@ class Leading:
     indexing: Indexing
     loop: Loop
     registering: Registering | None = None
+    anchoring: Anchoring | None = None
 
 
 class State:

@@ -20,6 +20,8 @@ from operator_harness import (
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
+from toolcrib import audit_anchors
+from toolcrib.wire.publish import AuditHead
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
@@ -318,3 +320,40 @@ def test_labelled_secrets_of_chosen_namespaces_are_pushed_and_no_others(
             assert [c.value for c in replica.pushed.credentials] == ["s3cret-value"]
         assert "s3cret-value" not in operator.log.read_text()
         assert "s3cret-value" not in operator.get("/readyz").text + operator.get("/metrics").text
+
+
+def test_anchors_of_decision_logs_outlive_a_leader_and_a_log_that_went_back_meanwhile_is_noticed(
+    cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
+) -> None:
+    system, name = "toolcrib-system", "toolcrib-audit-anchors"
+
+    def anchored() -> list[tuple[str, int]]:
+        found = cluster.kubectl("get", "-n", system, "configmap", name, "-o", "json").stdout
+        text = json.loads(found or "{}").get("data", {}).get("anchors.json", "")
+        return [(anchor.chain, anchor.seq) for anchor in audit_anchors.read(text)]
+
+    def head(seq: int, chain: str = "registry-0@a") -> AuditHead:
+        return AuditHead(chain=chain, seq=seq, hash=f"{seq:064x}")
+
+    often = ("--audit-anchor-interval", "0.3")
+    try:
+        replicas[0].audit, replicas[1].audit = head(4), head(7, "registry-1@b")
+        with running(start(*often)):
+            wait_until(lambda: anchored() == [("registry-0@a", 4), ("registry-1@b", 7)], 15)
+        replicas[0].audit = head(3)
+        with running(start(*often)) as second:
+            wait_until(lambda: second.metric("toolcrib_audit_regressions_total") == 1, 15)
+            replicas[0].audit = head(9)
+            wait_until(lambda: ("registry-0@a", 9) in anchored(), 15)
+            text = second.get("/metrics").text
+        assert ("registry-0@a", 4) in anchored()
+        assert ("registry-0@a", 3) not in anchored()
+        assert 'toolcrib_audit_anchor_timestamp_seconds{replica="registry-0"}' in text
+        account = f"system:serviceaccount:{system}:toolcrib-registry"
+        for verb in ("get", "create", "update", "patch", "delete"):
+            asked = cluster.kubectl(
+                "auth", "can-i", verb, f"configmaps/{name}", "-n", system, "--as", account
+            )
+            assert asked.stdout.strip() == "no"
+    finally:
+        cluster.kubectl("delete", "-n", system, "configmap", name, "--ignore-not-found")

@@ -13,8 +13,8 @@ from operator_harness import HttpReplica, OperatorProcess, binding, cluster_bind
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
-from toolcrib import names, publishing
-from toolcrib.wire.publish import OutboxEntry
+from toolcrib import audit_anchors, names, publishing
+from toolcrib.wire.publish import AuditHead, OutboxEntry
 
 ROOT = Path(__file__).parents[2]
 RBAC = ROOT / "examples/cluster/rbac.yaml"
@@ -114,6 +114,13 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         found = server.kubectl("get", "-n", "heist", f"{kind}.toolcrib.dev", name, "-o", "json").stdout
         return conditions(json.loads(found or "{}").get("status")).get("Ready") == ("True", "Ready")
 
+    def anchored() -> list[int]:
+        found = server.kubectl(
+            "get", "-n", "toolcrib-system", "configmap", "toolcrib-audit-anchors", "-o", "json"
+        )
+        text = json.loads(found.stdout or "{}").get("data", {}).get("anchors.json", "")
+        return [anchor.seq for anchor in audit_anchors.read(text)]
+
     bound = server.kubectl("-n", "heist", "create", "rolebinding", "toolcrib-credentials", "--clusterrole",
                            "toolcrib-credentials", "--serviceaccount", "toolcrib-system:toolcrib-operator")  # fmt: skip
     assert bound.returncode == 0, bound.stderr
@@ -124,8 +131,9 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         operator = OperatorProcess(
             kubeconfig, [], tmp_path, "--registry-service", "toolcrib-system/toolcrib-registry",
             "--registry-port", str(replica.port), "--credential-namespaces", "heist", "--token-file", str(token),
-            "--runtime-registration",
+            "--runtime-registration", "--audit-anchor-interval", "0.5",
         )  # fmt: skip
+        replica.audit = AuditHead(chain="registry-0@a", seq=1, hash="0" * 64)
         apply(slice_of(replica, ready=False))
         with running(operator):
             apply(tool("calculator"), binding("planner", ["calculator:use"]),
@@ -142,6 +150,9 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             )
             replica.wanted.append(OutboxEntry(id="1", tool=asked, seconds=10))
             wait_until(lambda: [(a.id, a.outcome) for a in replica.acks] == [("1", "created")], 10)
+            wait_until(lambda: anchored() == [1], 10)
+            replica.audit = AuditHead(chain="registry-0@a", seq=2, hash="1" * 64)
+            wait_until(lambda: anchored() == [1, 2], 10)
             token.write_text("second")
             server.kubectl(
                 "delete", "-n", "heist", "agentscopebindings.toolcrib.dev", "planner", "--timeout=10s"

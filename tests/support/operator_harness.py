@@ -16,6 +16,7 @@ from realparts import processes
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import (
+    AuditHead,
     Credentials,
     Heartbeat,
     IndexAnswer,
@@ -45,6 +46,7 @@ class MemoryReplica:
         self.index_requests: list[IndexRequest] = []
         self.wanted: list[OutboxEntry] = []
         self.acks: list[OutboxAck] = []
+        self.audit: AuditHead | None = None
         self.stopping = False
         self.asking = 0
         self.restart()
@@ -58,7 +60,11 @@ class MemoryReplica:
     def state(self) -> ReplicaState:
         revision = self.snapshot.revision
         return ReplicaState(
-            replica=self.name, revision=revision, hash=self.snapshot.hash, ready=revision is not None
+            replica=self.name,
+            revision=revision,
+            hash=self.snapshot.hash,
+            ready=revision is not None,
+            audit=self.audit,
         )
 
     def _up(self) -> None:

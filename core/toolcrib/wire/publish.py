@@ -201,9 +201,12 @@ class Heartbeat(Wire):
 class AuditHead(Wire):
     """The last record of a replica's decision log: what the operator keeps where the registry cannot write."""
 
-    chain: str = Field(description="identifies the chain: the replica's name and when it began")
-    seq: int = Field(ge=0)
-    hash: str = Field(description="of the record, as it stands in the chain")
+    chain: str = Field(
+        pattern=r"^[A-Za-z0-9._@-]{1,400}$",
+        description="identifies the chain: the replica's name and when it began",
+    )
+    seq: int = Field(ge=0, lt=1 << 63)
+    hash: str = Field(pattern="^[0-9a-f]{64}$", description="of the record, as it stands in the chain")
 
 
 class ReplicaState(Wire):

@@ -1,0 +1,105 @@
+"""Anchors of the replicas' decision logs: every minute the leader keeps each log's head where the registry cannot write.
+
+Whoever rewrites a log or cuts its end, even with its key, then contradicts what was anchored (`toolcrib audit verify
+--anchors`). A head that goes back, or changes, is said at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from toolcrib import audit, audit_anchors, logs
+from toolcrib.audit_anchors import AnchorsError, Regression
+from toolcrib.wire.publish import AuditHead
+from toolcrib_operator.errors import ClusterUnavailable, Conflict
+from toolcrib_operator.ports import AnchorStore
+from toolcrib_operator.settings import AnchorSettings
+from toolcrib_operator.waiting import wait
+
+log = logging.getLogger(__name__)
+
+
+class Anchoring:
+    """Keeps the anchors up to date while this process leads.
+
+    Args:
+        store: where they are kept.
+        heads: what the replicas last said, by chain.
+        may_act: whether this process still leads.
+    """
+
+    def __init__(
+        self,
+        store: AnchorStore,
+        heads: Callable[[], Mapping[str, AuditHead]],
+        *,
+        may_act: Callable[[], bool] = lambda: True,
+        settings: AnchorSettings | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.anchored: dict[str, float] = {}
+        """When each replica's head was last found in the store, or put there: seconds since the epoch."""
+        self.regressions = 0
+        self._store, self._heads, self._may_act = store, heads, may_act
+        self._settings = settings or AnchorSettings()
+        self._clock = clock
+        self._told: set[tuple[str, int, str]] = set()
+        self._trouble = logs.Trouble(log)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop`."""
+        while not stop.is_set():
+            heads = dict(self._heads())
+            pause = self._settings.every if heads else self._settings.look
+            if heads and self._may_act():
+                try:
+                    await self.anchor(heads)
+                    self._trouble.over("the anchors of decision logs are kept again")
+                except Conflict:
+                    pause = self._settings.look
+                except ClusterUnavailable as error:
+                    self._trouble.failed("the anchors of decision logs cannot be kept: %s", error)
+                    pause = self._settings.retry
+            await wait(stop, pause)
+
+    async def anchor(self, heads: Mapping[str, AuditHead]) -> None:
+        """Bring these heads (by chain) into the store.
+
+        Raises:
+            Conflict: somebody else has changed it meanwhile. ClusterUnavailable: it does not answer.
+        """
+        now = self._clock()
+        stored = await self._store.read()
+        try:
+            known = audit_anchors.read(stored.text if stored else "")
+        except AnchorsError:
+            log.error("the anchors of decision logs were altered and cannot be read: they begin anew")
+            self.regressions += 1
+            known = []
+        anchors, regressions = audit_anchors.added(known, heads, now)
+        for regression in regressions:
+            self._tell(regression)
+        kept = audit_anchors.thinned(anchors, now)
+        if kept != known and self._may_act():
+            await self._store.write(audit_anchors.write(kept), stored.resource_version if stored else "")
+        wrong = {r.chain for r in regressions}
+        current = {audit.replica_of(chain): now for chain in heads if chain not in wrong}
+        present = {audit.replica_of(chain) for chain in heads}
+        self.anchored = {r: t for r, t in self.anchored.items() if r in present} | current
+
+    def _tell(self, regression: Regression) -> None:
+        reported = regression.reported
+        if (told := (regression.chain, reported.seq, reported.hash)) in self._told:
+            return
+        if len(self._told) > 1000:
+            self._told.clear()
+        self._told.add(told)
+        self.regressions += 1
+        log.error(
+            "a replica's decision log went back: it was cut or rewritten: %s",
+            regression,
+            extra=logs.about(replica=audit.replica_of(regression.chain)),
+        )
