@@ -123,9 +123,9 @@ async def _revoke_and_look(
             await eyes.until(True)
             start = time.perf_counter()
             change = delete if turn % 2 else narrow
-            gone, _ = await asyncio.gather(eyes.until(False), asyncio.to_thread(change, cluster, "victim"))
-            assert set(gone) == {(i, way) for i in range(replicas) for way in WAYS}
-            assert max(gone.values()) - start < BOUND, gone
+            seen, _ = await asyncio.gather(eyes.until(False), asyncio.to_thread(change, cluster, "victim"))
+            assert set(seen.first) == {(i, way) for i in range(replicas) for way in WAYS}
+            assert max(seen.last.values()) - start < BOUND, seen
             await eyes.until(False)
         await asyncio.to_thread(delete, cluster, "victim", "--ignore-not-found")
     assert not did.wrong

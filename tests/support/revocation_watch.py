@@ -22,6 +22,14 @@ Times = dict[tuple[int, str], float]
 
 
 @dataclass(frozen=True)
+class Seen:
+    """By replica and way, of `time.perf_counter`: the first answer as it was waited for, the last one before it."""
+
+    first: Times
+    last: Times
+
+
+@dataclass(frozen=True)
 class Wanted:
     """A tool, what it is called with, and a query that finds it."""
 
@@ -52,27 +60,29 @@ class Eyes:
         await asyncio.gather(*self._streams, return_exceptions=True)
         await self._session.close()
 
-    async def until(self, shown: bool, *, within: float = 30) -> Times:
-        """When (`time.perf_counter`) the first answer had come that shows the tool (or not), by every way.
+    async def until(self, shown: bool, *, within: float = 30) -> Seen:
+        """Look by every way until each answer shows the tool (or not).
 
         Raises TimeoutError: it names what still answers otherwise.
         """
-        at: Times = {}
+        began = time.perf_counter()
         places = [(i, way) for i in range(len(self._urls)) for way in WAYS]
+        seen = Seen({}, dict.fromkeys(places, began))
 
         async def one(replica: int, way: str) -> None:
-            while await self.shows(replica, way) is not shown:  # noqa: ASYNC110 - it is asked again
+            while await self.shows(replica, way) is not shown:
+                seen.last[replica, way] = time.perf_counter()
                 await asyncio.sleep(0.004)
-            at[replica, way] = time.perf_counter()
+            seen.first[replica, way] = time.perf_counter()
 
         try:
             async with asyncio.timeout(within), asyncio.TaskGroup() as group:
                 for place in places:
                     group.create_task(one(*place))
         except TimeoutError:
-            left = [place for place in places if place not in at]
+            left = [place for place in places if place not in seen.first]
             raise TimeoutError(f"after {within:g} s not {'shown' if shown else 'gone'}: {left}") from None
-        return at
+        return seen
 
     async def shows(self, replica: int, way: str) -> bool:
         """Whether the tool is called, listed, found or watched now; what cannot be said counts as not."""
