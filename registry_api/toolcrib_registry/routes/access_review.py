@@ -31,7 +31,7 @@ from toolcrib_registry.settings import RegistrySettings
 router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["access review"])
 AT_ONCE = 2
 """Reviews that are worked out at one time: each may take a second of a processor at 10,000 tools."""
-ACTION = "access_review"
+ACTION = "access-review"
 _CODES = (
     "unauthenticated", "invalid_token", "not_permitted", "tool_not_found", "ambiguous_name", "invalid_cursor",
     "cursor_stale", "policy_stale",
@@ -136,7 +136,7 @@ async def _admitted(deps: DepsOf, asker: AskerOf, asked: AccessReviewRequest | N
     snapshot = deps.state.snapshot
     if not has_power(asker.identity, names.SCOPE_ADMIN, snapshot.policy, deps.clock.now()):
         refused = Decision(False, Reason.SCOPE_NOT_GRANTED)
-        _record(deps, asker.identity, asked, snapshot, refused, "refused")
+        _record(deps, asker.identity, asked, snapshot, refused, None)
         raise ProblemError("not_permitted", "Access reviews need the scope registry:admin.")
     return asker.identity
 
@@ -147,13 +147,13 @@ def _record(
     asked: AccessReviewRequest | None,
     snapshot: Snapshot,
     decision: Decision,
-    outcome: str,
+    question: str | None,
 ) -> None:
-    """One record and one count: who asked, about whom and what."""
+    """One record and one count: who asked, about whom and what, and which question was answered."""
     about = "" if asked is None else " ".join(part for part in (asked.subject, asked.tool) if part)
     deps.metrics.decided(ACTION, decision, identity)
     deps.decisions.decided(
-        ACTION, identity, about, None, decision, str(snapshot.revision or ""), outcome=outcome
+        ACTION, identity, about, None, decision, str(snapshot.revision or ""), outcome=question
     )
 
 
