@@ -51,7 +51,12 @@ def test_it_waits_for_its_namespace_its_rights_and_its_crds_and_then_works(
 
 
 @pytest.mark.parametrize(
-    ("resource", "said"), [("tools", "Tool cannot be listed"), ("namespaces", "Namespace cannot be listed")]
+    ("resource", "said"),
+    [
+        ("tools", "Tool cannot be listed"),
+        ("namespaces", "Namespace cannot be listed"),
+        ("serviceaccounts", 'cannot list resource "serviceaccounts"'),
+    ],
 )
 def test_a_kind_that_may_not_be_listed_stops_publishing(
     server: ApiServer, tmp_path: Path, resource: str, said: str
