@@ -1,7 +1,7 @@
 """Counters in the memory of one replica: they begin anew when it does, and two replicas count apart.
 
-`limits` brings a storage for that, too. Its moving window walks through all keys at each call, copies each key's list
-in a thread, and may lose entries while it does; so the window is our own (docs/decisions/0030).
+`limits` brings a storage for that, too, but its moving window walks through all keys at each call (74 ms of CPU with
+1,000 accounts) and follows the wall clock wherever that is set; so the window is our own (docs/decisions/0030).
 """
 
 from __future__ import annotations
