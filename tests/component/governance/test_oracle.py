@@ -1,0 +1,204 @@
+"""Every path shows exactly what the oracle allows, in 2,000 random cases; `make proof` asks 100,000.
+
+TOOLCRIB_PROOF_SEED draws the same worlds again; a difference names its seed and prints the smallest case.
+"""
+
+import asyncio
+import json
+import os
+import random
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import toolcrib.authorizer
+import toolcrib.view
+from oracle import decisions, proof, worlds
+from oracle.paths import PATHS
+from oracle.proof import Disagreement
+from oracle.rig import Rig, rig
+from toolcrib import names
+from toolcrib.authorizer import STEPS, Action, Decision, Reason, decide
+from toolcrib.identity import Identity
+from toolcrib_registry import calling
+from toolcrib_registry.state import PolicyState
+
+CASES = 2_000
+AGREES_WITH = {
+    0: {decisions.YES},
+    1: {decisions.NO_IDENTITY},
+    2: {decisions.INACTIVE},
+    3: {decisions.DENIED},
+    4: {decisions.NOT_GRANTED},
+    5: {decisions.NOT_IN_TOKEN},
+}
+
+
+def seed() -> int:
+    """Another one in every run, unless it is given."""
+    return int(os.environ.get("TOOLCRIB_PROOF_SEED") or secrets.randbelow(1 << 32))
+
+
+def test_every_path_shows_exactly_what_the_oracle_allows() -> None:
+    tally = asyncio.run(proof.run(CASES, seed()))
+
+    print(tally.table())
+    assert sum(tally.cases.values()) == CASES
+    assert set(tally.cases) == set(PATHS)
+    assert all(tally.shown[path] for path in PATHS)
+    assert set(tally.reasons) == {reason for reasons in AGREES_WITH.values() for reason in reasons}
+
+
+def test_the_authorizer_gives_the_oracles_reason_and_names_the_oracles_binding() -> None:
+    drawn = seed()
+
+    async def compare() -> set[str]:
+        seen = set()
+        draw = random.Random(drawn)
+        async with rig("closed") as closed, rig("local") as local:
+            for one in [closed, local] * 60:
+                world = worlds.world(draw, one.kind)
+                await one.publish(world, index=False)
+                issuers = worlds.issuers(one.kind)
+                policy = one.registry.deps.state.snapshot.policy
+                tools = one.registry.deps.state.snapshot.tools
+                for at in worlds.moments(draw, world, 2):
+                    one.clock.set(at)
+                    for key, caller in world["callers"].items():
+                        token = one.token(caller)
+                        asker = await one.registry.deps.agents.identify(
+                            [f"Bearer {token}".encode()] if token else []
+                        )
+                        for tool in world["tools"]:
+                            wanted = decisions.decide(world, caller, issuers, tool, "call", at)
+                            found = decide(asker.identity, tools[tool["id"]], Action.CALL, policy, at)
+                            step = STEPS.get(found.reason, 0)
+                            said = (
+                                found.allowed,
+                                AGREES_WITH[step],
+                                found.binding.uid if found.binding else None,
+                            )
+                            case = f"seed {drawn}, {key} at {at}, {tool}, {world}"
+                            assert (said[0], said[1]) == (wanted[0], {wanted[1]}), case
+                            if wanted[2] is not None:
+                                assert said[2] == wanted[2], case
+                            seen.add(wanted[1])
+        return seen
+
+    assert len(asyncio.run(compare())) == len(AGREES_WITH)
+
+
+# ---- an oracle that finds nothing proves nothing ----------------------------------------------------------------------
+
+
+def never_denies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        toolcrib.authorizer._Compiled, "in_namespaces", lambda self, tool: self.source.scopes != ()
+    )
+
+
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolcrib.authorizer._Compiled, "in_namespaces", lambda self, tool: True)
+
+
+def on_any_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolcrib.authorizer._Compiled, "in_servers", lambda self, tool: True)
+
+
+def for_a_second_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        toolcrib.authorizer._Compiled,
+        "valid",
+        lambda self, now: (self.source.not_before or 0) <= now <= (self.source.expires_at or 4e9) + 1,
+    )
+
+
+def leaking_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = names.ToolPattern.matches
+
+    def matches(self: names.ToolPattern, *, namespace: str, server: str | None, name: str) -> bool:
+        return real(self, namespace=namespace, server=server or "github", name=name)
+
+    monkeypatch.setattr(names.ToolPattern, "matches", matches)
+
+
+def accounts_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolcrib.authorizer.Policy, "_present", lambda self, identity: True)
+
+
+def views_that_outlive_their_grants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolcrib.view, "next_change", lambda identity, policy, now: 4e9)
+
+
+def calls_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = toolcrib.view.View.resolve
+
+    def resolve(self: toolcrib.view.View, name: str) -> Any:
+        found = real(self, name)
+        return found or next((t for t in LATEST.values() if t.tool_id == name), None)
+
+    def listed(self: toolcrib.view.View, tool_id: str) -> str:
+        return self._listed.get(tool_id, tool_id)
+
+    def allow(
+        identity: Identity | None, tool: Any, action: Action, policy: Any, now: float, **more: Any
+    ) -> Decision:
+        return Decision(tool is not None, Reason.GRANTED if tool is not None else Reason.UNKNOWN_TOOL)
+
+    publish = PolicyState.publish
+
+    async def remembered(self: PolicyState, step: Any) -> Any:
+        answer = await publish(self, step)
+        LATEST.clear()
+        LATEST.update(self.snapshot.tools)
+        return answer
+
+    monkeypatch.setattr(PolicyState, "publish", remembered)
+    monkeypatch.setattr(toolcrib.view.View, "resolve", resolve)
+    monkeypatch.setattr(toolcrib.view.View, "listed_name", listed)
+    monkeypatch.setattr(calling, "decide", allow)
+
+
+LATEST: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        never_denies,
+        everywhere,
+        on_any_server,
+        for_a_second_longer,
+        leaking_patterns,
+        accounts_forever,
+        views_that_outlive_their_grants,
+        calls_without_a_decision,
+    ],
+)
+def test_a_broken_registry_is_found_out(
+    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+    monkeypatch.setattr(Rig, "patience", 0.2)
+
+    with pytest.raises(Disagreement) as found:
+        asyncio.run(proof.run(20_000, 7, shrink=False))
+
+    assert found.value.document["seed"] == 7
+    assert found.value.document["script"]
+
+
+def test_a_difference_is_told_with_a_small_case_that_shows_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    everywhere(monkeypatch)
+
+    with pytest.raises(Disagreement) as found:
+        asyncio.run(proof.run(20_000, 7))
+
+    small = json.loads(str(found.value).partition("\n")[2])
+    assert len(small["script"]) == 1
+    assert len(small["world"]["tools"]) + len(small["world"]["bindings"]) <= 2
+    assert asyncio.run(proof.replay(small)) is not None
+    monkeypatch.undo()
+    assert asyncio.run(proof.replay(small)) is None

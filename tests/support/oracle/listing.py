@@ -1,0 +1,112 @@
+"""Paths that list: discovery, statistics, definitions in pages, and search."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from oracle import decisions
+from oracle.asked import Asked, Difference, same
+from oracle.decisions import Tool
+
+
+async def discovery(q: Asked) -> list[str]:
+    """`GET /`: 200 in any case; counts and ETag are the view's."""
+    answer = await q.get("/")
+    same("status", answer.status, 200)
+    body = answer.json
+    by_text = {f"Does {t['marker']} things.": t for t in q.world["tools"]}
+    shown = {by_text[entry["description"]]["id"]: entry for entry in body["tools"]}
+    same("tools", sorted(shown), q.names.visible)
+    for tool_id, entry in shown.items():
+        q.listing_name(tool_id, entry["name"])
+        same(f"scopes of {tool_id}", entry["scopes"], q.tool(tool_id)["scopes"])
+    same("names that mean two tools", len({entry["name"] for entry in body["tools"]}), len(body["tools"]))
+    same("authenticated", body["authenticated"], q.identified)
+    same("total_available", body["total_available"], len(q.names.visible))
+    everything = q.world["totals"] == "all" and q.identified
+    active = sum(t["state"] != "Disabled" for t in q.world["tools"])
+    same("total_registered", body["total_registered"], active if everything else len(q.names.visible))
+    same("scopes", body["scopes"], sorted(decisions.in_force(q.world, q.caller, q.issuers, q.at)))
+    again = await q.get("/", if_none_match=answer.header("etag") or "")
+    same("the same again, with its ETag", (again.status, again.body), (304, b""))
+    return q.names.visible
+
+
+async def stats(q: Asked) -> list[str]:
+    """`GET /stats`: counts of what is visible; of everything for holders of `registry:write`."""
+    answer = await q.get("/stats")
+    same("status", answer.status, 200)
+    counted = [q.tool(i) for i in q.names.visible]
+    if decisions.has_power(q.world, q.caller, q.issuers, "registry:write", q.at):
+        counted = [t for t in q.world["tools"] if t["state"] != "Disabled"]
+    names, scopes = [t["name"] for t in counted], [s for t in counted for s in t["scopes"]]
+    wanted = {
+        "total_tools": len(counted),
+        "tools_by_name": {name: names.count(name) for name in names},
+        "scope_usage": {scope: scopes.count(scope) for scope in scopes},
+        "unique_scopes": len(set(scopes)),
+    }
+    same("counts", answer.json, wanted)
+    return q.names.visible
+
+
+async def pages(q: Asked) -> list[str]:
+    """`GET /v1/tools`, in pages of a few, to the end."""
+    found: list[dict[str, Any]] = []
+    revisions, cursor = set(), None
+    while True:
+        query = {"limit": str(q.argument)} | ({"cursor": cursor} if cursor else {})
+        answer = await q.get("/v1/tools", urlencode(query))
+        if not q.lists and q.refused(answer):
+            return []
+        same("status", answer.status, 200)
+        body = answer.json
+        if len(body["tools"]) > q.argument:
+            raise Difference(f"a page of {q.argument} holds {len(body['tools'])}")
+        found += body["tools"]
+        revisions.add(body["revision"])
+        cursor = body["next_cursor"]
+        if cursor is None:
+            break
+    same("tools, in order", [t["tool_id"] for t in found], q.names.visible)
+    same("revisions of one walk", len(revisions), 1)
+    for shown in found:
+        q.listing_name(shown["tool_id"], shown["name"])
+    return q.names.visible
+
+
+async def search(q: Asked) -> list[str]:
+    """`POST /v1/search`: hits are visible and fit the filters; without words, or by the word that is theirs alone,
+    exactly those that do."""
+    wanted = q.argument
+    answer = await q.post("/v1/search", {k: v for k, v in wanted.items() if v is not None})
+    if q.refused(answer):
+        return []
+    same("status", answer.status, 200)
+    body = answer.json
+    hits = {hit["tool_id"]: hit for hit in body["tools"]}
+    same("one hit a tool", len(hits), len(body["tools"]))
+    fitting = [i for i in q.names.visible if _fits(q.tool(i), wanted)]
+    for tool_id, hit in hits.items():
+        if tool_id not in fitting:
+            raise Difference(f"a hit that is not visible, or does not fit: {tool_id}")
+        q.listing_name(tool_id, hit["name"])
+    words = wanted.get("query") or ""
+    if wanted.get("limit") == 100 and wanted.get("top_k_servers") is None:
+        sought = [i for i in fitting if not words or q.tool(i)["marker"] in words]
+        same("visible tools that are not found", sorted(set(sought) - set(hits)), [])
+    elif len(hits) > wanted["limit"]:
+        raise Difference(f"{len(hits)} hits, where {wanted['limit']} were asked for")
+    listed = await q.get("/v1/tools", "limit=100")
+    same("the revision of list and search", body["revision"], listed.json["revision"])
+    return sorted(hits)
+
+
+def _fits(tool: Tool, wanted: dict[str, Any]) -> bool:
+    tags = {tag.lower() for tag in tool["tags"]}
+    if not {tag.lower() for tag in wanted.get("tags", ())} <= tags:
+        return False
+    servers = [server.lower() for server in wanted.get("servers", ())]
+    if not servers:
+        return True
+    own = (tool["server"] or "").lower()
+    return bool(own) and (own in servers or f"{tool['namespace']}/{own}" in servers)

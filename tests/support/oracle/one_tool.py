@@ -1,0 +1,112 @@
+"""Paths that name a tool: reads of one, describe, load, and calls."""
+
+from oracle.asked import Asked, Difference, same
+from oracle.rig import Answer
+
+
+def _ids(q: Asked) -> list[str] | None:
+    return q.names.meaning(q.argument)
+
+
+def _is_one(q: Asked, answer: Answer, missing: tuple[int, str]) -> bool:
+    """Whether the name means one tool; else the answer must be a 409 among visible ones, or say that there is none."""
+    ids = _ids(q)
+    if ids is None:  # a name of the registry's choice: whatever it means is visible
+        return answer.status == 200
+    if q.names.conflicts(q.argument) and ids:
+        same("status", answer.status, 409)
+        same("code", answer.json["code"], "ambiguous_name")
+        same("tool_ids", sorted(answer.json["tool_ids"]), ids)
+        return False
+    if not ids or q.names.conflicts(q.argument):
+        same("status", answer.status, missing[0])
+        same("code", answer.json["code"], missing[1])
+        return False
+    same("status", answer.status, 200)
+    return True
+
+
+def _is_meant(q: Asked, tool_id: str, name: str | None = None) -> list[str]:
+    ids = _ids(q)
+    if ids is not None:
+        same(f"the tool that {q.argument!r} means", [tool_id], ids)
+    elif tool_id not in q.names.visible:
+        raise Difference(f"{q.argument!r} led to {tool_id}, which is not visible")
+    if name is not None:
+        q.listing_name(tool_id, name)
+    return [tool_id]
+
+
+async def entry(q: Asked) -> list[str]:
+    """`GET /tools/{name}`: the eight keys, or 404."""
+    answer = await q.get("/tools/" + q.argument)
+    if not _is_one(q, answer, (404, "tool_not_found")):
+        return []
+    body = answer.json
+    tool = next(t for t in q.world["tools"] if f"Does {t['marker']} things." == body["description"])
+    return _is_meant(q, tool["id"], body["name"])
+
+
+async def definition(q: Asked) -> list[str]:
+    """`GET /v1/tools/{namespace}/{name}`: by id alone."""
+    answer = await q.get("/v1/tools/" + q.argument)
+    if not q.lists and q.refused(answer):
+        return []
+    if not _is_one(q, answer, (404, "tool_not_found")):
+        return []
+    return _is_meant(q, answer.json["tool_id"], answer.json["name"])
+
+
+async def describe(q: Asked) -> list[str]:
+    """`POST /v1/describe`."""
+    answer = await q.post("/v1/describe", {"tool": q.argument})
+    if q.refused(answer) or not _is_one(q, answer, (404, "tool_not_found")):
+        return []
+    return _is_meant(q, answer.json["tool_id"], answer.json["name"])
+
+
+async def load(q: Asked) -> list[str]:
+    """`POST /v1/load`: each of many names by itself."""
+    wanted = list(dict.fromkeys(q.argument))
+    answer = await q.post("/v1/load", {"tools": q.argument})
+    if q.refused(answer):
+        return []
+    same("status", answer.status, 200)
+    body = answer.json
+    found = {t["_meta"]["toolcrib.dev/tool-id"]: t["name"] for t in body["tools"]}
+    errors = {e["tool"]: e for e in body["errors"]}
+    hoped: set[str] = set()
+    for name in wanted:
+        one = Asked(q.rig, q.world, q.caller, q.at, name)
+        ids, shared = _ids(one), one.names.conflicts(name)
+        if ids is None:
+            hoped |= set(found)  # whatever it meant is held against the view below
+        elif len(ids) == 1 and not shared:
+            hoped |= set(ids)
+        else:
+            code = "ambiguous_name" if ids and shared else "tool_not_found"
+            same(f"the error of {name!r}", errors.get(name, {}).get("code"), code)
+            if code == "ambiguous_name":
+                same("tool_ids", sorted(errors[name]["tool_ids"]), ids)
+    same("tools", sorted(found), sorted(hoped))
+    for tool_id, name in found.items():
+        same(f"{tool_id} is visible", tool_id in q.names.visible, True)
+        q.listing_name(tool_id, name)
+    return sorted(found)
+
+
+async def call(q: Asked) -> list[str]:
+    """`POST /v1/call`: the tool that was called, or 403."""
+    answer = await q.post("/v1/call", {"tool": q.argument, "arguments": {}})
+    if q.refused(answer) or not _is_one(q, answer, (403, "not_permitted")):
+        return []
+    same("the tool that says it was called", answer.json["result"], {"called": answer.json["tool_id"]})
+    return _is_meant(q, answer.json["tool_id"])
+
+
+async def plain_call(q: Asked) -> list[str]:
+    """`POST /tools/{name}`: the same by plain HTTP."""
+    answer = await q.post("/tools/" + q.argument, {})
+    if q.refused(answer) or not _is_one(q, answer, (403, "not_permitted")):
+        return []
+    return _is_meant(q, answer.json["called"])

@@ -1,0 +1,86 @@
+"""The watch path: the first event, and the events after the world and the clock have moved on."""
+
+import asyncio
+
+from oracle.asked import Asked, Difference, same
+from oracle.rig import Stream
+
+
+async def snapshot(q: Asked) -> list[str]:
+    """`GET /v1/watch`: the first event is the whole view."""
+    stream = q.rig.watch(q.caller)
+    try:
+        if await _open(q, stream):
+            _shows(q, stream)
+    finally:
+        await stream.close()
+    return q.names.visible
+
+
+async def changes(q: Asked) -> list[str]:
+    """`GET /v1/watch`: after a publish, and after the clock has moved on, the events lead to what is then visible."""
+    stream = q.rig.watch(q.caller)
+    try:
+        live = await _open(q, stream)
+        await q.rig.step(q.argument["world"])
+        for at in (q.at, q.argument["at"]):
+            q.rig.clock.set(at)
+            later = Asked(q.rig, q.argument["world"], q.caller, at, None)
+            if live:
+                await _until_shown(later, stream)
+    finally:
+        await stream.close()
+    return later.names.visible
+
+
+async def _open(q: Asked, stream: Stream) -> bool:
+    """Wait for the first event; False: 401."""
+    async with asyncio.timeout(q.rig.patience):
+        await stream.begun.wait()
+    if not q.identified:
+        same("status", stream.status, 401)
+        return False
+    same("status", stream.status, 200)
+    same("first event", stream.events[0][0], "snapshot")
+    return True
+
+
+def _shown(stream: Stream) -> dict[str, str]:
+    """id → listed name, after all events so far."""
+    found: dict[str, str] = {}
+    for kind, data in stream.events:
+        if kind == "snapshot":
+            found = {t["tool_id"]: t["name"] for t in data["tools"]}
+        elif kind in ("added", "changed"):
+            if (kind == "changed") != (data["tool"]["tool_id"] in found):
+                raise Difference(f"{kind}: {data['tool']['tool_id']}, while {sorted(found)} were shown")
+            found[data["tool"]["tool_id"]] = data["tool"]["name"]
+        elif kind == "removed" and found.pop(data["tool_id"], None) is None:
+            raise Difference(f"removed, but never shown: {data['tool_id']}")
+    return found
+
+
+def _shows(q: Asked, stream: Stream) -> None:
+    shown = _shown(stream)
+    same("tools", sorted(shown), q.names.visible)
+    for tool_id, name in shown.items():
+        q.listing_name(tool_id, name)
+
+
+async def _until_shown(q: Asked, stream: Stream) -> None:
+    """Let the stream run until it has said all that it has to say."""
+    deadline = asyncio.get_running_loop().time() + q.rig.patience
+    while True:
+        for _ in range(12):
+            await asyncio.sleep(0)
+        try:
+            if q.identified:
+                same("the stream's end", stream.ended, False)
+                _shows(q, stream)
+            elif not stream.ended:
+                same("tools", sorted(_shown(stream)), [])
+            return
+        except Difference:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.001)
