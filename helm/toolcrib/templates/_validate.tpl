@@ -113,6 +113,19 @@
 {{- if and $v.crds.install (not $v.admission.install) (eq $v.operator.admission "policy") -}}
 {{- $problems = append $problems "admission.install is false, but operator.admission is policy: no new grant would take effect; install them, or set operator.admission=external (where you apply crds/ yourself, the policies with it, set crds.install=false too)" -}}
 {{- end -}}
+{{- $counters := $r.counters -}}
+{{- if and (eq $counters.kind "redis") (not $counters.url) -}}
+{{- $problems = append $problems "registry.counters.kind redis needs registry.counters.url: redis://HOST:PORT/DATABASE, or rediss:// over TLS" -}}
+{{- end -}}
+{{- if and (eq $counters.kind "memory") (or $counters.url $counters.username $counters.passwordSecret.name $counters.caSecret.name) -}}
+{{- $problems = append $problems "registry.counters names a server, but registry.counters.kind is memory: set kind=redis, or leave the rest out" -}}
+{{- end -}}
+{{- if and $counters.username (not $counters.passwordSecret.name) -}}
+{{- $problems = append $problems "registry.counters.username needs registry.counters.passwordSecret" -}}
+{{- end -}}
+{{- if and $counters.caSecret.name (not (hasPrefix "rediss://" $counters.url)) -}}
+{{- $problems = append $problems "registry.counters.caSecret is for TLS: begin registry.counters.url with rediss://" -}}
+{{- end -}}
 {{- if eq $r.audience "toolcrib-admin" -}}
 {{- $problems = append $problems "registry.audience is the admin channel's own: every agent could publish; use another" -}}
 {{- end -}}

@@ -44,6 +44,16 @@
 {{- $_ := set $c "embedder" $embedder -}}
 {{- $_ := set $c "egress" (dict "allow" (.Values.egress.allow | default list) "cluster" (.Values.egress.cluster | default list) "cluster_domain" .Values.clusterDomain) -}}
 {{- with $r.limits -}}{{- $_ := set $c "limits" . -}}{{- end -}}
+{{- $counters := dict "kind" $r.counters.kind -}}
+{{- if eq $r.counters.kind "redis" -}}
+{{- $counters = merge $counters (dict "url" $r.counters.url "timeout" $r.counters.timeout) -}}
+{{- with $r.counters.username -}}{{- $_ := set $counters "username" . -}}{{- end -}}
+{{- if $r.counters.passwordSecret.name -}}{{- $_ := set $counters "password_file" "/etc/toolcrib/counters/password" -}}{{- end -}}
+{{- if $r.counters.caSecret.name -}}{{- $_ := set $counters "ca_file" "/etc/toolcrib/counters/ca.crt" -}}{{- end -}}
+{{- else if include "toolcrib.registry.several" . -}}
+{{- $_ := set $counters "several" true -}}
+{{- end -}}
+{{- $_ := set $c "counters" $counters -}}
 {{- $_ := set $c "policy_max_age" $r.policyMaxAge -}}
 {{- $_ := set $c "drain_seconds" $r.drainSeconds -}}
 {{- $_ := set $c "finish_seconds" $r.finishSeconds -}}
@@ -55,6 +65,11 @@
 {{- end -}}
 {{- $_ := set $c "runtime_namespace" .Values.runtimeRegistration.namespace -}}
 {{- toYaml (mergeOverwrite $c (deepCopy $r.config)) -}}
+{{- end -}}
+
+{{/* Whether there may be more than one pod of the registry. */}}
+{{- define "toolcrib.registry.several" -}}
+{{- if and (not (include "toolcrib.embedded" .)) (or .Values.registry.autoscaling.enabled (gt (include "toolcrib.registry.replicas" . | int) 1)) -}}true{{- end -}}
 {{- end -}}
 
 {{/* The Secret with Weaviate's API key, where there is one. */}}
