@@ -1,7 +1,7 @@
 """A bearer token as it stands, read strictly before anything in it is believed.
 
 What two readers could understand in two ways is refused: duplicate members, NaN, stray characters in the base64
-(RFC 7515 §2, RFC 7519 §4, RFC 8725 §2.4), and so is every kind of token that is no access token (RFC 8725 §3.11, docs/decisions/0030).
+(RFC 7515 §2, RFC 7519 §4, RFC 8725 §2.4), and so is every kind of token that is no access token (RFC 8725 §3.11, docs/decisions/0036).
 """
 
 from __future__ import annotations
