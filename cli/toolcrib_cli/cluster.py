@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from pathlib import Path
+from urllib.parse import quote
 
 from toolcrib.resources import GROUP, KINDS
 from toolcrib_cli.errors import CliError, Exit
@@ -45,6 +46,26 @@ def read_issuer(*, kubeconfig: str | None = None, context: str | None = None) ->
         except OperatorError:
             return ""
     return str(answer.get("issuer", "")) if isinstance(answer, dict) else ""
+
+
+def read_config_map(
+    namespace: str, name: str, *, kubeconfig: str | None = None, context: str | None = None
+) -> dict[str, str]:
+    """The data of a ConfigMap. Errors as `read_world`; one that is not there is one."""
+    path = f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"
+    with contextlib.closing(_connect(kubeconfig, context)) as kube:
+        try:
+            answer = asyncio.run(kube.request("GET", path))
+        except Gone as error:
+            raise CliError(f"there is no ConfigMap {namespace}/{name}", code=Exit.USAGE) from error
+        except Refused as error:
+            code = Exit.NOT_PERMITTED if error.status == 403 else Exit.FAILED
+            raise CliError(
+                f"the ConfigMap {namespace}/{name} cannot be read: {error.message}", code=code
+            ) from error
+        except OperatorError as error:
+            raise CliError(str(error), code=Exit.UNREACHABLE) from error
+    return {str(k): str(v) for k, v in (answer.get("data") or {}).items()}
 
 
 def _connect(kubeconfig: str | None, context: str | None) -> Kube:

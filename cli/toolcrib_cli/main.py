@@ -17,7 +17,7 @@ try:
 
     from toolcrib import __version__
     from toolcrib_cli import options, output
-    from toolcrib_cli.commands import access, agents_view, health, manifests_view, services
+    from toolcrib_cli.commands import access, agents_view, audit, health, manifests_view, services
     from toolcrib_cli.output import Format
 except KeyboardInterrupt:
     # Loading these takes most of the start; who stops it there wants no traceback either.
@@ -63,6 +63,7 @@ app.command("serve", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(s
 app.command("operator", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.operator)
 
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
+app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
 agent = typer.Typer(help="Run agents.", no_args_is_help=True)
 agent.command("run", context_settings=_PASS_THROUGH)(services.agent_run)
 app.add_typer(agent, name="agent", rich_help_panel=_AGENTS)

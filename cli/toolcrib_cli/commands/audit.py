@@ -1,0 +1,269 @@
+"""The decision log for people: whether it is whole, what happens now, who used what."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from toolcrib_cli import options, output
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+app = typer.Typer(help="Read and verify decision logs.", no_args_is_help=True)
+
+Logs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE|FOLDER]...",
+        help="Decision logs, rotated files included; - is standard input. Else that of the local mode's data folder.",
+        show_default=False,
+    ),
+]
+KeyFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key-file", help="A secret that the log is chained with; repeat it after a change of secrets."
+    ),
+]
+Agent = Annotated[str | None, typer.Option("--agent", help="namespace/name, a client or a subject; a glob.")]
+Tool = Annotated[str | None, typer.Option("--tool", help="Tool id or name; a glob.")]
+Action = Annotated[str | None, typer.Option("--action", help="list, search, describe, load, call, watch, …")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Reason of the decision, such as no_binding.")]
+Denied = Annotated[bool, typer.Option("--denied", help="Only what was refused.")]
+Since = Annotated[str | None, typer.Option("--since", help="A time, a date, or how long ago (90m, 7d).")]
+Until = Annotated[str | None, typer.Option("--until", help="The same: the end, not included.")]
+
+_LOCAL_LOG, _LOCAL_KEY = "decisions.jsonl", "audit.key"
+_CONFIGMAP = "configmap"
+
+
+def _logs(given: list[str] | None, data: Path | None) -> list[str]:
+    if given:
+        return given
+    return [str(options.data_folder(data) / _LOCAL_LOG)]
+
+
+@app.command("verify")
+def verify(
+    logs: Logs = None,
+    key_file: KeyFiles = None,
+    anchors: Annotated[
+        str | None,
+        typer.Option(
+            help="What the operator kept elsewhere: a file (the ConfigMap as kubectl prints it, or its document), "
+            "`configmap`, or `configmap/NAMESPACE/NAME`. Without it a cut end or a rewritten log may go unseen.",
+        ),
+    ] = None,
+    replica: Annotated[
+        list[str] | None,
+        typer.Option("--replica", help="Only this replica's log and anchors; repeat for more."),
+    ] = None,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="The files hold other lines too, as `kubectl logs` prints them.")
+    ] = False,
+    kubeconfig: Annotated[str | None, typer.Option(help="For --anchors configmap.")] = None,
+    context: Annotated[str | None, typer.Option(help="Of the kubeconfig.")] = None,
+    data: options.Data = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Check that no line was edited, removed, moved or added, and with anchors that no end was cut; 1 if one was."""
+    from toolcrib.audit_verification import Verification
+    from toolcrib_cli import decision_logs
+
+    if not logs and not key_file and (own := options.data_folder(data) / _LOCAL_KEY).exists():
+        key_file = [str(own)]
+    kept = _anchors(anchors, kubeconfig, context) if anchors else []
+    check = Verification(decision_logs.keys(key_file or ()), kept, replica)
+    decision_logs.feed(check, decision_logs.found(_logs(logs, data)), mixed=mixed)
+    report = check.finish()
+    if out is not Format.TABLE:
+        told = asdict(report) | {"findings": [f._asdict() for f in report.findings]}
+        told["replicas"] = {name: head._asdict() for name, head in report.replicas.items()}
+        output.data(told | {"whole": not report.findings}, out)
+    else:
+        _tell(report, anchored=bool(anchors))
+    if report.findings or not report.records:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[Any]:
+    from toolcrib_cli import decision_logs
+
+    if source == _CONFIGMAP or source.startswith(f"{_CONFIGMAP}/"):
+        from toolcrib_cli import cluster
+
+        _, _, place = source.partition("/")
+        namespace, _, name = (place or "toolcrib-system/toolcrib-audit-anchors").partition("/")
+        if not name:
+            raise CliError(f"--anchors {source}: say configmap/NAMESPACE/NAME", code=Exit.USAGE)
+        found = cluster.read_config_map(namespace, name, kubeconfig=kubeconfig, context=context)
+        return decision_logs.anchors(found.get(decision_logs.ANCHORS_KEY, ""), source)
+    try:
+        text = Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"cannot read the anchors {source}: {error}", code=Exit.USAGE) from error
+    return decision_logs.anchors(text, source)
+
+
+def _tell(report: Any, *, anchored: bool) -> None:
+    for finding in report.findings:
+        output.line(f"{finding.where}: {finding.kind}: {finding.message}", style="red")
+    replicas = f"{len(report.replicas)} replica" + ("s" if len(report.replicas) != 1 else "")
+    span = f", {report.first} to {report.last}" if report.first else ""
+    output.line(f"{report.records} records of {replicas} in {report.chains} runs{span}")
+    if report.lost:
+        lost = ", ".join(f"{number} {reason}" for reason, number in sorted(report.lost.items()))
+        output.line(f"lost, as the log itself says: {lost}")
+    if report.interrupted:
+        output.line(f"{report.interrupted} runs did not end by themselves: their last moment may be missing")
+    if report.unkeyed:
+        output.line(
+            "chained without a key: whoever could write the file could also have rewritten it", style="yellow"
+        )
+    if anchored:
+        output.line(f"{report.anchors} anchors")
+    if not report.records:
+        output.line("no records: nothing is proven", style="red")
+    elif report.findings:
+        output.line(f"NOT whole: {len(report.findings)} findings", style="bold red")
+    else:
+        output.line(
+            "whole" if anchored else "whole, but for an end that may have been cut: see --anchors",
+            style="green",
+        )
+
+
+@app.command("tail")
+def tail(
+    logs: Logs = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last ones.")] = 10,
+    agent: Agent = None,
+    tool: Tool = None,
+    action: Action = None,
+    reason: Reason = None,
+    denied: Denied = False,
+    data: options.Data = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Print the last records, one a line; -f prints new ones as they come."""
+    from toolcrib_cli import decision_logs
+
+    wanted = decision_logs.Filter(agent, tool, action, reason, denied)
+    files = decision_logs.found(_logs(logs, data))
+    for record in deque(decision_logs.records(files, wanted), maxlen=lines):
+        _print(record, out)
+    if follow:
+        sys.stdout.flush()
+        for record in decision_logs.followed(files[-1], wanted):
+            _print(record, out)
+            sys.stdout.flush()
+
+
+@app.command("query")
+def query(
+    logs: Logs = None,
+    since: Since = None,
+    until: Until = None,
+    agent: Agent = None,
+    tool: Tool = None,
+    action: Action = None,
+    reason: Reason = None,
+    denied: Denied = False,
+    each: Annotated[
+        bool, typer.Option("--records", help="Print the records instead of who used what.")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="With --records: how many at most.")
+    ] = None,
+    data: options.Data = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Say who used what, or print the records that fit."""
+    from toolcrib_cli import decision_logs
+
+    wanted = decision_logs.Filter(
+        agent, tool, action, reason, denied,
+        since=decision_logs.moment(since) if since else None,
+        until=decision_logs.moment(until) if until else None,
+    )  # fmt: skip
+    found = decision_logs.records(decision_logs.found(_logs(logs, data)), wanted)
+    if each:
+        for record in itertools.islice(found, limit):
+            _print(record, out)
+        return
+    used = sorted(decision_logs.summary(found).items())
+    if out is not Format.TABLE:
+        output.data([{"agent": a, "action": b, "tool": c, **asdict(row)} for (a, b, c), row in used], out)
+        return
+    output.table(
+        ("agent", "action", "tool", "allowed", "denied", "failed", "first", "last", "why not"),
+        (
+            (
+                who,
+                what,
+                which or "-",
+                row.allowed,
+                row.denied,
+                row.failed,
+                row.first,
+                row.last,
+                _reasons(row.reasons),
+            )
+            for (who, what, which), row in used
+        ),
+    )
+
+
+def _reasons(counts: dict[str, int]) -> str:
+    return " ".join(f"{reason}={number}" for reason, number in sorted(counts.items())) or "-"
+
+
+def _print(record: dict[str, Any], out: Format) -> None:
+    """One line for a person; one line of JSON; one document of YAML."""
+    if out is Format.JSON:
+        sys.stdout.write(json.dumps(record) + "\n")
+    elif out is Format.YAML:
+        sys.stdout.write("---\n")
+        output.data(record, out)
+    else:
+        output.line(" ".join(_words(record)), style="red" if record.get("allowed") is False else "")
+
+
+def _words(record: dict[str, Any]) -> Iterable[str]:
+    from toolcrib_cli import decision_logs
+
+    yield str(record["ts"])
+    yield str(record.get("replica", "-"))
+    action = str(record["action"])
+    if action.startswith("audit."):
+        yield action
+        yield ", ".join(f"{e['count']} {e['action']} lost: {e['reason']}" for e in record.get("lost", ()))
+        return
+    yield decision_logs.agent_of(record)
+    yield action
+    if tool := record.get("tool"):
+        yield str(tool)
+    if "count" in record:
+        yield f"{record['count']} tools"
+    if "allowed" in record:
+        yield "allowed" if record["allowed"] else "DENIED"
+        yield str(record.get("reason", ""))
+    if outcome := record.get("outcome"):
+        yield str(outcome)
+    if phase := record.get("phase"):
+        yield f"({phase})"
+    if binding := record.get("binding"):
+        yield f"by {binding['ref']}@{binding['generation']}"
+    if "ms" in record:
+        yield f"{record['ms']:g} ms"
+    if "repeated" in record:
+        yield f"x{decision_logs.count_of(record)} since {record['repeated']['since']}"

@@ -1,0 +1,284 @@
+"""Decision logs as files: which belong together and in which order, their lines, and what a person asks of them."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+import yaml
+
+from toolcrib import audit, audit_anchors
+from toolcrib.audit import AuditKey, AuditKeyError
+from toolcrib.audit_anchors import Anchor, AnchorsError
+from toolcrib.audit_verification import Verification, order
+from toolcrib.resources import durations
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_registry.audit.files import rotated
+
+STDIN = "-"
+ANCHORS_KEY = "anchors.json"
+_LONGEST = 8 << 20
+_PAUSE = 0.2
+
+Record = dict[str, Any]
+
+
+def found(places: Iterable[str]) -> list[str]:
+    """The files that are meant, in the order of their content. A file stands for the rotated ones beside it, too; a
+    folder for every `.jsonl` and `.log` file below it; `-` for standard input.
+
+    Raises:
+        CliError: there is nothing of that name, or nothing in it.
+    """
+    files: dict[str, None] = {}
+    for place in places:
+        path = Path(place)
+        if place == STDIN:
+            files[place] = None
+        elif path.is_dir():
+            inside = sorted(p for p in path.rglob("*") if p.suffix in (".jsonl", ".log") and p.is_file())
+            files |= dict.fromkeys(map(str, inside))
+        elif path.exists():
+            files |= dict.fromkeys(map(str, (*rotated(path), path)))
+        else:
+            raise CliError(f"there is no decision log {place}", code=Exit.USAGE)
+    if not files:
+        raise CliError(f"there is no decision log in {', '.join(places)}", code=Exit.USAGE)
+    return order((name, None if name == STDIN else _first(name)) for name in files)
+
+
+def _first(name: str) -> bytes | None:
+    with _opened(name) as file:
+        return file.readline(_LONGEST).rstrip(b"\n") or None
+
+
+def _opened(name: str) -> BinaryIO:
+    if name == STDIN:
+        return sys.stdin.buffer
+    try:
+        return open(name, "rb", buffering=1 << 20)
+    except OSError as error:
+        raise CliError(f"cannot read {name}: {error.strerror}", code=Exit.USAGE) from error
+
+
+def feed(check: Verification, files: Iterable[str], *, mixed: bool = False) -> None:
+    """Give every line to a verification.
+
+    Args:
+        check: takes them.
+        files: in their order.
+        mixed: lines that are no records at all belong to others and are passed over.
+    """
+    for name in files:
+        with _opened(name) as file:
+            for number, raw in enumerate(file, 1):
+                if not raw.endswith(b"\n"):
+                    raw += _rest(file)
+                line = raw.removesuffix(b"\n")
+                if mixed and audit.read_line(line) is None:
+                    continue
+                if raw.endswith(b"\n"):
+                    check.line(name, number, line)
+                else:
+                    check.torn(name, number, len(raw))
+
+
+def _rest(file: BinaryIO) -> bytes:
+    """What a registry that is writing just now still adds to a line."""
+    time.sleep(_PAUSE)
+    return file.readline()
+
+
+def keys(files: Iterable[str]) -> list[AuditKey]:
+    """The keys of secret files.
+
+    Raises:
+        CliError: one cannot be read, or is no key.
+    """
+    made = []
+    for name in files:
+        try:
+            made.append(AuditKey.of(Path(name).read_bytes()))
+        except OSError as error:
+            raise CliError(f"cannot read the key file {name}: {error.strerror}", code=Exit.USAGE) from error
+        except AuditKeyError as error:
+            raise CliError(f"{name}: {error}", code=Exit.USAGE) from error
+    return made
+
+
+def anchors(text: str, source: str) -> list[Anchor]:
+    """The anchors of a document, or of a ConfigMap as kubectl prints it (JSON or YAML).
+
+    Raises:
+        CliError: it holds none.
+    """
+    try:
+        document = yaml.safe_load(text) if "ConfigMap" in text else None
+        if isinstance(document, dict) and document.get("kind") == "ConfigMap":
+            text = str((document.get("data") or {}).get(ANCHORS_KEY, ""))
+        return audit_anchors.read(text)
+    except (AnchorsError, yaml.YAMLError) as error:
+        raise CliError(f"{source} holds no anchors of decision logs", code=Exit.USAGE) from error
+
+
+def moment(text: str, now: datetime | None = None) -> str:
+    """A time as records have it: RFC 3339, a date, or a duration ago such as `90m` or `7d`.
+
+    Raises:
+        CliError: it is none of these.
+    """
+    days = text[:-1] if text.endswith("d") else ""
+    try:
+        ago = timedelta(days=int(days)) if days.isdigit() else timedelta(seconds=durations.seconds(text))
+    except ValueError:
+        pass
+    else:
+        return audit.timestamp(((now or datetime.now(UTC)) - ago).timestamp())
+    try:
+        given = datetime.fromisoformat(text)
+    except ValueError:
+        raise CliError(
+            f"{text!r} is no time",
+            hint="say 2027-01-31T08:00:00Z, 2027-01-31, or how long ago: 90m, 7d",
+            code=Exit.USAGE,
+        ) from None
+    return audit.timestamp((given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp())
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records are meant; None: all. `agent` and `tool` are globs."""
+
+    agent: str | None = None
+    tool: str | None = None
+    action: str | None = None
+    reason: str | None = None
+    denied: bool = False
+    since: str | None = None
+    until: str | None = None
+
+    def __call__(self, record: Record) -> bool:
+        """Whether it is one of them."""
+        return (
+            (not self.denied or record.get("allowed") is False)
+            and (self.action is None or record.get("action") == self.action)
+            and (self.reason is None or record.get("reason") == self.reason)
+            and (self.since is None or record["ts"] >= self.since)
+            and (self.until is None or record["ts"] < self.until)
+            and (self.agent is None or fnmatch.fnmatchcase(agent_of(record), self.agent))
+            and (self.tool is None or _tool(record, self.tool))
+        )
+
+
+def _tool(record: Record, pattern: str) -> bool:
+    name = str(record.get("tool") or "")
+    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.rpartition("/")[2], pattern)
+
+
+def agent_of(record: Record) -> str:
+    """Who asked, as people and metrics name it: `namespace/name`, a client, a subject, or `-` for nobody."""
+    subject = str(record.get("subject") or "")
+    parts = subject.split(":")
+    if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"]:
+        return f"{parts[2]}/{parts[3]}"
+    return str(record.get("client") or subject or "-")
+
+
+def count_of(record: Record) -> int:
+    """For how many requests it stands."""
+    return int(record.get("repeated", {}).get("count", 1))
+
+
+def records(files: Iterable[str], wanted: Filter) -> Iterator[Record]:
+    """The records that are wanted, one file after the other; lines that are none are passed over."""
+    for name in files:
+        with _opened(name) as file:
+            for raw in file:
+                if (record := parsed(raw)) is not None and wanted(record):
+                    yield record
+
+
+def parsed(raw: bytes) -> Record | None:
+    """A line as a record of any version."""
+    try:
+        record = orjson.loads(raw)
+    except ValueError:
+        return None
+    known = isinstance(record, dict) and isinstance(record.get("ts"), str) and "action" in record
+    return record if known else None
+
+
+def followed(name: str, wanted: Filter) -> Iterator[Record]:
+    """The records that a log's file gets from now on, also after it was rotated; never ends."""
+    file = _opened(name)
+    file.seek(0, os.SEEK_END)
+    buffer = b""
+    try:
+        while True:
+            buffer += file.readline()
+            if buffer.endswith(b"\n"):
+                if (record := parsed(buffer)) is not None and wanted(record):
+                    yield record
+                buffer = b""
+            elif not buffer and (new := _replaced(name, file)) is not None:
+                file.close()
+                file = new
+            else:
+                time.sleep(_PAUSE)
+    finally:
+        file.close()
+
+
+def _replaced(name: str, file: BinaryIO) -> BinaryIO | None:
+    """The file that has taken the place of this one, once all of this one has been read."""
+    try:
+        there = os.stat(name)
+    except FileNotFoundError:
+        return None
+    here = os.fstat(file.fileno())
+    if (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino) or file.tell() < here.st_size:
+        return None
+    return _opened(name)
+
+
+@dataclass(slots=True)
+class Used:
+    """What one agent did with one tool."""
+
+    allowed: int = 0
+    denied: int = 0
+    failed: int = 0
+    first: str = ""
+    last: str = ""
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+def summary(found_records: Iterable[Record]) -> dict[tuple[str, str, str], Used]:
+    """Who used what: by agent, action and tool. The log's own records, and those before a strict call, do not count."""
+    used: defaultdict[tuple[str, str, str], Used] = defaultdict(Used)
+    for record in found_records:
+        if record["action"].startswith("audit.") or record.get("phase") == "begin":
+            continue
+        row = used[agent_of(record), record["action"], str(record.get("tool") or "")]
+        number = count_of(record)
+        if record.get("allowed") is False:
+            row.denied += number
+        elif record.get("outcome", "ok") != "ok":
+            row.failed += number
+        else:
+            row.allowed += number
+        why = record.get("reason") if record.get("allowed") is False else record.get("outcome")
+        if why and why != "ok":
+            row.reasons[why] = row.reasons.get(why, 0) + number
+        row.first = min(row.first or record["ts"], record["ts"])
+        row.last = max(row.last, record["ts"])
+    return dict(used)

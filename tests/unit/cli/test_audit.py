@@ -1,0 +1,248 @@
+"""`toolcrib audit`: what is wrong with a log, what it says, who used what."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import decision_logs
+from decision_logs import KEY
+from toolcrib import audit, audit_anchors
+from toolcrib.audit import GENESIS, Head
+from toolcrib.audit_anchors import Anchor
+from toolcrib_cli import decision_logs as logs
+from toolcrib_cli.errors import CliError
+from toolcrib_cli.main import main
+
+CALL = {"issuer": "i", "subject": "system:serviceaccount:team:bot", "tool": "team/calculator", "allowed": True,
+        "reason": "granted", "outcome": "ok", "ms": 1.25, "binding": {"ref": "AgentScopeBinding team/bot", "uid": "u", "generation": 3}}  # fmt: skip
+DENY = {
+    "issuer": "i",
+    "subject": "x",
+    "client": "crawler",
+    "tool": "team/vault",
+    "allowed": False,
+    "reason": "denied",
+}
+SUM = {"repeated": {"count": 40, "since": "2027-01-15T08:00:03.000Z", "until": "2027-01-15T08:00:09.000Z"}}
+RECORDS: list[tuple[str, dict[str, Any]]] = [
+    (audit.BEGIN, {}), ("call", CALL), ("call", DENY), ("call", DENY | SUM),
+    (audit.GAP, {"lost": [{"reason": "queue_full", "action": "list", "count": 5, "requests": 5}]}),
+    ("list", {"issuer": "i", "subject": "system:serviceaccount:team:bot", "count": 7}), (audit.END, {}),
+]  # fmt: skip
+
+
+def lines_of(replica: str, given: list[tuple[str, dict[str, Any]]] = RECORDS) -> tuple[list[bytes], Head]:
+    head, lines = Head(audit.chain_id(replica, 1_800_000_000.0, "aa"), 0, GENESIS), []
+    for n, (action, fields) in enumerate(given):
+        record = {"ts": f"2027-01-15T08:00:{n:02}.000Z", "replica": replica, "action": action, **fields}
+        line, head = audit.sealed(KEY, head, json.dumps(record, separators=(",", ":")).encode())
+        lines.append(line)
+    return lines, head
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two replicas' logs, one of them rotated; the key; anchors as kubectl prints them."""
+    anchors = []
+    for replica in ("registry-0", "registry-1"):
+        lines, head = lines_of(replica)
+        place = tmp_path / "logs" / replica
+        place.mkdir(parents=True)
+        cut = 3 if replica == "registry-0" else 0
+        if cut:
+            (place / "decisions.000001.jsonl").write_bytes(b"\n".join(lines[:cut]) + b"\n")
+        (place / "decisions.jsonl").write_bytes(b"\n".join(lines[cut:]) + b"\n")
+        anchors.append(Anchor(head.chain, head.seq, "2027-01-15T08:01:00.000Z", head.hash))
+    decision_logs.key_file(tmp_path)
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "data": {"anchors.json": audit_anchors.write(anchors)},
+    }
+    (tmp_path / "anchors.json").write_text(json.dumps(manifest, indent=2))
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", *arguments])
+    return int(str(ended.value.code))
+
+
+def verify(folder: Path, *more: str) -> int:
+    return run("verify", str(folder / "logs"), "--key-file", str(folder / "audit.key"), *more)
+
+
+def test_a_whole_log_is_whole_and_what_it_lost_is_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify(folder, "--anchors", str(folder / "anchors.json")) == 0
+    told = capsys.readouterr().out
+    assert "14 records of 2 replicas in 2 runs, 2027-01-15T08:00:00.000Z to" in told
+    assert "10 queue_full" in told
+    assert told.endswith("2 anchors\nwhole\n")
+    assert verify(folder) == 0
+    assert "see --anchors" in capsys.readouterr().out
+
+
+def test_each_kind_of_harm_is_named_with_its_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = folder / "logs/registry-1/decisions.jsonl"
+    whole = path.read_bytes().splitlines(keepends=True)
+    anchored = ("--anchors", str(folder / "anchors.json"))
+    for harmed, kind, where in (
+        ([*whole[:2], whole[2].replace(b"vault", b"other"), *whole[3:]], "altered", f"{path}:3"),
+        (whole[:2] + whole[3:], "missing", f"{path}:3"),
+        ([*whole[:2], whole[3], whole[2], *whole[4:]], "reordered", f"{path}:4"),
+        (whole[:4], "cut_tail", f"{path}:4"),
+        (lines_with_another_call(), "rewritten", f"{path}:7"),
+        ([*whole, b'{"v":1,"chain":"cut in the mid'], "malformed", f"{path}:8"),
+        ([], "missing_replica", "registry-1"),
+    ):
+        path.write_bytes(b"".join(harmed))
+        if not harmed:
+            path.unlink()
+        assert verify(folder, *anchored, "-o", "json") == 1
+        report = json.loads(capsys.readouterr().out)
+        assert (where, kind) in [(f["where"], f["kind"]) for f in report["findings"]], report["findings"]
+        assert report["whole"] is False
+        path.write_bytes(b"".join(whole))
+    (folder / "logs/registry-0/decisions.000001.jsonl").unlink()
+    assert verify(folder) == 1
+    assert "missing_start" in capsys.readouterr().out
+
+
+def lines_with_another_call() -> list[bytes]:
+    """A log that somebody with the key wrote anew."""
+    given = [(a, f | {"tool": "team/innocent"} if a == "call" else f) for a, f in RECORDS]
+    return [line + b"\n" for line in lines_of("registry-1", given)[0]]
+
+
+def test_a_wrong_key_no_key_and_no_records_are_failures(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = folder / "other.key"
+    other.write_text("o" * 64)
+    assert run("verify", str(folder / "logs"), "--key-file", str(other)) == 1
+    assert "unknown_key" in capsys.readouterr().out
+    assert run("verify", str(folder / "logs")) == 1
+    capsys.readouterr()
+    empty = folder / "empty.jsonl"
+    empty.touch()
+    assert run("verify", str(empty)) == 1
+    assert "nothing is proven" in capsys.readouterr().out
+    assert run("verify", str(folder / "nothing")) == 2
+    assert run("verify", str(folder / "logs"), "--anchors", str(other)) == 2
+
+
+def test_one_file_brings_its_rotated_ones_and_lines_of_others_may_be_between(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = ("--key-file", str(folder / "audit.key"))
+    assert run("verify", str(folder / "logs/registry-0/decisions.jsonl"), *key) == 0
+    mixed = folder / "mixed.log"
+    own = (folder / "logs/registry-1/decisions.jsonl").read_bytes().splitlines(keepends=True)
+    mixed.write_bytes(b"".join(b'{"level":"info"}\n' + line for line in own))
+    assert run("verify", str(mixed), *key, "--mixed") == 0
+    assert run("verify", str(mixed), *key) == 1
+    anchored = ("--anchors", str(folder / "anchors.json"))
+    assert run("verify", str(mixed), *key, "--mixed", *anchored, "--replica", "registry-1") == 0
+    capsys.readouterr()
+
+
+def test_tail_shows_one_line_a_record_and_filters(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = str(folder / "logs/registry-0")
+    assert run("tail", place, "-n", "3") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "2027-01-15T08:00:04.000Z registry-0 audit.gap 5 list lost: queue_full",
+        "2027-01-15T08:00:05.000Z registry-0 team/bot list 7 tools",
+        "2027-01-15T08:00:06.000Z registry-0 audit.end ",
+    ]
+    assert run("tail", place, "--denied", "--agent", "craw*") == 0
+    assert (
+        capsys.readouterr().out.splitlines()[1].endswith("DENIED denied x40 since 2027-01-15T08:00:03.000Z")
+    )
+    assert (
+        run("tail", place, "--tool", "calculator", "--action", "call", "--reason", "granted", "-o", "json")
+        == 0
+    )
+    (only,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert only["binding"]["generation"] == 3
+
+
+def test_query_says_who_used_what(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("query", str(folder / "logs"), "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(r["agent"], r["action"], r["tool"], r["allowed"], r["denied"], r["reasons"]) for r in rows] == [
+        ("crawler", "call", "team/vault", 0, 82, {"denied": 82}),
+        ("team/bot", "call", "team/calculator", 2, 0, {}),
+        ("team/bot", "list", "", 2, 0, {}),
+    ]
+    assert run("query", str(folder / "logs"), "--since", "2027-01-15T08:00:05Z", "--until", "2027-01-16") == 0
+    assert capsys.readouterr().out.splitlines()[1].split("\t")[:5] == ["team/bot", "list", "-", "2", "0"]
+    assert run("query", str(folder / "logs"), "--records", "--limit", "1", "-o", "json", "--denied") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert run("query", str(folder / "logs"), "--since", "soon") == 2
+
+
+def test_times_are_moments_dates_or_how_long_ago() -> None:
+    now = datetime(2027, 1, 31, 12, tzinfo=UTC)
+    assert logs.moment("90m", now) == "2027-01-31T10:30:00.000Z"
+    assert logs.moment("7d", now) == "2027-01-24T12:00:00.000Z"
+    assert logs.moment("2027-01-31", now) == "2027-01-31T00:00:00.000Z"
+    assert logs.moment("2027-01-31T08:00:00+02:00", now) == "2027-01-31T06:00:00.000Z"
+    with pytest.raises(CliError):
+        logs.moment("yesterday", now)
+
+
+def test_following_goes_on_in_the_next_file_after_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    lines, _ = lines_of("registry-0")
+    path.write_bytes(lines[0] + b"\n")
+    seen: list[int] = []
+    enough = threading.Event()
+
+    def follow() -> None:
+        for record in logs.followed(str(path), logs.Filter()):
+            seen.append(record["seq"])
+            if record["seq"] == 5:
+                enough.set()
+                return
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while not seen:  # what stands there already is not new
+        assert time.monotonic() < deadline
+        with path.open("ab") as file:
+            file.write(lines[1] + b"\n")
+        enough.wait(0.05)
+    path.rename(tmp_path / "decisions.000001.jsonl")
+    path.write_bytes(b"\n".join(lines[2:5]) + b"\n")
+    assert enough.wait(10)
+    assert [n for n in seen if n != 2] == [3, 4, 5]
+    thread.join(5)
+
+
+def test_a_log_without_end_can_be_piped_away(folder: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "toolcrib_cli",
+        "audit",
+        "verify",
+        "-",
+        "--key-file",
+        str(folder / "audit.key"),
+    ]
+    given = (folder / "logs/registry-1/decisions.jsonl").read_bytes()
+    done = subprocess.run(command, input=given, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
