@@ -181,7 +181,7 @@ def test_a_broken_registry_is_found_out(
     broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
-    monkeypatch.setattr(Rig, "patience", 0.2)
+    monkeypatch.setattr(Rig, "patience", 0.1)
 
     with pytest.raises(Disagreement) as found:
         asyncio.run(proof.run(20_000, 7, shrink=False))

@@ -23,7 +23,7 @@ from typing import Any
 from oracle import decisions, paths, worlds
 from oracle.asked import Asked, Difference, Question
 from oracle.decisions import World
-from oracle.paths import PATHS
+from oracle.paths import CHANGE, PATHS
 from oracle.rig import Rig, rig
 
 
@@ -145,7 +145,7 @@ async def differs(rig: Rig, world: World, questions: list[Question]) -> Differen
 
 async def shrunk(rig: Rig, world: World, questions: list[Question]) -> tuple[World, list[Question]]:
     """A smaller world and script that still differ, by leaving out one thing after another."""
-    rig.patience = 0.2
+    rig.patience = 0.05
     if await differs(rig, world, questions) is None:
         return world, questions
     for count in (1, 2, 4, 8):
