@@ -96,3 +96,33 @@ def test_the_token_of_the_cluster_cannot_make_its_own_audience_do(tmp_path: Path
 def test_a_wrong_store_is_named(tmp_path: Path, store: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         read(tmp_path, store={"kind": "weaviate", **store})
+
+
+@pytest.mark.parametrize(
+    ("counters", "said"),
+    [
+        ({"kind": "redis"}, "url is redis://"),
+        ({"kind": "redis", "url": "redis://:hunter2@redis"}, "without a user or password"),
+        ({"kind": "redis", "url": "redis://redis?password=hunter2"}, "without a user or password"),
+        ({"kind": "redis", "url": "http://redis"}, "url is redis://"),
+        ({"kind": "redis", "url": "redis://redis:hunter2"}, "url is redis://"),
+        ({"kind": "redis", "url": "redis://redis/hunter2"}, "url is redis://"),
+        ({"kind": "redis", "url": "redis://redis", "ca_file": "/ca"}, "rediss://"),
+        ({"kind": "redis", "url": "redis://redis", "username": "x"}, "password_file"),
+        ({"kind": "redis", "url": "redis://redis", "password": "hunter2"}, "Extra inputs"),
+        ({"timeout": 0}, "greater than 0"),
+    ],
+)
+def test_a_store_of_counters_that_cannot_be_meant_is_refused_and_no_secret_shown(
+    counters: dict[str, object], said: str
+) -> None:
+    with pytest.raises(SettingsError, match=said) as error:
+        from_env({"TOOLCRIB_COUNTERS": json.dumps(counters)})
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["redis://redis", "rediss://redis.limits.svc:6380/15", "redis://[::1]:7000/"])
+def test_a_store_of_counters_is_named_by_its_address(url: str) -> None:
+    settings = from_env({"TOOLCRIB_COUNTERS__KIND": "redis", "TOOLCRIB_COUNTERS__URL": url})
+    assert settings.counters.url == url
+    assert from_env({}).counters.kind == "memory"

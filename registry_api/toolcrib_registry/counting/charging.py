@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from toolcrib.authorizer import Policy, alternatives
 from toolcrib.identity import Identity
+from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
 from toolcrib_registry.counting.choosing import Choice, Groups, choose
 from toolcrib_registry.counting.verdicts import Charge, CountersUnavailable, Limit, Shortage, account_of
@@ -55,8 +56,8 @@ class Charging:
         Raises:
             ProblemError: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
         """
-        if decided is None:
-            yield None
+        if decided is None or (decided.limits is None and tool.scope_match is ScopeMatch.ANY):
+            yield decided  # nobody to charge: the first that grants has room
             return
         groups = alternatives(identity, tool, policy, self._clock.now())
         if not groups or not all(groups):
