@@ -191,18 +191,23 @@ async def test_an_account_that_comes_or_goes_is_seen_in_the_bindings_that_name_i
 
 
 async def test_a_flapping_account_rewrites_the_status_at_most_once_in_a_while() -> None:
-    async with staged(tool("calculator"), binding("planner", ["calculator:use"]), ACCOUNT) as stage:
+    settings = replace(SETTINGS, rewrite_every=1.0)
+    async with staged(
+        tool("calculator"), binding("planner", ["calculator:use"]), ACCOUNT, settings=settings
+    ) as stage:
         await until(lambda: stage.said().get("Ready") == ("True", "Ready"))
         stage.world.remove(SERVICE_ACCOUNT, "heist/planner")
         await until(lambda: stage.said()["Questionable"] == ("True", "SubjectNotFound"))
         written = stage.writer.statuses
-        for _ in range(5):
+        for _ in range(3):
             stage.world.upsert(SERVICE_ACCOUNT, ACCOUNT)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.15)
             stage.world.remove(SERVICE_ACCOUNT, "heist/planner")
             await asyncio.sleep(0.05)
-        await asyncio.sleep(0.3)
+        stage.world.upsert(SERVICE_ACCOUNT, ACCOUNT)
         assert stage.writer.statuses == written
+        await until(lambda: stage.said()["Questionable"] == ("False", "NothingOdd"), 3)
+        assert stage.writer.statuses == written + 1
 
 
 async def test_a_new_leader_that_finds_everything_as_it_was_writes_and_tells_nothing() -> None:
