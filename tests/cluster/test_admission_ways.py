@@ -15,6 +15,7 @@ from admission_server import (
     MERGE,
     OPERATOR,
     OTHER,
+    ROOT,
     Admission,
     Given,
     Manifest,
@@ -28,6 +29,7 @@ from admission_server import (
 from operator_harness import tool
 from realparts.processes import wait_until
 from toolcrib import admission as policies
+from toolcrib_operator.reconcile.admitting import obstacle
 
 pytestmark = pytest.mark.apiserver
 
@@ -301,6 +303,31 @@ def test_a_namespace_that_goes_takes_its_denials_along(admission: Admission, peo
     assert admission.request(people["nobody"], "DELETE", path_of(held)).status_code == 200
 
 
+def test_an_operator_with_the_rights_of_rbac_yaml_registers_tools_in_one_namespace_and_nowhere_else(
+    admission: Admission,
+) -> None:
+    applied = admission.server.kubectl("apply", "-f", str(ROOT / "examples/cluster/rbac.yaml"))
+    assert applied.returncode == 0, applied.stderr
+    admission.settle()
+    token = admission.server.token_request("toolcrib-system", "toolcrib-operator")
+    with admission.server.client_for(token) as client:
+        for namespace, status in (("toolcrib-runtime", 201), (HOME, 403)):
+            manifest = tool("registered-too", namespace)
+            assert client.post(collection(manifest), json=manifest).status_code == status
+        held = denying("finalized")
+        admission.there(held)
+        patch = {"metadata": {"finalizers": ["toolcrib.dev/revocation"]}}
+        headers = {"Content-Type": MERGE}
+        assert client.patch(path_of(held), json=patch, headers=headers).status_code == 200
+        narrowed = {"spec": {"tools": {"deny": ["x"]}}}
+        refused = client.patch(path_of(held), json=narrowed, headers=headers)
+        assert refused.status_code == 403
+        assert "ValidatingAdmissionPolicy" in refused.text
+        assert client.patch(
+            path_of(held), json={"metadata": {"finalizers": None}}, headers=headers
+        ).is_success
+
+
 def test_the_operator_writes_no_spec_even_with_every_right(
     admission: Admission, people: dict[str, User]
 ) -> None:
@@ -335,6 +362,34 @@ def test_what_may_surprise_is_said_at_apply(what: str, admission: Admission) -> 
     assert len(said) == len(wanted), said
     for text, line in zip(wanted, said, strict=True):
         assert text in line
+
+
+def test_an_alteration_is_found_in_what_the_server_makes_of_a_policy(admission: Admission) -> None:
+    def read(**altered: Any) -> list[Manifest]:
+        found = []
+        for kind, plural in policies.PLURALS.items():
+            path = f"/apis/{policies.API_VERSION}/{plural}"
+            for item in admission.request(None, "GET", path).json()["items"]:
+                if item["metadata"]["name"] in altered:
+                    patch = {"spec": altered[item["metadata"]["name"]].get(kind, {})}
+                    at = f"{path}/{item['metadata']['name']}"
+                    item = admission.request(None, "PATCH", at, patch, MERGE, dryRun="All").json()
+                found.append(item | {"kind": kind})
+        return found
+
+    assert obstacle(read(), None) is None
+    alterations: list[tuple[str, dict[str, Any]]] = [
+        (policies.POLICY, {"failurePolicy": "Ignore"}),
+        (policies.POLICY, {"matchConstraints": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}),
+        (policies.POLICY, {"matchConditions": [{"name": "never", "expression": "false"}]}),
+        (policies.BINDING, {"validationActions": ["Audit"]}),
+        (policies.BINDING, {"matchResources": {"objectSelector": {"matchLabels": {"a": "b"}}}}),
+    ]
+    for name in ("bindings-grant.toolcrib.dev", "tools-gate.toolcrib.dev"):
+        for kind, change in alterations:
+            said = obstacle(read(**{name: {kind: change}}), None)
+            assert said is not None
+            assert said.startswith(f"{kind} {name} was altered"), said
 
 
 def test_rights_can_be_asked_for_beforehand(admission: Admission, people: dict[str, User]) -> None:
