@@ -18,7 +18,7 @@ import toolcrib.view
 from oracle import decisions, proof, worlds
 from oracle.paths import PATHS
 from oracle.proof import Disagreement
-from oracle.rig import Rig, rig
+from oracle.rig import rig
 from toolcrib import names
 from toolcrib.authorizer import STEPS, Action, Decision, Reason, decide
 from toolcrib.identity import Identity
@@ -181,10 +181,9 @@ def test_a_broken_registry_is_found_out(
     broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(monkeypatch)
-    monkeypatch.setattr(Rig, "patience", 0.1)
 
     with pytest.raises(Disagreement) as found:
-        asyncio.run(proof.run(20_000, 7, shrink=False))
+        asyncio.run(proof.run(20_000, 7, shrink=False, patience=0.1))
 
     assert found.value.document["seed"] == 7
     assert found.value.document["script"]
@@ -194,7 +193,7 @@ def test_a_difference_is_told_with_a_small_case_that_shows_it_again(monkeypatch:
     everywhere(monkeypatch)
 
     with pytest.raises(Disagreement) as found:
-        asyncio.run(proof.run(20_000, 7))
+        asyncio.run(proof.run(20_000, 7, patience=0.1))
 
     small = json.loads(str(found.value).partition("\n")[2])
     assert len(small["script"]) == 1

@@ -103,7 +103,7 @@ def script(draw: random.Random, world: World, only: tuple[str, ...] = tuple(PATH
     return made
 
 
-async def run(cases: int, seed: int, *, shrink: bool = True) -> Tally:
+async def run(cases: int, seed: int, *, shrink: bool = True, patience: float = 5.0) -> Tally:
     """Ask `cases` questions; a difference is made smaller unless `shrink` is false.
 
     Raises:
@@ -111,6 +111,8 @@ async def run(cases: int, seed: int, *, shrink: bool = True) -> Tally:
     """
     draw, tally, began = random.Random(seed), Tally(seed), time.perf_counter()
     async with rigs() as all_rigs:
+        for one in all_rigs.values():
+            one.patience = patience
         while sum(tally.cases.values()) < cases:
             world = worlds.world(draw)
             asked_of = all_rigs[world["kind"]]
