@@ -34,10 +34,12 @@ ROTATED, RETIRED, REOPENED = "audit.rotated", "audit.retired", "audit.reopened"
 """Actions of the log itself: a run begins or ends, records were lost, a file was closed, deleted, or moved away."""
 
 _TAIL = len(',"hash":"') + 64 + len('"}')
-_LINE = re.compile(
-    rb'\{"v":1,"chain":"([^"\\]{1,400})","seq":([1-9][0-9]{0,18}),"prev":"([0-9a-f]{64})","kid":"([0-9a-f]{16}|none)",'
-    rb'"ts":"([^"\\]{1,40})","replica":"([^"\\]{1,300})","action":"([a-z_.-]{1,40})"[,}].*"hash":"([0-9a-f]{64})"\}'
+_START = re.compile(
+    rb'\{"v":1,"chain":"([A-Za-z0-9._@-]{1,400})","seq":([1-9][0-9]{0,17}),"prev":"([0-9a-f]{64})",'
+    rb'"kid":"([0-9a-f]{16}|none)","ts":"([0-9TZ:.+-]{1,40})","replica":"([A-Za-z0-9._-]{1,253})",'
+    rb'"action":"([a-z_.-]{1,40})"[,}]'
 )
+_END = re.compile(rb',"hash":"([0-9a-f]{64})"\}')
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -167,15 +169,11 @@ def sealed(key: AuditKey, head: Head, record: bytes) -> tuple[bytes, Head]:
 
 def read_line(raw: bytes) -> Line | None:
     """The members of a line without its end; None if it is no line of this version. Nothing is verified."""
-    found = _LINE.fullmatch(raw)
-    if found is None:
+    start, end = _START.match(raw), _END.fullmatch(raw, max(0, len(raw) - _TAIL))
+    if start is None or end is None or b"\n" in raw:
         return None
-    chain, seq, prev, kid, ts, replica, action, made = found.groups()
-    try:
-        texts = [part.decode() for part in (chain, prev, kid, ts, replica, action, made)]
-    except UnicodeDecodeError:
-        return None
-    return Line(texts[0], int(seq), *texts[1:])
+    chain, seq, prev, kid, ts, replica, action = [part.decode("ascii") for part in start.groups()]
+    return Line(chain, int(seq), prev, kid, ts, replica, action, end[1].decode("ascii"))
 
 
 def closes(key: AuditKey, raw: bytes, line: Line) -> bool:
