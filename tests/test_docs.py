@@ -218,7 +218,8 @@ def _wrong(words: list[str]) -> str | None:
     else:
         if not rest or rest[0] in ("…", "--help", "--version", "--install-completion"):
             return None
-        name = " ".join(rest[:2]) if rest[0] == "agent" else rest[0]
+        groups = {name.split()[0] for name in OPTIONS if " " in name}
+        name = " ".join(rest[:2]) if rest[0] in groups else rest[0]
         rest = rest[len(name.split()) :]
     if name not in OPTIONS:
         return f"no command: {name}"

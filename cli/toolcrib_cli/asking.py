@@ -24,7 +24,7 @@ from toolcrib.wire.access import Changes, Explanation, Review, WhatCan, WhoCan
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.manifests import FileContent
-from toolcrib_cli.predicting import NotUsed, Prediction, folder_world, predict, read_files
+from toolcrib_cli.predicting import NotUsed, Prediction, absent, folder_world, predict, read_files
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
 
@@ -39,6 +39,7 @@ class Question:
     Args:
         bindings: manifests as if they were applied, and how their objects without a namespace are read.
         delete: `Kind/namespace/name` of objects as if they were deleted.
+        prune: tools and bindings that `bindings` does not hold count as deleted too.
     """
 
     action: Action = Action.CALL
@@ -49,6 +50,7 @@ class Question:
     client: str | None = None
     bindings: tuple[Path, ...] = ()
     delete: tuple[str, ...] = ()
+    prune: bool = False
 
     def contents(self) -> list[FileContent]:
         """The manifests read."""
@@ -129,11 +131,12 @@ class Here:
 
     def _made(self) -> tuple[AccessReview, AccessReview]:
         if self._reviews is None:
-            contents = self.question.contents()
+            contents, world = self.question.contents(), self.read()
+            pruned = absent(world, contents) if self.question.prune else ()
             found = predict(
-                self.read(),
+                world,
                 contents,
-                self.question.delete,
+                (*self.question.delete, *pruned),
                 trusted=self.trusted or LoopSettings.trusted_namespace_labels,
                 accounts=self.accounts,
             )
@@ -177,6 +180,8 @@ class Asked:
 
     def diff(self, subject: str | None) -> Changes:
         """What the bindings change."""
+        if self.question.prune:
+            raise CliError("--prune goes with --manifests or a cluster", code=Exit.USAGE)
         found = self._all(Changes, "subjects")
         if subject is None:
             return found

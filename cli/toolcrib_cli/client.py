@@ -110,7 +110,7 @@ def _error(response: httpx.Response) -> CliError:
     detail = str(body.get("detail") or body.get("title") or response.reason_phrase)
     for item in body.get("errors") or []:
         if isinstance(item, dict):
-            detail += f"\n  {item.get('pointer', '')}: {item.get('message', item.get('detail', ''))}"
+            detail += f"\n  {item.get('pointer', item.get('field', ''))}: {item.get('message', item.get('detail', ''))}"
     if body.get("upstream"):
         detail += f"\n  the tool says: {_words(body['upstream'])}"
     if (response.status_code == 403 or response.status_code >= 500) and (
@@ -126,6 +126,8 @@ def _error(response: httpx.Response) -> CliError:
     wait = response.headers.get("retry-after", "")
     if wait.isdecimal():
         hints[429] = hints[503] = f"try again in {int(wait)} s"
+    if close := body.get("close"):
+        hints[404] = f"did you mean {' or '.join(map(str, close))}?"
     return CliError(
         f"{code}: {detail}",
         hint=hints.get(response.status_code, ""),

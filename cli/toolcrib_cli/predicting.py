@@ -111,6 +111,14 @@ def predict(
     return Prediction(before, _step(before, batch), frozenset(b.uid for b in batch.bindings), refused)
 
 
+def absent(world: World, contents: Iterable[FileContent]) -> list[str]:
+    """The tools and bindings of `world` that the manifests do not hold, as `predict` takes deletions."""
+    held = {(item.kind, item.namespace, item.name) for content in contents for item in content.objects}
+    entries = [e for kind in KINDS for e in world.all(kind)]
+    gone = [e.ref for e in entries if (e.ref.kind, e.ref.namespace, e.ref.name) not in held]
+    return sorted(f"{ref.kind}/{ref.key}" for ref in gone)
+
+
 def _assessed(world: World, assessor: Assessor) -> Batch:
     dirty, _ = world.take()
     assessor.judge(assessor.expand(dirty))

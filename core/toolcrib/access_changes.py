@@ -71,13 +71,9 @@ def _tool_changes(before: AccessReview, after: AccessReview, who: Who) -> Iterat
             if _essence(old) != _essence(new):
                 yield ToolChange(tool_id=tool_id, change="changed", before=old, after=new)
         elif new is not None:
-            tool = before.snapshot.tools.get(tool_id)
-            why = None if tool is None else before.tool(then, tool)
-            yield ToolChange(tool_id=tool_id, change="gained", before=why, after=new)
-        else:
-            tool = after.snapshot.tools.get(tool_id)
-            why = None if tool is None else after.tool(now, tool)
-            yield ToolChange(tool_id=tool_id, change="lost", before=old, after=why)
+            yield ToolChange(tool_id=tool_id, change="gained", before=before.tool(then, tool_id), after=new)
+        elif old is not None:
+            yield ToolChange(tool_id=tool_id, change="lost", before=old, after=after.tool(now, tool_id))
 
 
 def _seen(review: AccessReview, who: Who) -> dict[str, ReviewedTool]:

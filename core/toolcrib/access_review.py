@@ -120,7 +120,7 @@ class AccessReview:
             who=shown(who),
             action=self.action,
             visible=len(view.tools),
-            tools=tuple(self.tool(identity, self.snapshot.tools[i], names.get(i)) for i in chosen),
+            tools=tuple(self.tool(identity, i, names.get(i)) for i in chosen),
             ambiguous=tuple(sorted(view.ambiguous)),
             next_cursor=chosen[-1] if len(chosen) < len(ids) else None,
         )
@@ -195,10 +195,11 @@ class AccessReview:
         """Every subject that a binding names, each once."""
         return list(_each_once(b.subjects for b in self.snapshot.bindings.values()))
 
-    def tool(self, identity: Identity | None, tool: PublishedTool, name: str | None = None) -> ReviewedTool:
-        """One tool as this identity has it; `name` is the one by which it lists it."""
+    def tool(self, identity: Identity | None, tool_id: str, name: str | None = None) -> ReviewedTool:
+        """One tool as this identity has it, there or not; `name` is the one by which it lists it."""
+        tool = self.snapshot.tools.get(tool_id)
         decision = self.decide(identity, tool)
-        return ReviewedTool(**self.rules.fields(identity, tool, decision), tool_id=tool.tool_id, name=name)
+        return ReviewedTool(**self.rules.fields(identity, tool, decision), tool_id=tool_id, name=name)
 
     def _candidates(self, tool: PublishedTool) -> list[Who]:
         """Those named by a binding that has to do with the tool, and the service accounts of a group among them."""

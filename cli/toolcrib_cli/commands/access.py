@@ -107,7 +107,10 @@ def _where(
 
 
 def _question(body: Callable[..., None]) -> Callable[..., None]:
-    """`body` as a command: with the options of `_where` behind its own, and `source` and `out` made of them."""
+    """`body` as a command: with the options of `_where` behind its own, and `source` and `out` made of them.
+
+    `binding` and `prune` of a body are options that its source is made with; it gets the rest.
+    """
     # what a source is need not be loaded to know the options
     own = inspect.signature(body, eval_str=True, locals={"Source": Any}).parameters
     shared = inspect.signature(_where, eval_str=True).parameters
@@ -117,7 +120,9 @@ def _question(body: Callable[..., None]) -> Callable[..., None]:
     def command(**given: Any) -> None:
         where = {name: given.pop(name) for name in shared}
         with ExitStack() as stack:
-            source = _source(stack, files=given.pop("binding", None), **where)
+            source = _source(
+                stack, files=given.pop("binding", None), prune=given.pop("prune", False), **where
+            )
             body(source=source, out=where["out"], **given)
 
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*mine, *shared.values())]
@@ -202,36 +207,39 @@ def diff(
     binding: Annotated[
         list[Path] | None,
         typer.Option(
-            "-f", "--file", help="Manifests that are added or changed: files, folders or -; repeat for more."
+            "--file", "-f", help="Manifests that are added or changed: files, folders or -; repeat for more."
         ),
     ] = None,
     subject: Annotated[str | None, typer.Option("--subject", help=f"Only for this one: {_WHOM}")] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Tools and bindings that the files do not hold count as deleted.")
+    ] = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="End with 1 if anything changes for anybody.")
     ] = False,
 ) -> None:
     """Say which subjects would gain and lose which tools by a change of manifests, before it is applied.
 
-    For example: `toolcrib access diff -f changes/ --delete AgentScopeBinding/heist/hacker`.
+    For example: `toolcrib access diff -f changes/ --delete AgentScopeBinding/heist/hacker`, or, for a pull request,
+    `toolcrib access diff --manifests base/ -f head/ --prune`.
     """
     if not source.question.bindings and not source.question.delete:
         raise CliError("what changes?", hint="say -f FILE, or --delete Kind/namespace/name", code=Exit.USAGE)
     answer = source.diff(subject)
     if not _printed(answer, source, out):
-        rows = []
-        for s in answer.subjects:
-            for t in s.tools:
-                # a tool that is gone has no verdict afterwards: what let it before is all there is to say
-                by = t.after or t.before
-                rows.append((_SIGNS[t.change], s.who.subject, t.tool_id, *(_decided(by)[1:] if by else ())))
-        output.table(("", "subject", "tool", "reason", "by", "generation", "rule"), rows)
-        changed = f"Something changes for {len(answer.subjects)} subject(s)."
-        output.line(changed if rows else "Nothing changes for anybody.", stderr=True)
+        rows = [
+            (_SIGNS[t.change], s.who.subject, t.tool_id, *_decided(t.after)[1:])
+            for s in answer.subjects
+            for t in s.tools
+        ]
+        output.table(("change", "subject", "tool", "reason", "by", "generation", "rule"), rows)
+        found = f"Something changes for {len(answer.subjects)} subject(s)."
+        output.line(found if rows else "Nothing changes for anybody.", stderr=True)
     if exit_code and answer.subjects:
         raise typer.Exit(Exit.FAILED)
 
 
-_SIGNS = {"gained": "+", "lost": "-", "changed": "~"}
+_SIGNS = {"gained": "+ gained", "lost": "- lost", "changed": "~ changed"}
 for _name, _command in (("what-can", what_can), ("who-can", who_can), ("explain", explain), ("diff", diff)):
     app.command(_name)(_command)
 
@@ -319,4 +327,5 @@ def _asked(files: tuple[Path, ...], **asked: Any) -> Question:
         client=asked["client"],
         bindings=files,
         delete=tuple(asked["delete"] or ()),
+        prune=asked["prune"],
     )

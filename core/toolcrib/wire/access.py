@@ -35,6 +35,13 @@ _RULE: dict[str, Any] = {
     "scopes": ["calculator:use"],
 }
 _TOOL: dict[str, Any] = {"tool_id": "heist/calculator", "name": "calculator", **_RULE}
+_NOT_SEEN: dict[str, Any] = {
+    "tool_id": "heist/calculator",
+    "allowed": False,
+    "reason": "no_binding",
+    "step": 4,
+    "rule": "no binding of this subject reaches the tool",
+}
 
 
 class ReviewedBinding(Answer):
@@ -188,12 +195,12 @@ class Explanation(Review, Rule):
 
 
 class ToolChange(Answer):
-    """One tool of one subject, before and after; where it is not seen, why not, and null where there is no tool."""
+    """One tool of one subject, before and after; on the side where it is not seen, why not."""
 
     tool_id: str
     change: Literal["gained", "lost", "changed"]
-    before: ReviewedTool | None = None
-    after: ReviewedTool | None = None
+    before: ReviewedTool
+    after: ReviewedTool
 
 
 class SubjectChanges(Answer):
@@ -214,7 +221,7 @@ class Changes(Review):
         subjects=[
             {
                 "who": _SUBJECT, "gained": 1, "lost": 0, "changed": 0,
-                "tools": [{"tool_id": "heist/calculator", "change": "gained", "before": None, "after": _TOOL}],
+                "tools": [{"tool_id": "heist/calculator", "change": "gained", "before": _NOT_SEEN, "after": _TOOL}],
             }
         ],
     )  # fmt: skip

@@ -13,6 +13,7 @@ from toolcrib.identity import Issuer, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.access import Changes, Explanation, WhatCan, WhoCan
 from toolcrib.wire.publish import PublishedSubject
+from toolcrib_cli import main as cli
 
 OAUTH = "https://login.test"
 IDE = PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=OAUTH, client_id="ide")
@@ -357,3 +358,45 @@ def test_discovery_goes_on_while_reviews_of_thousands_of_tools_are_worked_out() 
         for thread in asking:
             thread.join(timeout=30)
     assert answered > 1
+
+
+def test_the_command_line_asks_a_registry_and_gets_every_page(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tools = [tool(f"tool_{i}", scopes=("many:use",)) for i in range(2_100)]
+    file = tmp_path / "new.json"
+    file.write_text(orjson.dumps(manifest("new", "bot", ["many:use"])).decode())
+    unwanted = tmp_path / "tool.yaml"
+    unwanted.write_text(
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: x}\n"
+        "spec: {scopes: [a], backend: {none: {}}}"
+    )
+
+    def run(r: RunningRegistry, who: str, *arguments: str) -> tuple[int, Any, str]:
+        monkeypatch.setenv("TOOLCRIB_TOKEN", r.token("team", who))
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["access", *arguments, "--registry", r.url, "-o", "json"])
+        shown = capsys.readouterr()
+        return int(ended.value.code or 0), orjson.loads(shown.out or "null"), shown.err
+
+    with running_registry([*TOOLS, *tools], GRANTS) as r:
+        code, seen, _ = run(r, "admin", "what-can", "team/bot", "--binding", str(file))
+        assert (code, len(seen["tools"]), seen["next_cursor"], seen["visible"]) == (0, 2_101, None, 2_101)
+        code, who, _ = run(r, "admin", "who-can", "calculator")
+        assert (code, [s["who"]["subject"] for s in who["subjects"]]) == (
+            0, ["OAuthClient/ide", "ServiceAccount/team/bot"],
+        )  # fmt: skip
+        code, why, _ = run(r, "admin", "explain", "team/bot", "secret_plan")
+        assert (code, why["reason"]) == (1, "scope_not_granted")
+        code, would, _ = run(r, "admin", "diff", "-f", str(file), "--subject", "team/bot")
+        assert (code, [s["gained"] for s in would["subjects"]]) == (0, [2_100])
+        code, nothing, _ = run(r, "admin", "diff", "-f", str(file), "--subject", "team/reader")
+        assert (code, nothing["subjects"]) == (0, [])
+        code, _, said = run(r, "admin", "diff", "-f", str(unwanted))
+        assert (code, "asked about bindings alone, not about a Tool" in said) == (2, True)
+        code, _, said = run(r, "admin", "diff", "--delete", "AgentScopeBinding/team/none")
+        assert (code, "delete[0]: there is no binding" in said) == (1, True)
+        code, _, said = run(r, "bot", "who-can", "calculator")
+        assert (code, "registry:admin" in said) == (4, True)
+        code, _, said = run(r, "admin", "who-can", "calculater")
+        assert (code, "did you mean calculator" in said) == (4, True)

@@ -1,0 +1,323 @@
+"""`toolcrib access` over folders of manifests: its lines, its JSON, its exit codes, and what it says of bad input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from toolcrib.wire.access import Changes, Explanation, WhatCan, WhoCan
+from toolcrib_cli import cluster
+from toolcrib_cli import main as cli
+from toolcrib_cli.errors import CliError, Exit
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+HEIST, ACCESS = str(EXAMPLES / "heist"), EXAMPLES / "access"
+
+
+@pytest.fixture(autouse=True)
+def _no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["access", *arguments])
+    return int(ended.value.code or 0)
+
+
+def table(text: str) -> list[dict[str, str]]:
+    head, *rows = (line.split("\t") for line in text.splitlines() if "\t" in line)
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str, expect: int = 0) -> Any:
+    assert run(*arguments, "-o", "json") == expect
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_line_of_what_can_names_rule_object_and_generation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("what-can", "heist/planner", "-m", HEIST) == 0
+    shown = capsys.readouterr()
+
+    rows = table(shown.out)
+    assert [r["TOOL"] for r in rows] == ["heist/calculator", "heist/file-reader", "heist/simulation-data"]
+    for row in rows:
+        assert (row["BY"], row["GENERATION"], row["REASON"]) == (
+            "AgentScopeBinding heist/planner",
+            "1",
+            "granted",
+        )
+        assert row["RULE"].startswith("AgentScopeBinding heist/planner (generation 1) grants ")
+    assert "ServiceAccount/heist/planner sees 3 tool(s)." in shown.err
+    assert "assumed: the ServiceAccount heist/planner exists" in shown.err
+
+
+def test_a_binding_that_is_not_applied_is_counted_and_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("what-can", "heist/hacker", "-m", HEIST, "--binding", str(ACCESS / "hacker-files.yaml"))
+
+    found = WhatCan.model_validate(answered(capsys, *asked))
+    assert run(*asked) == 0
+    shown = capsys.readouterr().out
+
+    rows = {t.tool_id: t for t in found.tools}
+    assert found.predicted
+    assert set(rows) == {"heist/calculator", "heist/database-query", "heist/file-reader"}
+    new = rows["heist/file-reader"]
+    assert new.binding is not None
+    assert (new.binding.name, new.binding.generation, new.binding.proposed) == ("hacker-files", 1, True)
+    assert (new.until, new.limits and new.limits.per_minute) == ("2031-01-01T00:00:00Z", 10)
+    assert "AgentScopeBinding heist/hacker-files (proposed)" in shown
+
+
+def test_hidden_tools_are_listed_with_what_hides_them(capsys: pytest.CaptureFixture[str]) -> None:
+    found = WhatCan.model_validate(answered(capsys, "what-can", "heist/hacker", "-m", HEIST, "--hidden"))
+
+    assert {t.tool_id: t.reason.value for t in found.tools} == {
+        "heist/calculator": "granted",
+        "heist/database-query": "granted",
+        "heist/file-reader": "scope_not_granted",
+        "heist/simulation-data": "scope_not_granted",
+    }
+    assert all(t.name is None for t in found.tools if not t.allowed)
+
+
+def test_who_can_lists_each_subject_with_its_binding(capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ("-b", str(ACCESS / "changes"))
+
+    found = WhoCan.model_validate(answered(capsys, "who-can", "simulation_data", "-m", HEIST, *changes))
+    assert run("who-can", "simulation_data", "-m", HEIST, *changes) == 0
+    shown = capsys.readouterr()
+
+    (row,) = found.subjects
+    assert (row.who.subject, row.allowed, row.reason.value) == (
+        "ServiceAccount/heist/planner",
+        False,
+        "denied",
+    )
+    assert table(shown.out)[0]["BY"] == "AgentScopeBinding heist/no-simulation (proposed)"
+    assert "0 subject(s) may call heist/simulation-data." in shown.err
+
+
+@pytest.mark.parametrize(
+    ("subject", "tool", "code", "reason"),
+    [
+        ("heist/hacker", "database_query", 0, "granted"),
+        ("Agent/heist/hacker", "heist/database-query", 0, "granted"),
+        ("heist/hacker", "file_reader", 1, "scope_not_granted"),
+        ("heist/stranger", "file_reader", 1, "no_binding"),
+    ],
+)
+def test_explain_ends_like_can_i_and_shows_each_step(
+    capsys: pytest.CaptureFixture[str], subject: str, tool: str, code: int, reason: str
+) -> None:
+    found = Explanation.model_validate(answered(capsys, "explain", subject, tool, "-m", HEIST, expect=code))
+    assert run("explain", subject, tool, "-m", HEIST) == code
+    shown = capsys.readouterr().out
+
+    assert (found.allowed, found.reason.value) == (code == 0, reason)
+    assert [s.step for s in found.steps] == [1, 2, 3, 4, 5]
+    assert shown.startswith("yes: " if code == 0 else "no: ")
+    assert found.rule in shown
+
+
+def test_diff_of_a_folder_names_who_gains_and_loses_what(capsys: pytest.CaptureFixture[str]) -> None:
+    found = Changes.model_validate(answered(capsys, "diff", "-m", HEIST, "-f", str(ACCESS / "changes")))
+    assert run("diff", "-m", HEIST, "-f", str(ACCESS / "changes"), "--exit-code") == 1
+    shown = capsys.readouterr().out
+
+    lost = {(s.who.subject, t.tool_id, t.after.reason.value) for s in found.subjects for t in s.tools}
+    assert lost == {
+        ("ServiceAccount/heist/planner", "heist/simulation-data", "denied"),
+        ("ServiceAccount/heist/safecracker", "heist/simulation-data", "denied"),
+    }
+    assert {r["CHANGE"] for r in table(shown)} == {"- lost"}
+
+
+def test_deletions_count_one_by_one_and_by_prune(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    for file in Path(HEIST).glob("*.yaml"):
+        if "hacker" not in file.name:
+            (left / file.name).write_text(file.read_text())
+
+    named = Changes.model_validate(
+        answered(capsys, "diff", "-m", HEIST, "--delete", "AgentScopeBinding/heist/hacker")
+    )
+    pruned = Changes.model_validate(answered(capsys, "diff", "-m", HEIST, "-f", str(left), "--prune"))
+
+    assert [(s.who.subject, s.lost) for s in named.subjects] == [("ServiceAccount/heist/hacker", 2)]
+    assert pruned.subjects == named.subjects
+    assert run("diff", "-m", HEIST, "-f", HEIST, "--prune", "--exit-code") == 0
+    assert "Nothing changes for anybody." in capsys.readouterr().err
+
+
+def test_the_check_of_a_pull_request_runs_on_a_real_repository(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    for file in Path(HEIST).glob("*.yaml"):
+        (folder / file.name).write_text(file.read_text())
+    git("init", "-q", "-b", "main")
+    git("add", ".")
+    git("commit", "-q", "-m", "base")
+    script = [str(ACCESS / "pull-request.sh"), "manifests", "main"]
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    same = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    (folder / "41-binding-hacker.yaml").unlink()
+    gone = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert same.returncode == 0, same.stderr
+    assert gone.returncode == 1, gone.stderr
+    assert "ServiceAccount/heist/hacker" in gone.stdout
+
+
+def test_selectors_name_conflicts_and_refused_objects_come_out_as_they_would(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    head = {"apiVersion": "toolcrib.dev/v1alpha1"}
+    account = {"kind": "ServiceAccount", "namespace": "heist", "name": "stranger"}
+    selecting = {
+        **head, "kind": "ClusterAgentScopeBinding", "metadata": {"name": "by-label"},
+        "spec": {
+            "subjects": [account], "scopes": ["calculator:use"],
+            "namespaceSelector": {"matchLabels": {"team": "bank"}},
+        },
+    }  # fmt: skip
+    twin = {
+        **head, "kind": "Tool", "metadata": {"namespace": "heist", "name": "calculator-2"},
+        "spec": {"name": "calculator", "scopes": ["database_query:use"], "backend": {"none": {}}},
+    }  # fmt: skip
+    labelled = {
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "heist", "labels": {"team": "bank"}},
+    }  # fmt: skip
+    file = tmp_path / "new.yaml"
+    file.write_text(yaml.safe_dump_all([selecting, twin, labelled]))
+    asked = ("what-can", "heist/stranger", "-m", HEIST, "-b", str(file))
+
+    assert run(*asked) == 0
+    untrusted = capsys.readouterr()
+    assert run(*asked, "--trusted-namespace-label", "team") == 0
+    trusted = capsys.readouterr()
+
+    assert table(untrusted.out) == []
+    assert "not in force: ClusterAgentScopeBinding by-label: UntrustedLabel" in untrusted.err
+    assert [r["TOOL"] for r in table(trusted.out)] == ["heist/calculator"]
+    assert "not in force: Tool heist/calculator-2: NameConflict" in trusted.err
+
+
+def test_a_users_token_is_described_by_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    iss = "https://login.example"
+    binding = {
+        "apiVersion": "toolcrib.dev/v1alpha1",
+        "kind": "AgentScopeBinding",
+        "metadata": {"name": "developers", "namespace": "heist"},
+        "spec": {
+            "subjects": [{"kind": "Group", "issuer": iss, "name": "dev"}],
+            "scopes": ["calculator:use", "file_reader:use"],
+        },
+    }
+    file = tmp_path / "new.json"
+    file.write_text(json.dumps(binding))
+    alice = ("what-can", "User/alice", "--issuer", iss, "-m", HEIST, "-b", str(file))
+
+    def seen(*more: str) -> list[str]:
+        return [t["tool_id"] for t in answered(capsys, *alice, *more)["tools"]]
+
+    assert seen() == []
+    assert seen("--group", "dev") == ["heist/calculator", "heist/file-reader"]
+    assert seen("--group", "dev", "--scopes", "calculator:use other") == ["heist/calculator"]
+    assert seen("--group", "dev", "--scopes", "") == []
+    found = answered(capsys, "what-can", "Group/dev", "-m", HEIST, "-b", str(file))
+    assert found["who"]["issuer"] == iss, "the bindings name it with one issuer"
+    assert found["assumptions"] == ["the token carries every scope that its bindings ask for"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["what-can", "bot", "-m", HEIST], Exit.USAGE, "ServiceAccount/NAMESPACE/NAME"),
+        (["what-can", "User/alice", "-m", HEIST], Exit.USAGE, "hint: --issuer"),
+        (["what-can", "heist/hacker"], Exit.USAGE, "--kubeconfig FILE, --manifests FOLDER or --registry URL"),
+        (["what-can", "heist/hacker", "-m", HEIST, "--action", "fly"], Exit.USAGE, "none of list, search"),
+        (
+            ["what-can", "heist/hacker", "-m", HEIST, "--registry", "http://127.0.0.1:1"],
+            Exit.USAGE,
+            "--manifests",
+        ),
+        (["who-can", "calculatr", "-m", HEIST], Exit.NOT_PERMITTED, "did you mean calculator"),
+        (["diff", "-m", HEIST], Exit.USAGE, "what changes?"),
+        (["diff", "-m", HEIST, "--delete", "Pod/a/b"], Exit.USAGE, "not Kind/namespace/name"),
+        (["diff", "-m", HEIST, "--delete", "Tool/heist/none"], Exit.USAGE, "there is no Tool heist/none"),
+        (
+            ["diff", "-m", HEIST, "-f", "/no/such/file.yaml"],
+            Exit.FAILED,
+            "/no/such/file.yaml: cannot be read",
+        ),
+        (["who-can", "calculator", "--kubeconfig", "/no/such/file"], Exit.USAGE, "which cluster?"),
+        (["who-can", "calculator", "--context", "x"], Exit.USAGE, "which cluster?"),
+    ],
+)
+def test_bad_input_is_named_with_a_remedy(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, words: str
+) -> None:
+    assert run(*arguments) == code
+    assert words in capsys.readouterr().err
+
+
+def test_broken_yaml_is_named_with_file_and_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "new.yaml"
+    file.write_text("kind: AgentScopeBinding\nspec: [")
+    worse = tmp_path / "worse.yaml"
+    worse.write_text((ACCESS / "hacker-files.yaml").read_text().replace("scopes:", "scope:"))
+
+    assert run("diff", "-m", HEIST, "-f", str(file)) == Exit.FAILED
+    assert f"{file}:3: not valid YAML" in capsys.readouterr().err
+    assert run("diff", "-m", HEIST, "-f", str(worse)) == Exit.FAILED
+    shown = capsys.readouterr().err
+    assert f"{worse}:12: spec.scope: unknown field" in shown
+
+
+def test_a_cluster_that_does_not_answer_is_told_apart_from_missing_rights(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1", "kind": "Config", "current-context": "x",
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+                "users": [{"name": "u", "user": {}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            }
+        )
+    )  # fmt: skip
+
+    with pytest.raises(CliError) as error:
+        cluster.read_world(kubeconfig=str(kubeconfig))
+    with pytest.raises(CliError) as unknown:
+        cluster.read_world(kubeconfig=str(kubeconfig), context="none")
+
+    assert (error.value.code, "no answer from the API server" in error.value.message) == (
+        Exit.UNREACHABLE,
+        True,
+    )
+    assert (unknown.value.code, "none" in unknown.value.message) == (Exit.USAGE, True)
+
+
+@pytest.mark.parametrize("command", ["what-can", "who-can", "explain", "diff"])
+def test_every_question_explains_itself_with_an_example(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+
+    assert run(command, "--help") == 0
+    shown = capsys.readouterr().out
+    assert f"toolcrib access {command}" in shown
+    assert "For example" in shown
