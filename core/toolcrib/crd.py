@@ -52,6 +52,12 @@ COLUMNS: dict[str, list[dict[str, Any]]] = {
         _column("Tools", ".status.matchedTools", "Tools within reach.", kind="integer"),
         _column("Expires", ".spec.expiresAt", "The grant ends then."),
         _REASON,
+        _column(
+            "Questionable",
+            ".status.conditions[?(@.type=='Questionable')].reason",
+            "What looks like a mistake.",
+            wide=True,
+        ),
         _AGE,
     ],
 }
