@@ -14,6 +14,7 @@ from oracle.asked import Asked, Question
 from oracle.decisions import Tool, World
 from oracle.listing import discovery, pages, search, stats
 from oracle.one_tool import call, definition, describe, entry, load, plain_call
+from oracle.reviewing import review
 from oracle.rig import Rig
 from oracle.streams import changes, snapshot
 
@@ -34,6 +35,7 @@ PATHS: dict[str, PathFunction] = {
     "POST /v1/load": load,
     "POST /v1/call": call,
     "POST /tools/{name}": plain_call,
+    "GET /v1/access-review": review,
     "GET /v1/watch (snapshot)": snapshot,
     "GET /v1/watch (changes)": changes,
 }
@@ -67,6 +69,8 @@ def argument(draw: random.Random, path: str, world: World, caller: str, at: floa
         return draw.choice((1, 2, 3, 100))
     if path == "GET /v1/tools/{ns}/{name}":
         return draw.choice((*ids, *ids, "team-a/nothing"))
+    if path == "GET /v1/access-review":
+        return worlds.some(draw, tuple(ids), 0, 2)
     if path == "POST /v1/load":
         return [name(draw, tools) for _ in range(draw.randint(1, 6))]
     if path.startswith("POST /v1/search"):
