@@ -5,6 +5,7 @@ from typing import Any
 
 import jwt
 import pytest
+import yaml
 
 from chart import Object, Rendered, render
 from chart_values import MATRIX
@@ -14,6 +15,7 @@ from toolcrib_registry.settings import RegistrySettings, from_env
 from toolcrib_runner.main import _parser
 from toolcrib_runner.settings import RunnerSettings
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "issuers"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 
@@ -114,6 +116,22 @@ def test_issuers_and_hosts_of_the_values_reach_the_registry(token: Path, tmp_pat
     assert settings.issuers[0].cluster
     assert list(settings.egress.allow) == ["api.example.com"]
     assert settings.public_host == "toolcrib.example.com"
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: str(file.stem))
+def test_the_examples_of_identity_providers_are_values_and_settings_alike(
+    file: Path, token: Path, tmp_path: Path
+) -> None:
+    values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    settings = _registry(render(values), token, tmp_path)
+    settings.refuse_dev_issuers()
+    assert settings.issuers[1:] == from_env({}, str(file)).issuers
+
+
+def test_groups_that_are_not_to_be_read_stay_so(token: Path, tmp_path: Path) -> None:
+    entry = {"issuer": "https://login.example.com", "audience": ["toolcrib"], "claims": {"groups": None}}
+    settings = _registry(render({"issuers": [entry]}), token, tmp_path)
+    assert settings.issuers[1].claims.groups is None
 
 
 def test_the_registry_knows_the_clusters_dns_domain(token: Path, tmp_path: Path) -> None:
