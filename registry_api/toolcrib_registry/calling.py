@@ -27,6 +27,7 @@ from toolcrib_registry.deps import Deps
 from toolcrib_registry.errors import ProblemError, unauthenticated
 from toolcrib_registry.in_flight import Revoked
 from toolcrib_registry.ports import Called
+from toolcrib_registry.sending import CallResponse
 from toolcrib_registry.state import Sight
 
 log = logging.getLogger(__name__)
@@ -212,9 +213,24 @@ def problem_of(error: CallError) -> ProblemError:
     return ProblemError(error.code, error.detail, status=error.status, headers=headers, extra=error.extra)
 
 
-def plain(answer: Called) -> Response:
-    """The tool's answer as it came, as JSON or as text: never as anything that a browser would run."""
+def plain(deps: Deps, named: Named, answer: Called) -> Response:
+    """The tool's answer as it came, as JSON or as text."""
     if isinstance(answer.value, str) and not answer.content_type.endswith("json"):
-        return Response(answer.value, media_type="text/plain", headers={"Cache-Control": "no-store"})
-    raw = answer.raw or b"null"
-    return Response(raw, media_type="application/json", headers={"Cache-Control": "no-store"})
+        return sent(deps, named, answer.value, "text/plain")
+    return sent(deps, named, answer.raw or b"null", "application/json")
+
+
+def sent(deps: Deps, named: Named, body: bytes | str, media_type: str) -> Response:
+    """An answer to the call of `named`: cut where it is not granted any more while it is being sent."""
+    identity = named.sight.identity
+    assert identity is not None
+
+    def on_cut(decision: Decision) -> None:
+        note(deps, Action.CALL, identity, named.listed, named.tool, decision, named.sight, "revoked")
+
+    return CallResponse(
+        body,
+        media_type,
+        hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision),
+        on_cut=on_cut,
+    )

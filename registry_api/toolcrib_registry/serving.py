@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 10.0
 """How long requests in flight may take once a stop was asked for, unless told otherwise."""
+UNSENT_BYTES = 64 * 1024
+"""What the system takes of an answer beyond what the reader has room for. Linux takes up to 4 MB without a bound: what
+lies there cannot be held back where a grant ends, and a reader that is slow is not noticed."""
 KEEP_ALIVE_SECONDS = 75
 """An idle connection is closed after this: later than clients and proxies give it up (httpx after 5 s, aiohttp 15 s,
 nginx 60 s), or a request would now and then meet a connection that is just being closed."""
@@ -57,6 +60,8 @@ class Listener:
         made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if unsent := getattr(socket, "TCP_NOTSENT_LOWAT", None):
+                made.setsockopt(socket.IPPROTO_TCP, unsent, UNSENT_BYTES)
             made.bind((self.host.strip("[]"), self.port))
         except OSError as error:
             made.close()

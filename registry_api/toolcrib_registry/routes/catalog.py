@@ -172,6 +172,4 @@ async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRe
         result=answer.value,
         elapsed=round(answer.elapsed, 6),
     )
-    return Response(
-        made.model_dump_json(), media_type="application/json", headers={"Cache-Control": "no-store"}
-    )
+    return calling.sent(deps, named, made.model_dump_json(), "application/json")

@@ -211,5 +211,5 @@ async def call(
     ] = None,
 ) -> Response:
     """The body is the arguments; the answer is the tool's. 403 alike for denied and unknown."""
-    _, answer = await calling.call(deps, asker, name, arguments or {}, request_id)
-    return calling.plain(answer)
+    named, answer = await calling.call(deps, asker, name, arguments or {}, request_id)
+    return calling.plain(deps, named, answer)

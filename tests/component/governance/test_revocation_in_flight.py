@@ -1,6 +1,7 @@
 """Calls whose grant ends while their tool is at work: the request to the tool is given up, no answer comes out."""
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +15,9 @@ from realparts.processes import wait_until
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import SlowBackend, slow_backend
 from toolcrib.resources.tools import ToolState
+from toolcrib.wire.publish import Publish, PublishedTool, Removed, Revision
+from toolcrib_registry.calls.answer import CallResult
+from toolcrib_registry.state import PolicyState
 
 UID = "uid-team-bot"
 
@@ -144,27 +148,64 @@ async def _count(r: RunningRegistry) -> int:
     return len(r.registry.deps.in_flight)
 
 
-def test_an_answer_that_comes_in_the_same_moment_as_the_revocation_is_not_sent(
-    slow: SlowBackend, threads: ThreadPoolExecutor
+def slow_reader() -> httpx.Client:
+    """A client that takes little in advance."""
+    small = (socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    return httpx.Client(transport=httpx.HTTPTransport(socket_options=[small]), timeout=10)
+
+
+@pytest.mark.parametrize("route", ["/tools/calculator", "/v1/call"])
+def test_a_large_answer_that_is_read_slowly_is_cut_in_the_middle(
+    route: str, slow: SlowBackend, tmp_path: Path
 ) -> None:
+    slow.body = b'"' + b"x" * 3_900_000 + b'"'
+    slow.answer()
+    body = {"tool": "calculator", "arguments": {}} if route == "/v1/call" else {}
+    log = tmp_path / "decisions.jsonl"
     made = tool("calculator", backend=backend(slow.port))
-    with running_registry([made], [binding("bot")]) as r:
-        for _ in range(10):
-            futures = [calling(r, slow, threads) for _ in range(4)]
-            release = threads.submit(slow.answer)
+    with running_registry([made], [binding("bot")], decision_log=str(log)) as r:
+        with (
+            slow_reader() as client,
+            client.stream("POST", r.url + route, headers=r.auth("team", "bot"), json=body) as answer,
+        ):
+            assert answer.status_code == 200
+            wait_until(lambda: r.on_loop(lambda: _count(r)) == 1, 5)
             r.publish(remove_bindings=[UID])
-            applied = time.monotonic()
-            for future in futures:
-                answer = future.result(5)
-                assert answer.status_code == 200 or answer.json()["code"] == "revoked"
-            late = threads.submit(
-                r.http.post, f"{r.url}/tools/calculator", headers=r.auth("team", "bot"), json={}
-            )
-            assert late.result(5).json()["code"] == "not_permitted"
-            assert time.monotonic() - applied < 5
-            release.result(5)
-            r.publish(bindings=[binding("bot")])
-            slow.hold()
+            wait_until(lambda: r.on_loop(lambda: _count(r)) == 0, 5)
+            with pytest.raises(httpx.RemoteProtocolError, match="without sending complete message body"):
+                answer.read()
+        assert r.http.post(r.url + route, headers=r.auth("team", "bot"), json=body).status_code == 403
+        r.publish(bindings=[binding("bot")])
+        whole = r.http.post(r.url + route, headers=r.auth("team", "bot"), json=body)
+        assert len(whole.content) >= len(slow.body)
+        metrics = r.http.get(r.admin_url + "/metrics").text
+    assert 'toolcrib_calls_cut_total{reason="no_binding"} 1.0' in metrics
+    records = [x for x in map(json.loads, log.read_text().splitlines()) if x["action"] == "call"]
+    assert [x["outcome"] for x in records if "outcome" in x][:2] == ["ok", "revoked"]
+
+
+class AtTheLastMoment:
+    """A tool whose binding is revoked as it answers: nothing else runs between that and the answer's return."""
+
+    def __init__(self) -> None:
+        self.state: PolicyState | None = None
+
+    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> CallResult:
+        assert self.state is not None
+        base = self.state.snapshot.revision
+        assert base is not None
+        to = Revision(epoch=base.epoch, seq=base.seq + 1)
+        await self.state.publish(Publish(base=base, to=to, removed=Removed(bindings=(UID,))))
+        return CallResult(200, "application/json", "secret", b'"secret"')
+
+
+def test_an_answer_that_comes_in_the_same_moment_as_the_revocation_is_not_sent() -> None:
+    calls = AtTheLastMoment()
+    with running_registry([tool("calculator")], [binding("bot")], calls=calls) as r:
+        calls.state = r.registry.deps.state
+        answer = r.http.post(f"{r.url}/tools/calculator", headers=r.auth("team", "bot"), json={})
+    assert (answer.status_code, answer.json()["code"]) == (403, "revoked")
+    assert "secret" not in answer.text
 
 
 def test_of_many_calls_in_flight_exactly_the_revoked_ones_are_cut(
