@@ -170,6 +170,10 @@ def _env(component: str, name: str) -> Values:
 
 
 _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
+    "no policies, and an operator that wants them": (
+        {"admission": {"install": False}},
+        "no new grant would take effect; install them, or set operator.admission=external",
+    ),
     "embedded with replicas": (
         {"profile": "embedded", "registry": {"replicas": 2}},
         "leave it unset, or set profile=weaviate",

@@ -141,3 +141,15 @@ def test_who_may_edit_may_change_tools_and_who_administrates_may_grant(
     assert may <= held
     assert not may_not & held
     assert not any(resource.endswith("/status") for resource, _ in held)
+
+
+def test_the_clusters_roles_hold_the_verbs_of_admission_and_editors_gate_unless_told_otherwise() -> None:
+    def verbs(role: str, **rbac: Any) -> set[tuple[str, str]]:
+        rules = render({"rbac": rbac}).one("ClusterRole", f"toolcrib-{role}")["rules"]
+        found = {(resource, verb) for _, resource, verb, name in _facts(rules)}
+        return {(resource, verb) for resource, verb in found if resource in ("scopes", "subjects")}
+
+    assert verbs("view") == set()
+    assert verbs("edit") == {("scopes", "gate")}
+    assert verbs("edit", editorsGate=False) == set()
+    assert verbs("admin") == {("scopes", "grant"), ("scopes", "gate"), ("subjects", "equip")}

@@ -47,10 +47,11 @@ EVERYTHING: tuple[Rule, ...] = (("grant", "scopes", ()), ("gate", "scopes", ()),
 
 @dataclass(frozen=True)
 class User:
-    """Somebody by name, or a service account by its user name; every one of them may write our objects."""
+    """Somebody by name, or a service account by its user name; by RBAC he may write all our objects, if he `writes`."""
 
     name: str
     groups: tuple[str, ...] = ()
+    writes: bool = True
 
 
 def all_but(verb: str) -> str:
@@ -110,7 +111,7 @@ class Admission:
         """One request of this user; None is the admin."""
         headers = [("Content-Type", kind)]
         if user is not None:
-            groups = ("system:authenticated", "writers", *user.groups)
+            groups = ("system:authenticated", *(["writers"] if user.writes else []), *user.groups)
             headers += [("Impersonate-User", user.name), *(("Impersonate-Group", g) for g in groups)]
         content = None if body is None else json.dumps(body)
         return self.server.client.request(method, path, content=content, headers=headers, params=query)
