@@ -20,7 +20,13 @@ from realparts.required import require_real
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
 Data = dict[str, bytes]
-_MADE = ("toolcrib-ca", "toolcrib-registry-tls", "toolcrib-weaviate-tls", "toolcrib-weaviate-key")
+_MADE = (
+    "toolcrib-ca",
+    "toolcrib-registry-tls",
+    "toolcrib-weaviate-tls",
+    "toolcrib-weaviate-key",
+    "toolcrib-audit-key",
+)
 _STEPS: dict[str, dict[str, Any]] = {
     "installed": {},
     "changed": {"operator.replicas": 3, "registry.policyMaxAge": 60},
@@ -101,12 +107,14 @@ def test_a_new_authority_leaves_the_former_one_trusted(history: History) -> None
         _signed(after[name]["tls.crt"], after["toolcrib-ca"]["tls.crt"])
     assert before["toolcrib-ca"]["tls.crt"].strip() in history.trusted["rotated"]
     assert after["toolcrib-ca"]["tls.crt"].strip() in history.trusted["rotated"]
-    assert after["toolcrib-weaviate-key"] == before["toolcrib-weaviate-key"]
+    for name in ("toolcrib-weaviate-key", "toolcrib-audit-key"):
+        assert after[name] == before[name]
 
 
 def test_uninstall_keeps_what_users_wrote_and_nothing_of_the_release(history: History) -> None:
     assert history.tool_kept
-    assert history.left_by_uninstall == []
+    # without its key no decision log that was kept could be verified any more
+    assert history.left_by_uninstall == ["secret/toolcrib-audit-key"]
 
 
 def test_definitions_that_were_applied_first_are_taken_over_when_told_to(

@@ -27,6 +27,20 @@ _EXTERNAL = {
     "apiKey": {"existingSecret": "weaviate-key"},
     "replicationFactor": 3,
 }
+_COUNTERS = {
+    "kind": "redis",
+    "url": "rediss://redis.limits.svc:6380/3",
+    "username": "toolcrib",
+    "passwordSecret": {"name": "redis-password"},
+    "caSecret": {"name": "redis-ca"},
+}
+_AUDIT = {
+    "destination": "file",
+    "mode": "strict",
+    "arguments": "omit",
+    "volume": {"existingClaim": "audit"},
+    "key": {"existingSecret": "audit-secret", "key": "chain"},
+}
 _INGRESS = {
     "enabled": True,
     "className": "nginx",
@@ -78,9 +92,15 @@ def _node_terms(component: str) -> Values:
 
 MATRIX: dict[str, Values] = {
     "default": {},
-    "embedded": {"profile": "embedded"},
-    "embedded-without-volume": {"profile": "embedded", "registry": {"persistence": {"enabled": False}}},
-    "external-weaviate": {"weaviate": _EXTERNAL},
+    "embedded": {"profile": "embedded", "registry": {"audit": {"destination": "file"}}},
+    "embedded-without-volume": {
+        "profile": "embedded",
+        "registry": {"persistence": {"enabled": False}, "audit": {"destination": "file", "keep": 3}},
+    },
+    "external-weaviate": {
+        "weaviate": _EXTERNAL,
+        "registry": {"counters": _COUNTERS, "audit": _AUDIT},
+    },
     "weaviate-own-claim": {
         "weaviate": {"persistence": {"existingClaim": "old"}, "apiKey": {"existingSecret": "key"}}
     },
@@ -162,7 +182,7 @@ MATRIX: dict[str, Values] = {
         "operator": {"pdb": {"enabled": False}, "serviceAccount": {"create": False, "name": "own-operator"}},
         "registry": {
             "pdb": {"enabled": False},
-            "decisionLog": {"enabled": False},
+            "audit": {"enabled": False},
             "serviceAccount": {"create": False, "name": "own-registry"},
         },
     },
@@ -199,7 +219,18 @@ MATRIX: dict[str, Values] = {
         },
         "registry": {
             "audience": "1, }",
+            "audit": {
+                "destination": "file",
+                "volume": {"existingClaim": "14"},
+                "key": {"existingSecret": "15", "key": "yes"},
+            },
             "serviceAccount": {"name": "1e3"},
+            "counters": {
+                "kind": "redis",
+                "url": "redis://redis:1/2",
+                "username": "123",
+                "passwordSecret": {"name": "13", "key": "on"},
+            },
             "embedder": {
                 "kind": "openai",
                 "baseUrl": "https://embed.example.com/v1",

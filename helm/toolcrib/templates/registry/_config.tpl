@@ -57,8 +57,12 @@
 {{- $_ := set $c "policy_max_age" $r.policyMaxAge -}}
 {{- $_ := set $c "drain_seconds" $r.drainSeconds -}}
 {{- $_ := set $c "finish_seconds" $r.finishSeconds -}}
-{{- if $r.decisionLog.enabled -}}
-{{- $_ := set $c "decision_log" (ternary "/dev/stdout" $r.decisionLog.path (eq $r.decisionLog.destination "stdout")) -}}
+{{- if $r.audit.enabled -}}
+{{- $audit := dict "path" "-" "mode" $r.audit.mode "arguments" $r.audit.arguments "key_file" "/etc/toolcrib/audit/key" -}}
+{{- if eq $r.audit.destination "file" -}}
+{{- $audit = merge (dict "path" (printf "%s/decisions.jsonl" (include "toolcrib.audit.folder" .)) "max_bytes" (int $r.audit.maxBytes) "keep" (int $r.audit.keep)) $audit -}}
+{{- end -}}
+{{- $_ := set $c "audit" $audit -}}
 {{- end -}}
 {{- if .Values.runtimeRegistration.enabled -}}
 {{- $_ := set $c "registration" true -}}
@@ -70,6 +74,16 @@
 {{/* Whether there may be more than one pod of the registry. */}}
 {{- define "toolcrib.registry.several" -}}
 {{- if and (not (include "toolcrib.embedded" .)) (or .Values.registry.autoscaling.enabled (gt (include "toolcrib.registry.replicas" . | int) 1)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* The folder of the decision log: with the embedded index on a volume of its own, there. */}}
+{{- define "toolcrib.audit.folder" -}}
+{{- if and (include "toolcrib.embedded" .) .Values.registry.persistence.enabled (not .Values.registry.audit.volume.existingClaim) -}}/data/audit{{- else -}}/var/log/toolcrib{{- end -}}
+{{- end -}}
+
+{{/* The Secret that the decision log is chained with. */}}
+{{- define "toolcrib.audit.keySecret" -}}
+{{- .Values.registry.audit.key.existingSecret | default (printf "%s-audit-key" (include "toolcrib.fullname" .)) -}}
 {{- end -}}
 
 {{/* The Secret with Weaviate's API key, where there is one. */}}
