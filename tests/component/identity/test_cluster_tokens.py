@@ -19,9 +19,17 @@ from toolcrib_registry.settings import from_env
 pytestmark = pytest.mark.apiserver
 
 
-@pytest.fixture
-def folder(apiserver: ApiServer, namespace: str, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def namespace(apiserver: ApiServer) -> Iterator[str]:
+    name = apiserver.create_namespace("test-cluster-tokens")
+    yield name
+    apiserver.delete_namespace(name)
+
+
+@pytest.fixture(scope="module")
+def folder(apiserver: ApiServer, namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What is in the registry's pod: its configuration, the cluster's CA, and the token that the kubelet projects."""
+    tmp_path = tmp_path_factory.mktemp("registry")
     for account in ("registry", "operator", "planner", "stranger"):
         assert apiserver.kubectl("create", "serviceaccount", account, "-n", namespace).returncode == 0
     (tmp_path / "token").write_text(apiserver.token_request(namespace, "registry", seconds=600))
@@ -46,7 +54,7 @@ def folder(apiserver: ApiServer, namespace: str, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def registry(apiserver: ApiServer, namespace: str, folder: Path) -> Iterator[RegistryProcess]:
     with process(folder / "registry.yaml") as running:
         grant = binding("planner", account_namespace=namespace)

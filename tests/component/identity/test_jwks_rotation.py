@@ -142,7 +142,7 @@ async def attacked(made: Registry, bad: list[str], good: list[str]) -> None:
     assert not [asker for asker in await asyncio.gather(*asked) if asker.identity is not None]
 
 
-@pytest.mark.parametrize("away", ["down", "silent"])
+@pytest.mark.parametrize("away", [pytest.param("down", marks=pytest.mark.long), "silent"])
 async def test_ten_thousand_unknown_key_ids_while_the_keys_are_out_of_reach_cost_good_tokens_nothing(
     away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
