@@ -14,7 +14,9 @@ from toolcrib_operator.elector import Elector
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.ledger import INFO_FACTOR
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.policies import Policies
 from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.registering import Registering
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.state import Leading, State
@@ -128,7 +130,8 @@ def operator_rows() -> list[Row]:
     publisher = Publisher(1, FixedReplicas())
     indexing = Indexing(publisher)
     reader: Any = None
-    loop = Loop(world, publisher, indexing, MemoryWriter(world))
+    policies = Policies(Admitted(external=False))
+    loop = Loop(world, publisher, indexing, MemoryWriter(world), policies=policies)
     state = _Leads(Elector(reader, "documentation"))
     registering = Registering(
         world, publisher, reader, reader, loop.published, settings=RegistrationSettings("toolcrib-runtime")
