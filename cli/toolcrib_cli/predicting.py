@@ -18,6 +18,7 @@ from toolcrib_cli import manifests
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.manifests import FileContent, Loaded
 from toolcrib_operator.assessing import Assessor, Batch
+from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, Entry, Ref, World
 
@@ -94,7 +95,8 @@ def predict(
     Raises:
         CliError: a deletion names nothing that is there.
     """
-    assessor = Assessor(world, LoopSettings(trusted_namespace_labels=tuple(trusted), accounts=accounts))
+    settings = LoopSettings(trusted_namespace_labels=tuple(trusted), accounts=accounts)
+    assessor = Assessor(world, settings, _admitted())
     before = _step(None, _assessed(world, assessor))
     for ref in [_deletion(world, text) for text in deletions]:
         world.remove(ref.kind, ref.key)
@@ -109,6 +111,13 @@ def predict(
         if verdict.refusal is not None
     )
     return Prediction(before, _step(before, batch), frozenset(b.uid for b in batch.bindings), refused)
+
+
+def _admitted() -> Admitted:
+    """Admission as statuses tell of it: what was refused for want of the policies stays so, what is written now is checked."""
+    found = Admitted(external=False)
+    found.problem = None
+    return found
 
 
 def absent(world: World, contents: Iterable[FileContent]) -> list[str]:

@@ -191,3 +191,36 @@ def test_a_new_service_account_counts_only_where_it_is_there_or_comes_with_the_c
     answer = AccessReview(found.after, time.time(), TOKENS).what_can(asked("ServiceAccount/shop/newcomer"))
 
     assert bool(answer.tools) is existing
+
+
+def test_a_grant_that_was_refused_for_want_of_admission_counts_only_once_it_is_written_anew(
+    tmp_path: Path,
+) -> None:
+    binding: dict[str, Any] = {
+        "apiVersion": "toolcrib.dev/v1alpha1",
+        "kind": "ClusterAgentScopeBinding",
+        "metadata": {"name": "smuggled"},
+        "spec": {
+            "subjects": [{"kind": "User", "issuer": OAUTH, "name": "alice"}],
+            "namespaceSelector": {},
+            "scopes": ["read", "write", "use"],
+        },
+    }
+    api = ApiObjects()
+    api.apply([*random_world(3).of("Namespace", "Tool"), binding])
+    refused = {
+        "type": "Accepted",
+        "status": "False",
+        "reason": "AdmissionPolicyMissing",
+        "observedGeneration": 1,
+    }
+    api.objects["ClusterAgentScopeBinding/smuggled"]["status"] = {"conditions": [refused]}
+    anew = {**binding, "spec": {**binding["spec"], "scopes": ["read", "use"]}}
+
+    def seen(*changes: dict[str, Any]) -> int:
+        found = predict(api.world(), read_files(written(tmp_path, list(changes))) if changes else ())
+        assert [n.reason for n in found.not_used] == ([] if changes else ["AdmissionPolicyMissing"])
+        return AccessReview(found.after, time.time(), TOKENS).what_can(asked("User/alice")).visible
+
+    assert seen() == 0
+    assert seen(anew) > 0
