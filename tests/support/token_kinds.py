@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from registry_harness import ISSUER, OPERATOR, keyset
 from toolcrib.identity import Issuer, KeySet, ScopesPolicy
+from toolcrib.wire.publish import PublishedAccount
 
 LOGIN = "https://login.test"
 OTHER = "https://other.test"
@@ -116,10 +117,12 @@ def bearer(token: str | bytes) -> Sent:
 def account(target: Target, **changed: Any) -> dict[str, Any]:
     """The claims of a good service account token; a callable is given the time, `...` takes a claim away."""
     now = int(time.time())
+    name = str(changed.get("sub", target.subject)).rpartition(":")[2]
     good = {
         "iss": ISSUER,
         "aud": [target.audience],
         "sub": target.subject,
+        "kubernetes.io": {"serviceaccount": {"name": name, "uid": f"uid-of-{name}"}},
         "iat": now,
         "nbf": now,
         "exp": now + 600,
@@ -174,6 +177,11 @@ def _stranger(make: Callable[[Target], str], admin: Outcome = Outcome.REFUSED) -
 def _unknown_account(name: str) -> Kind:
     subject = f"system:serviceaccount:team:{name}"
     return _stranger(lambda t: account_token(t, sub=subject), admin=Outcome.STRANGER)
+
+
+def _gone(name: str) -> Kind:
+    """A bound service account that is not there any more; the admin listener knows none but its own."""
+    return Kind(_unknown_account(name).make, Outcome.REFUSED, Outcome.STRANGER)
 
 
 def _several(*headers: Callable[[Target], str]) -> Kind:
@@ -335,6 +343,11 @@ KINDS: dict[str, Kind] = {
     "the cluster's groups by another issuer": _stranger(
         lambda t: person_token(t, sub="mallory", azp="x", groups=["system:serviceaccounts", "system:serviceaccounts:team"])),
     "the key of one issuer for another": _bad(lambda t: signed({"alg": "ES256", "kid": "c1"}, person(t), es256)),
+    # accounts that are gone
+    "a deleted service account": _gone("deleted"),
+    "a service account made anew": _gone("anew"),
+    "a bound service account without its UID": Kind(
+        lambda t: bearer(account_token(t, **{"kubernetes.io": ...})), Outcome.REFUSED, Outcome.KNOWN),
     # good tokens without grants
     "an unknown subject": _unknown_account("nobody"),
     "a revoked binding": _unknown_account("revoked"),
@@ -349,6 +362,12 @@ KINDS: dict[str, Kind] = {
     "scopes without a binding": _stranger(lambda t: person_token(t, sub="mallory", azp="x", groups=[])),
     "a client that is no text": _stranger(lambda t: person_token(t, sub="mallory", azp=["agent", "x"], client_id="agent", groups=[])),
 }  # fmt: skip
+
+ACCOUNTS = (
+    *(PublishedAccount(namespace="team", name=n, uid=f"uid-of-{n}") for n in ("bot", "expired", "early", "denied", "elsewhere")),
+    PublishedAccount(namespace="team", name="anew", uid="uid-of-the-new-one"),
+)  # fmt: skip
+"""The service accounts that there are; those of `KINDS` have the UID `uid-of-NAME` in their tokens."""
 
 GOOD: dict[str, Callable[[Target], Sent]] = {
     "a service account": lambda t: bearer(account_token(t)),

@@ -1,6 +1,6 @@
 """Who is nobody, refused or a stranger gets nothing: every kind of identity on every route of both listeners.
 
-109 kinds (`token_kinds.KINDS`) times 38 routes make some 4,100 cells; `-v` names both. The routes are read from the
+112 kinds (`token_kinds.KINDS`) times 38 routes make 4,256 cells; `-v` names both. The routes are read from the
 apps themselves: one that is not in the tables below fails `test_every_route_has_its_line`.
 """
 
@@ -15,7 +15,20 @@ from starlette.routing import BaseRoute, Route
 
 from plain_http import PlainHttp, Reply
 from registry_harness import OPERATOR, RunningRegistry, binding, running_registry, tool
-from token_kinds import ADMIN, AGENT, GOOD, ISSUERS, KEYS, KINDS, LOGIN, SCOPE, Outcome, Sent, Target
+from token_kinds import (
+    ACCOUNTS,
+    ADMIN,
+    AGENT,
+    GOOD,
+    ISSUERS,
+    KEYS,
+    KINDS,
+    LOGIN,
+    SCOPE,
+    Outcome,
+    Sent,
+    Target,
+)
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
 from toolcrib_registry.app import create_admin_app, create_agents_app
@@ -139,7 +152,8 @@ def _bindings() -> list[PublishedBinding]:
         return (PublishedSubject(kind=kind, **fields),)
 
     return [
-        _grant("bot"), _grant("revoked"), _grant("expired", expires_at=1.0), _grant("early", not_before=4e9), _grant("denied"),
+        *(_grant(name) for name in ("bot", "revoked", "deleted", "anew", "denied")),
+        _grant("expired", expires_at=1.0), _grant("early", not_before=4e9),
         binding("denied", (), name="denial", deny=("*",)), binding("elsewhere", ("other:use",)),
         binding("bot", ("registry:write", "registry:admin"), namespace=None, name="powers"),
         _grant("user", subjects=subject(SubjectKind.USER, issuer=LOGIN, name="alice")),
@@ -154,9 +168,10 @@ def _bindings() -> list[PublishedBinding]:
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegistry]:
     local = LocalIssuer.open(tmp_path_factory.mktemp("issuer") / "data")
     with running_registry(
-        [TOOL], _bindings(), issuers=ISSUERS, admin_subjects=(OPERATOR,), extra_keys=KEYS,
+        publish=False, issuers=ISSUERS, admin_subjects=(OPERATOR,), extra_keys=KEYS,
         oauth=oauth.router(local, lambda namespace, name: set()),
     ) as running:  # fmt: skip
+        running.publish([TOOL], _bindings(), accounts=ACCOUNTS)
         running.publish(remove_bindings=["uid-team-revoked"])
         yield running
 
@@ -249,6 +264,15 @@ def test_nobody_but_the_operator_is_admitted_to_the_admin_listener(
     admin: PlainHttp, route: tuple[str, str]
 ) -> None:
     _matrix(admin, ADMIN, route, ADMINS[route])
+
+
+def test_on_one_port_the_admin_routes_are_as_closed() -> None:
+    with (
+        running_registry(issuers=ISSUERS, extra_keys=KEYS, one_port=True) as running,
+        contextlib.closing(PlainHttp(running.url)) as http,
+    ):
+        for route in (("GET", "/v1/admin/state"), ("POST", "/v1/admin/publish")):
+            _matrix(http, ADMIN, route, ADMINS[route])
 
 
 def test_every_route_has_its_line(registry: RunningRegistry) -> None:
