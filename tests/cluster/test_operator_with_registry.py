@@ -11,6 +11,7 @@ from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
 from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
+from slow_backend import slow_backend
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,13 +36,45 @@ def seen(server: ApiServer, registry: RunningRegistry, account: str) -> set[str]
     return {tool["name"] for tool in answer.json()["tools"]}
 
 
+def limits_of_the_example_hold(server: ApiServer, registry: RunningRegistry) -> None:
+    """Apply examples/limits, call beyond it, edit it, call again, and delete it."""
+    example = str(ROOT / "examples/limits")
+    assert server.kubectl("apply", "-f", example).returncode == 0
+    wait_until(lambda: "database_query" in seen(server, registry, "planner"))
+    got = server.kubectl("get", "-n", "heist", "serviceaccount", "planner", "-o", "jsonpath={.metadata.uid}")
+    headers = registry.auth("heist", "planner", uid=got.stdout)
+
+    def refused() -> list[bool]:
+        url = f"{registry.url}/tools/database_query"
+        answers = [httpx.post(url, headers=headers, json={"query": "SELECT 1"}) for _ in range(4)]
+        return [answer.status_code == 429 for answer in answers]
+
+    assert refused() == [False, False, False, True]
+    name = ("-n", "heist", "agentscopebinding.toolcrib.dev/planner-queries")
+    more = '{"spec": {"limits": {"callsPerMinute": 5}}}'
+    assert server.kubectl("patch", *name, "--type=merge", "-p", more).returncode == 0
+    # the edit is in force, with what was counted
+    wait_until(lambda: not refused()[0])
+    wrong = server.kubectl(
+        "patch", *name, "--type=merge", "-p", '{"spec": {"limits": {"callsPerMinute": 0}}}'
+    )
+    assert "callsPerMinute" in wrong.stderr
+    assert server.kubectl("delete", *name, "--timeout=20s").returncode == 0
+
+
 def test_an_agent_discovers_what_is_applied_and_loses_what_is_revoked(
     server: ApiServer, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
     token.write_text(mint(OPERATOR, audience="toolcrib-admin"))
     kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
-    with running_registry(publish=False) as registry:
+    with (
+        slow_backend() as backend,
+        running_registry(
+            publish=False, backends={"heist/example-tools": f"127.0.0.1:{backend.port}"}
+        ) as registry,
+    ):
+        backend.answer()
         with running(OperatorProcess(kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))):
             heist = str(ROOT / "examples/heist")
             assert server.kubectl("apply", "-f", heist).returncode == 0
@@ -50,6 +83,7 @@ def test_an_agent_discovers_what_is_applied_and_loses_what_is_revoked(
             assert waited.returncode == 0, waited.stderr
             assert seen(server, registry, "planner") == {"calculator", "file_reader", "simulation_data"}
             assert seen(server, registry, "hacker") == {"calculator", "database_query"}
+            limits_of_the_example_hold(server, registry)
             change = '{"spec": {"state": "Disabled"}}'
             server.kubectl(
                 "patch", "-n", "heist", "tool.toolcrib.dev", "calculator", "--type=merge", "-p", change
