@@ -86,7 +86,9 @@ class DecisionLog:
         identity = sight.identity
         common = self._common(action, identity)
         if identity is None:
-            self._folded(common | {"allowed": True, "reason": "anonymous"}, identity, {})
+            seen = bool(sight.view.tools)
+            reason = Reason.ANONYMOUS_LIST if seen else Reason.NO_IDENTITY
+            self._folded(common | {"allowed": seen, "reason": reason.value}, identity, {})
             return
         fields = {
             "count": len(sight.view.tools) if found is None else found,
