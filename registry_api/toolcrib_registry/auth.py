@@ -80,7 +80,7 @@ class Authenticator:
         try:
             identity = await self._verify(text)
         except UnknownKey as error:
-            return Asker(problem=str(error), unknown=not self._keys.keys.get(error.issuer))
+            return Asker(problem=str(error), unknown=error.issuer not in self._keys.keys)
         except TokenError as error:
             return Asker(problem=str(error))
         asker = Asker(identity)

@@ -78,7 +78,8 @@ class KeyStore:
 
     @property
     def keys(self) -> KeySet:
-        """issuer → key id → public key; a new mapping after every change."""
+        """issuer → key id → public key; a new mapping after every change. An issuer without keys has shown an empty
+        set; one that has never been reached is not in it."""
         return self._keys
 
     @property
@@ -141,7 +142,8 @@ class KeyStore:
             raise
 
     async def _keep(self, state: _State) -> None:
-        failures = 0 if state.fetched else 1  # `start` has tried once: an issuer that was away is asked again soon
+        # `start` has tried once: an issuer that was away then is asked again soon, not after the usual time
+        failures = 0 if state.fetched else 1
         while True:
             wait = FILE_SECONDS if state.issuer.jwks_file else self._every
             if failures:
@@ -159,13 +161,13 @@ class KeyStore:
             # whatever it is, it must not end the refreshing nor reach the caller with the unknown key
             log.exception("keys of issuer %s not refreshed", state.issuer.issuer)
             return False
-        state.fetched = True
+        first, state.fetched = not state.fetched, True
         state.trouble.over("keys of issuer %s are refreshed again", state.issuer.issuer)
-        if sources != state.sources:
+        if first or sources != state.sources:
             state.keys, state.sources = found, sources
             self._version += 1
             self._keys = MappingProxyType(
-                {**self._fixed, **{name: s.keys for name, s in self._states.items()}}
+                {**self._fixed, **{name: s.keys for name, s in self._states.items() if s.fetched}}
             )
             log.info("keys of issuer %s: %d", state.issuer.issuer, len(found))
         return True

@@ -135,7 +135,7 @@ class Keys(Protocol):
 
     @property
     def keys(self) -> KeySet:
-        """What is known now."""
+        """What is known now; without the issuers that have never been reached."""
         ...
 
     @property

@@ -290,6 +290,7 @@ async def test_a_set_that_is_emptied_revokes_all_its_tokens() -> None:
         assert await made.good(token)
         server.keys = []
         await until_gone(made, token)
+        assert not (await made.identify(token)).unknown, "a refusal: its issuer has been heard"
 
 
 async def test_a_discovery_document_that_begins_to_speak_of_another_issuer_is_not_followed() -> None:
