@@ -40,6 +40,7 @@ def _with(connections: int, turns: int, seconds: float) -> dict[str, Any]:
                 Variant("POST /v1/call", ports["registry"], http("POST", "/v1/call", token, named)),
                 Variant("POST /tools/NAME", ports["registry"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
                 Variant("the same, decision log on", ports["logging"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
+                Variant("the same, decision log strict", ports["strict"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
             ]  # fmt: skip
             both = [*bases, *calls]
             measure.rounds(

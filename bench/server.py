@@ -7,6 +7,7 @@ only the application differs:
 
 registry  the agents' app as shipped, plus one route of nothing, `GET /empty`, behind the same edge
 logging   the same registry with the decision log switched on
+strict    the same with the decision log in its mode strict: a call waits for its record on the disk
 plain     a FastAPI app with one route that returns an empty object, and one that filters and encodes per request
 bare      an ASGI callable that sends two constant messages
 starlette a reverse proxy: Starlette and httpx
@@ -83,12 +84,16 @@ def step(count: int, upstream: int) -> Publish:
     return Publish(base=None, to=Revision(epoch=1, seq=1), tools=tuple(tools), bindings=tuple(bindings))
 
 
-async def registry(folder: Path, name: str, publish: Publish, log: str | None = None) -> Registry:
-    """The composed registry, with the snapshot in force."""
+async def registry(folder: Path, name: str, publish: Publish, audit: str | None = None) -> Registry:
+    """The composed registry, with the snapshot in force; `audit` is the mode of its decision log, None: no log."""
+    key = folder / "audit.key"
+    key.write_text("5" * 64)
+    key.chmod(0o600)
+    log = {"path": str(folder / f"{name}.jsonl"), "mode": audit, "key_file": str(key)} if audit else {}
     issuer = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS, cluster=True)
     settings = RegistrySettings(
         issuers=(issuer,), admin_subjects=(OPERATOR,), store=Store(path=str(folder / name)),
-        egress={"loopback": True}, decision_log=log,
+        egress={"loopback": True}, audit=log,
     )  # fmt: skip
     keys = KeyStore(settings.issuers, OutboundHttp(EgressPolicy()), fixed=keyset())
     made = await build(settings, keys=keys, embedder=NullEmbedder())
@@ -170,8 +175,10 @@ async def main(count: int, upstream: int) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         normal = await registry(folder, "normal", publish)
         stack.push_async_callback(normal.aclose)
-        logging = await registry(folder, "logging", publish, str(folder / "decisions.jsonl"))
+        logging = await registry(folder, "logging", publish, "lenient")
         stack.push_async_callback(logging.aclose)
+        strict = await registry(folder, "strict", publish, "strict")
+        stack.push_async_callback(strict.aclose)
         agents = create_agents_app(normal.deps)
 
         async def empty() -> dict[str, Any]:
@@ -184,6 +191,7 @@ async def main(count: int, upstream: int) -> None:
         apps = {
             "registry": Edge(agents, normal.deps),
             "logging": logging.agents,
+            "strict": strict.agents,
             "plain": plain(normal, mint(SUBJECT)),
             "bare": bare,
             "starlette": starlette_proxy(upstream, client),
