@@ -13,7 +13,6 @@ Needs nothing but Python: it runs before `make up` has made an environment.
 """
 
 import argparse
-import contextlib
 import os
 import signal
 import sys
@@ -26,7 +25,7 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import debian, gobuild, lookup, prometheus, redis_server
+from realparts import gobuild, lookup, prometheus, redis_server
 from realparts.parts import NODE, PARTS, SUITE
 
 
@@ -91,11 +90,9 @@ def provide_prometheus() -> None:
 
 
 def provide_redis() -> None:
-    """Find redis-server, or install Debian's package; where neither can be, only its tests do not run."""
-    with contextlib.suppress(debian.MissingPackagesError):
-        debian.install("redis-server")
+    """The same for redis-server."""
     try:
-        print(f"redis-server: {redis_server.path_of()}", flush=True)
+        print(f"redis-server: {redis_server.provide()}", flush=True)
     except redis_server.RedisMissingError as error:
         print(error, file=sys.stderr)
 

@@ -27,7 +27,6 @@ PROGRAMS = {
     "gcc": ("/usr/bin/gcc",),
     "libc6-dev": ("/usr/lib/x86_64-linux-gnu/libc.a", "/usr/lib/aarch64-linux-gnu/libc.a"),
     "prometheus": ("/usr/bin/prometheus", "/usr/bin/promtool"),
-    "redis-server": ("/usr/bin/redis-server", "/usr/bin/valkey-server"),
 }
 """What each package is looked for by; one of them is enough."""
 

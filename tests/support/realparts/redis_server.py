@@ -1,19 +1,30 @@
 """A real Redis on loopback, for tests of limits that several replicas share. Valkey speaks the same protocol.
 
-with Redis() as redis:
-    redis.url
+    with Redis() as redis:
+        redis.url
+
+Found on PATH, else taken from Debian's packages without installing them. Standard library only: the build script
+imports this.
 """
 
+import contextlib
+import os
+import re
 import shutil
 import socket
+import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from realparts import debian, processes
+from realparts import lookup, processes
 
 PROGRAMS = ("redis-server", "valkey-server")
+_ADVICE = (
+    "Put redis-server or valkey-server on PATH (`apt-get install redis-server`), or run `make build-tools` on Debian "
+    "or Ubuntu, which unpacks the packages into the cache."
+)
 
 
 class RedisMissingError(RuntimeError):
@@ -21,12 +32,71 @@ class RedisMissingError(RuntimeError):
 
 
 def path_of() -> Path:
-    """redis-server, or valkey-server, from PATH or where Debian puts it. Raises RedisMissingError."""
+    """The program, from PATH or the cache; never fetched here. Raises RedisMissingError."""
     for program in PROGRAMS:
-        found = shutil.which(program) or shutil.which(program, path="/usr/bin:/usr/local/bin")
-        if found:
-            return Path(found)
-    raise RedisMissingError(f"no {' or '.join(PROGRAMS)} on this machine; {debian.REMEDY} redis-server")
+        if on_path := shutil.which(program):
+            return Path(on_path)
+    for folder in sorted(lookup.cache_folder(os.environ).glob("redis-[0-9]*"), reverse=True):
+        program_there = folder / "usr" / "bin" / PROGRAMS[0]
+        if lookup.checksum_holds(program_there):
+            return program_there
+    raise RedisMissingError(f"redis-server is not on this machine. {_ADVICE}")
+
+
+def provide() -> Path:
+    """The program that is there, else Debian's packages (with the libraries that are missing) in the cache.
+
+    Raises RedisMissingError where there is no apt-get, no package or no network.
+    """
+    with contextlib.suppress(RedisMissingError):
+        return path_of()
+    if not (shutil.which("apt-get") and shutil.which("dpkg")):
+        raise RedisMissingError(f"redis-server is not on this machine, nor is apt-get to fetch it. {_ADVICE}")
+    cache = lookup.cache_folder(os.environ)
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=cache) as scratch:
+        folder, new = Path(scratch), Path(scratch) / "new"
+        wanted = _missing_packages()
+        _quiet("apt-get", "download", "-qq", *wanted, cwd=folder)
+        for package in folder.glob("*.deb"):
+            _quiet("dpkg", "-x", str(package), str(new))
+        (package,) = folder.glob("redis-server_*.deb")
+        found = re.search(r"_(?:\d+(?:%3a|:))?(\d+(?:\.\d+)*)", package.name)
+        lookup.write_checksum(new / "usr" / "bin" / PROGRAMS[0])
+        target = cache / f"redis-{found[1] if found else '0'}"
+        if target.exists():
+            target.rename(folder / "old")
+        with contextlib.suppress(OSError):  # another run was first
+            new.rename(target)
+    return path_of()
+
+
+def _missing_packages() -> list[str]:
+    """redis-server and what it needs that is not installed, as apt works it out."""
+    command = ("apt-get", "install", "-s", "-qq", "--no-install-recommends", "redis-server")
+    if _run(*command).returncode != 0:
+        _quiet("apt-get", "update", "-qq")  # on a fresh machine the lists are empty
+    return re.findall(r"^Inst (\S+)", _quiet(*command), re.MULTILINE)
+
+
+def _quiet(*command: str, cwd: Path | None = None) -> str:
+    done = _run(*command, cwd=cwd)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RedisMissingError(f"redis-server is not on this machine; {command[0]} failed: {last} {_ADVICE}")
+    return done.stdout
+
+
+def _run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def _libraries(program: Path) -> dict[str, str]:
+    """Where the libraries are that were unpacked with the program."""
+    folders = [str(found) for found in (program.parents[1] / "lib").glob("*-linux-*")]
+    return (
+        {"LD_LIBRARY_PATH": ":".join(folders)} if lookup.cache_folder(os.environ) in program.parents else {}
+    )
 
 
 class Redis:
@@ -65,7 +135,7 @@ class Redis:
                 "no",
             ],
             log=Path(self._folder.name) / "redis.log",
-            env=processes.clean_environment(),
+            env=processes.clean_environment(_libraries(program)),
         )
 
     def __enter__(self) -> Self:
