@@ -209,6 +209,19 @@ async def test_random_histories_never_exceed_a_window_and_never_refuse_without_n
                 assert _says(answer, Limit.PER_MINUTE, inside[-most] + 60 - stored.clock.now)
 
 
+@pytest.mark.parametrize("stored", ["redis"], indirect=True)
+async def test_a_replicas_clock_that_is_set_moves_its_windows_in_redis_and_is_bounded(
+    stored: Subject,
+) -> None:
+    assert await stored.admitted(5, per_minute=3) == 3
+    stored.clock.now -= 3600
+    back = await stored.charge(per_minute=3)
+    assert isinstance(back, Shortage)
+    assert back.seconds <= 61
+    stored.clock.now += 7200
+    assert await stored.admitted(9, per_minute=3) == 3
+
+
 def _says(answer: object, limit: Limit, wait: float) -> bool:
     """Whether it refuses for `limit` and names the next whole second; by rounding it may name the one after."""
     assert isinstance(answer, Shortage), answer

@@ -1,6 +1,7 @@
 """Limits that several replicas count together in a real Redis: shared, lost, away, locked, and slots of the dead."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -139,6 +140,41 @@ def test_without_the_store_reads_go_on_writes_are_refused_and_all_is_well_again_
     said = [m for m in caplog.messages if "store of counters" in m]
     assert len(said) == 2, said
     assert "answers again" in said[1]
+
+
+def test_a_store_killed_amid_calls_admits_its_limit_once_more_at_most_and_breaks_nothing(
+    redis: Redis, slow: SlowBackend, threads: ThreadPoolExecutor
+) -> None:
+    slow.answer()
+    grants = [limited(per_minute=30, concurrent=40)]
+    codes: list[tuple[int, str]] = []
+    over = threading.Event()
+    with (
+        replica(redis, [calculator(slow)], grants, timeout=0.25) as a,
+        replica(redis, [calculator(slow)], grants, timeout=0.25) as b,
+    ):
+
+        def calling(r: RunningRegistry) -> None:
+            while not over.is_set():
+                answer = call(r)
+                codes.append((answer.status_code, "" if answer.is_success else answer.json()["code"]))
+
+        def count(status: int) -> int:
+            return sum(code == status for code, _ in codes)
+
+        callers = [threads.submit(calling, r) for r in (a, b) * 4]
+        try:
+            wait_until(lambda: count(200) >= 10)
+            redis.kill()
+            wait_until(lambda: count(503) >= 20)
+            redis.start()
+            wait_until(lambda: count(429) >= 20, timeout=20)
+        finally:
+            over.set()
+        for caller in callers:
+            caller.result(10)
+    assert set(codes) <= {(200, ""), (429, "limit_exceeded"), (503, "limits_unavailable")}
+    assert 30 <= count(200) <= 60
 
 
 def test_a_store_that_hangs_costs_a_call_its_timeout_at_most(redis: Redis, slow: SlowBackend) -> None:
