@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
 
-from registry_harness import RunningRegistry, binding, running_registry, tool
+from registry_harness import RunningRegistry, backend, binding, running_registry, tool
+from slow_backend import slow_backend
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedAccount, PublishedSubject
 
@@ -114,6 +116,18 @@ def test_a_watch_stream_is_emptied_and_ends(r: RunningRegistry) -> None:
     assert [kind for kind, _ in events] == ["snapshot", "removed", "end"]
     assert events[1][1]["tool_id"] == "team/calculator"
     assert events[2][1] == {"reason": "invalid_token"}
+
+
+def test_a_call_in_flight_of_an_account_that_goes_is_cut() -> None:
+    with slow_backend() as slow, running_registry(publish=False) as r, ThreadPoolExecutor(1) as pool:
+        r.publish([tool("calculator", backend=backend(slow.port))], [binding("bot")], accounts=[known("u1")])
+        headers = r.auth("team", "bot", uid="u1")
+        call = pool.submit(r.http.post, f"{r.url}/tools/calculator", headers=headers, json={})
+        slow.began.get(timeout=5)
+        r.publish(accounts=[known("u2")])
+        assert (call.result(5).status_code, call.result().json()["code"]) == (403, "revoked")
+        metrics = r.http.get(f"{r.admin_url}/metrics").text
+        assert 'toolcrib_calls_cut_total{reason="account_gone"} 1.0' in metrics
 
 
 def test_one_that_is_bound_through_the_group_of_its_namespace_alone_is_refused_too(
