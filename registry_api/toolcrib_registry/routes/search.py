@@ -12,6 +12,9 @@ from toolcrib_registry.documentation import BEARER, BODY, problems
 from toolcrib_registry.requests import AskerOf, DepsOf, StrictRoute
 
 router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
+TRIES = 4
+"""How often a search is made at most: again where the caller's view changed meanwhile. Where it still does, hits that
+have gone are left out."""
 _SHORT = 200
 
 
@@ -24,34 +27,37 @@ _SHORT = 200
 async def search(deps: DepsOf, asker: AskerOf, body: SearchRequest) -> SearchAnswer:
     """Light hits, best first, filtered before the limit. An index that is away makes it lexical and `degraded`."""
     start = time.perf_counter()
-    sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
     with tracing.span("search") as span:
-        found = await deps.searching.search(
-            sight,
-            body.query or "",
-            tags=body.tags,
-            servers=body.servers,
-            limit=body.limit,
-            min_score=body.min_score or 0.0,
-            top_k_servers=body.top_k_servers,
-        )
+        for attempt in range(1, TRIES + 1):
+            sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+            found = await deps.searching.search(
+                sight,
+                body.query or "",
+                tags=body.tags,
+                servers=body.servers,
+                limit=body.limit,
+                min_score=body.min_score or 0.0,
+                top_k_servers=body.top_k_servers,
+            )
+            # grants may have changed while the index was asked: the answer is of one view, that of the moment it is sent
+            now = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+            if now.revision == sight.revision or attempt == TRIES:
+                break
         span.set({
             "toolcrib.search.mode": found.mode,
             "toolcrib.search.hits": len(found.hits),
             "toolcrib.search.degradation": found.degradation or None,
         })  # fmt: skip
-    # grants may have changed while the index was asked: each hit is decided when it is sent
-    now = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
     hits = tuple(
         SearchResult(
             tool_id=hit.tool_id,
             name=now.view.listed_name(hit.tool_id),
-            short_desc=short(hit.entry.description),
-            server=hit.entry.server,
+            short_desc=short(tool.description),
+            server=tool.server,
             confidence=round(hit.confidence, 4),
         )
         for hit in found.hits
-        if hit.tool_id in now.view.tools
+        if (tool := now.view.tools.get(hit.tool_id)) is not None
     )
     deps.metrics.searched(found.mode, len(hits), time.perf_counter() - start, degraded=found.degraded)
     deps.decisions.listed("search", now, found=len(hits), mode=found.mode)

@@ -255,7 +255,7 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(kind: str, **settings: Any) -> AsyncIterator[Rig]:
+async def rig(kind: str, *, embedder: Embedder | None = None, **settings: Any) -> AsyncIterator[Rig]:
     """A registry of the kind, with the embedded index; `closed` searches with vectors too, the others by words."""
     with tempfile.TemporaryDirectory() as folder:
         clock = SetClock(float(worlds.START))
@@ -284,7 +284,7 @@ async def rig(kind: str, **settings: Any) -> AsyncIterator[Rig]:
         )
         keys: KeySet = {issuer.issuer: {"k1": _KEY.public_key()} for issuer in told}
         outbound = OutboundHttp(EgressPolicy())
-        embedder: Embedder = HashEmbedder(16) if kind == "closed" else NullEmbedder()
+        embedder = embedder or (HashEmbedder(16) if kind == "closed" else NullEmbedder())
         registry = await build(
             made,
             clock=clock,

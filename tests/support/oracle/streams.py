@@ -27,7 +27,7 @@ async def changes(q: Asked) -> list[str]:
             q.rig.clock.set(at)
             later = Asked(q.rig, q.argument["world"], q.caller, at, None)
             if live:
-                await _until_shown(later, stream)
+                await until_shown(later, stream)
     finally:
         await stream.close()
     return later.names.visible
@@ -67,7 +67,7 @@ def _shows(q: Asked, stream: Stream) -> None:
         q.listing_name(tool_id, name)
 
 
-async def _until_shown(q: Asked, stream: Stream) -> None:
+async def until_shown(q: Asked, stream: Stream) -> None:
     """Let the stream run until it has said all that it has to say."""
     deadline = asyncio.get_running_loop().time() + q.rig.patience
     while True:

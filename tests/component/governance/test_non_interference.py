@@ -1,0 +1,250 @@
+"""What a caller receives does not depend on anything outside its view.
+
+Two registries of two worlds that differ only there (hidden tools, bindings of others, accounts of others, other
+revisions and epochs, who else is asking) are sent the same random script of requests: status, headers, bodies and
+streams must be the same to the byte. Timing is not looked at.
+"""
+
+import asyncio
+import os
+import random
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import toolcrib.view
+from oracle import decisions, paths, worlds
+from oracle.decisions import Issuers, Tool, World
+from oracle.rig import Answer, Rig, Stream, rig
+from toolcrib_registry import discovery
+from toolcrib_registry.state import Sight
+
+SCRIPTS = 48
+REQUESTS = 12
+
+
+class Interference(AssertionError):
+    """Something outside the caller's view shows."""
+
+
+def hidden(world: World, caller: Any, issuers: Issuers, tool: Tool, moments: list[float]) -> bool:
+    """Whether the tool is outside the caller's view at every one of the moments, whatever its state."""
+    if caller == "anonymous" and world["anonymous"] == "list":
+        return False
+    active = tool | {"state": "Active"}
+    return not any(decisions.decide(world, caller, issuers, active, "list", at)[0] for at in moments)
+
+
+def elsewhere(draw: random.Random, world: World, key: str, moments: list[float]) -> World:
+    """The same world as this caller sees it, and another one to everybody else."""
+    caller, issuers = world["callers"][key], worlds.issuers(world["kind"])
+    seen = [t for t in world["tools"] if not hidden(world, caller, issuers, t, moments)]
+    identities = [
+        i for at in moments if (i := decisions.who(world | {"accounts": None}, caller, issuers, at))
+    ]
+    mine = [
+        b
+        for b in world["bindings"]
+        if any(b in decisions.bindings_of(world, identity) for identity in identities)
+    ]
+    others = [b for b in world["bindings"] if b not in mine and not worlds.rarely(draw, 2)]
+    for number in range(draw.randint(0, 4)):
+        made = worlds.binding(draw, 200 + number, world["callers"])
+        if not any(decisions.is_subject(i, s) for i in identities for s in made["subjects"]):
+            others.append(made)
+    accounts = world["accounts"]
+    if accounts is not None:
+        own = {"/".join(i["account"]) for i in identities if i["account"]}
+        accounts = {k: uid for k, uid in worlds.accounts(draw).items() if k not in own}
+        accounts |= {k: uid for k, uid in world["accounts"].items() if k in own}
+    other = world | {"tools": list(seen), "bindings": [*mine, *others], "accounts": accounts}
+    for number in range(draw.randint(0, 8)):
+        made = worlds.tool(draw, 300 + number)
+        made["name"] = draw.choice([t["name"] for t in seen] or [made["name"]])  # the name of a visible one
+        if hidden(other, caller, issuers, made, moments) and not any(
+            worlds.clashes(made, t) for t in [*other["tools"], *world["tools"]]
+        ):
+            other["tools"].append(made)
+    draw.shuffle(other["tools"])
+    draw.shuffle(other["bindings"])
+    return other
+
+
+def requests(draw: random.Random, world: World, key: str, at: float) -> list[tuple[str, str, Any, str]]:
+    """(method, path, body, query), all over the surface; names of both worlds are among those asked for."""
+    found: list[tuple[str, str, Any, str]] = []
+    for _ in range(REQUESTS):
+        path = draw.choice(tuple(paths.PATHS))
+        said = paths.argument(draw, path, world, key, at) if path != paths.CHANGE else None
+        match path:
+            case "GET /" | "GET /stats":
+                found.append(("GET", path.removeprefix("GET "), None, ""))
+            case "GET /v1/tools":
+                found.append(("GET", "/v1/tools", None, f"limit={said}"))
+            case "GET /tools/{name}":
+                found.append(("GET", f"/tools/{said}", None, ""))
+            case "GET /v1/tools/{ns}/{name}":
+                found.append(("GET", f"/v1/tools/{said}", None, ""))
+            case "POST /v1/describe":
+                found.append(("POST", "/v1/describe", {"tool": said}, ""))
+            case "POST /v1/load":
+                found.append(("POST", "/v1/load", {"tools": said}, ""))
+            case "POST /v1/call":
+                found.append(("POST", "/v1/call", {"tool": said}, ""))
+            case "POST /tools/{name}":
+                found.append(("POST", f"/tools/{said}", {}, ""))
+            case "GET /v1/access-review":
+                found.append(("GET", "/v1/access-review", None, "subject=a/bot"))
+            case _ if "search" in path:
+                found.append(("POST", "/v1/search", {k: v for k, v in said.items() if v is not None}, ""))
+    return found
+
+
+async def compared(one: Rig, other: Rig, draw: random.Random) -> tuple[int, int]:
+    """(answers compared, events compared) of one script."""
+    world = worlds.world(draw, one.kind)
+    issuers = worlds.issuers(one.kind)
+    moments = sorted(worlds.moments(draw, world, 3))
+    later = worlds.changed(draw, world)
+    known = [k for k, who in world["callers"].items() if isinstance(who, dict)]
+    seeing = [
+        k for k in known if any(decisions.visible(world, world["callers"][k], issuers, at) for at in moments)
+    ]
+    key = draw.choice(seeing or known) if not worlds.rarely(draw, 8) else draw.choice(tuple(world["callers"]))
+    caller = world["callers"][key]
+    powers = ("registry:write", "registry:admin")  # who holds one is told of the whole
+    if any(
+        decisions.has_power(w, caller, issuers, p, at)
+        for w in (world, later)
+        for p in powers
+        for at in moments
+    ):
+        return 0, 0
+    twin, later_twin = elsewhere(draw, world, key, moments), elsewhere(draw, later, key, moments)
+    one.clock.set(moments[0])
+    other.clock.set(moments[0])
+    other.epoch += draw.randint(0, 5)
+    await one.publish(world, index=True)
+    await other.publish(twin, index=True)
+    answers, streams = 0, (one.watch(caller), other.watch(caller))
+    try:
+        for at, step in zip(moments, (None, None, (later, later_twin)), strict=True):
+            one.clock.set(at)
+            other.clock.set(at)
+            if step is not None:
+                await one.step(step[0])
+                await other.step(elsewhere(draw, step[0], key, moments))  # on the way there, another one
+                await other.step(step[1])
+                world = later
+            for method, path, body, query in requests(draw, world, key, at):
+                if worlds.rarely(draw, 3):
+                    await other.ask("GET", "/v1/tools", world["callers"][draw.choice(known)])
+                found = await one.ask(method, path, caller, body, query)
+                mirrored = await other.ask(method, path, caller, body, query)
+                if found != mirrored:
+                    raise Interference(
+                        f"{method} {path} {query} {body}\n{found}\n{mirrored}\n{world}\n{other.world}"
+                    )
+                answers += 1
+                tag = found.header("etag")
+                if tag:
+                    same = [
+                        await r.ask(method, path, caller, body, query, if_none_match=tag)
+                        for r in (one, other)
+                    ]
+                    assert [s.status for s in same] == [304, 304]
+            await _settled(streams)
+            if streams[0].data != streams[1].data:
+                raise Interference(f"{streams[0].data!r}\n{streams[1].data!r}\n{world}\n{other.world}")
+    finally:
+        for stream in streams:
+            await stream.close()
+    return answers, len(streams[0].events)
+
+
+async def _settled(streams: tuple[Stream, Stream]) -> None:
+    """Let both say what they have to say."""
+    for _ in range(40):
+        await asyncio.sleep(0)
+    for _ in range(1_000):  # two seconds; only a difference waits so long
+        if streams[0].data == streams[1].data:
+            return
+        await asyncio.sleep(0.002)
+
+
+def run(scripts: int, seed: int) -> tuple[int, int]:
+    """(answers, events) compared over so many scripts."""
+
+    async def all_of_them() -> tuple[int, int]:
+        draw, answers, events = random.Random(seed), 0, 0
+        # `totals: all` is the switch that tells of the whole; it is off here
+        for kind in worlds.KINDS:
+            told = {"discovery": {"anonymous": worlds.KINDS[kind]["anonymous"], "totals": "visible"}}
+            async with rig(kind, **told) as one, rig(kind, **told) as other:
+                for _ in range(scripts // len(worlds.KINDS)):
+                    try:
+                        found = await compared(one, other, draw)
+                    except Interference as interference:
+                        raise Interference(f"seed {seed}: {interference}") from None
+                    answers, events = answers + found[0], events + found[1]
+        return answers, events
+
+    return asyncio.run(all_of_them())
+
+
+def test_nothing_outside_a_view_changes_a_byte_of_what_its_caller_receives() -> None:
+    answers, events = run(SCRIPTS, int(os.environ.get("TOOLCRIB_PROOF_SEED") or secrets.randbelow(1 << 32)))
+
+    assert answers > 700
+    assert events > 30
+
+
+# ---- a comparison that finds nothing proves nothing -------------------------------------------------------------------
+
+
+def counts_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "total_registered", lambda sight, settings: sight.snapshot.active_tools)
+
+
+def names_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sight, "revision", property(lambda self: str(self.snapshot.revision)))
+
+
+def takes_names_for_hidden_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = toolcrib.view.view_of
+
+    def view_of(identity: Any, snapshot: Any, now: float, *rest: Any) -> Any:
+        view = real(identity, snapshot, now, *rest)
+        listed = {}
+        for name, tool_id in view.names.items():
+            shared = len(snapshot.by_name.get(name.lower(), ())) > 1
+            listed[f"{view.tools[tool_id].namespace}.{name}" if shared else name] = tool_id
+        return replace(view, names=listed)
+
+    monkeypatch.setattr("toolcrib_registry.state.view_of", view_of)
+
+
+def searches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entries_of(self: Any, sight: Sight) -> Any:
+        return {i: self._entries.of(tool) for i, tool in sight.snapshot.tools.items() if tool.active}
+
+    monkeypatch.setattr("toolcrib_registry.searching.Searching.entries_of", entries_of)
+
+
+@pytest.mark.parametrize(
+    "broken", [counts_everything, names_the_revision, takes_names_for_hidden_tools, searches_everything]
+)
+def test_a_registry_that_tells_of_hidden_things_is_found_out(
+    broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch)
+
+    with pytest.raises(Interference):
+        run(600, 7)
+
+
+def test_answers_are_compared_with_all_their_headers() -> None:
+    assert Answer(200, (("etag", "1"),), b"") != Answer(200, (("etag", "2"),), b"")
