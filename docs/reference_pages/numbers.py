@@ -10,6 +10,7 @@ from reference_pages.markdown import code, table
 
 from toolcrib_operator import metrics as operator_metrics
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.anchoring import Anchoring
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.ledger import INFO_FACTOR
@@ -77,6 +78,7 @@ LABELS = {
     "mode": "How a search was answered: `hybrid`, `lexical`, …. Of agents: how the runner works with its model.",
     "outcome": "`ok`, or the [code of the problem](errors.md).",
     "reason": "[Why](decisions.md) a decision went as it did.",
+    "replica": "A replica of the registry, as its decision log names it: its pod.",
     "result": "`applied`, `revision_mismatch` or `epoch_fenced`.",
     "route": "`/`, `/v1/tools` or `watch`.",
     "rule": "The deciding binding: `kind/namespace/name` or `kind/name`; empty where none decided.",
@@ -103,6 +105,7 @@ BOUNDS = {
     "toolcrib_grant_matched_tools": "operator's grants",
     "toolcrib_tool_info": "operator's tools",
     "toolcrib_tool_grants": "operator's tools",
+    "toolcrib_audit_anchor_timestamp_seconds": "replicas of the registry",
 }
 """Metric → bound, of those that grow with a cluster."""
 
@@ -136,7 +139,9 @@ def operator_rows() -> list[Row]:
     registering = Registering(
         world, publisher, reader, reader, loop.published, settings=RegistrationSettings("toolcrib-runtime")
     )
-    state.leading = Leading(world, Watching(world, reader), publisher, indexing, loop, registering)
+    anchoring = Anchoring(reader, publisher.audit_heads)
+    anchoring.anchored["registry-0"] = 0.0
+    state.leading = Leading(world, Watching(world, reader), publisher, indexing, loop, registering, anchoring)
     return list(_metric_rows([operator_metrics.StateCollector(state)]))
 
 

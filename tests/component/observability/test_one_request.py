@@ -126,7 +126,7 @@ def test_one_request_id_is_in_the_lines_of_runner_and_registry_in_the_decision_a
         x for x in told.registry.lines if x.get("request_id") == request_id and x.get("route") == "/tools/{name}"
     ]  # fmt: skip
     assert (access["method"], access["status"], access["agent"]) == ("POST", 200, "team/planner")
-    (decision,) = [d for d in told.decisions if d["request_id"] == request_id]
+    (decision,) = [d for d in told.decisions if d.get("request_id") == request_id]
     assert (decision["action"], decision["tool"], decision["outcome"]) == ("call", "team/calculator", "ok")
     assert told.upstream[0]["x-request-id"] == request_id
 
