@@ -20,7 +20,7 @@ from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.endpoints import ServiceReplicas, UrlReplicas
 from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.adapters.leases import KubeLease
-from toolcrib_operator.adapters.replica_http import HttpReplica
+from toolcrib_operator.adapters.replica_http import HttpReplica, connector
 from toolcrib_operator.adapters.trust import Trust
 from toolcrib_operator.anchoring import Anchoring
 from toolcrib_operator.elector import Elector
@@ -117,7 +117,9 @@ async def _lead(
     world = World((*WATCHED, SECRET) if secrets else WATCHED)
     cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces)
     watching = Watching(world, cluster, secrets=secrets, settings=settings.watch)
-    async with aiohttp.ClientSession(trust_env=False, cookie_jar=aiohttp.DummyCookieJar()) as session:
+    async with aiohttp.ClientSession(
+        connector=connector(), trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
+    ) as session:
         make = _maker(settings, session)
         publisher = Publisher(
             elector.epoch,

@@ -211,7 +211,7 @@ def never_served(cluster: Cluster, token: str, *, old_lists: bool = False) -> It
 
     def look(replica: Replica) -> None:
         headers = {"Authorization": f"Bearer {token}"}
-        with httpx.Client(headers=headers, trust_env=False, timeout=10, verify=False) as client:
+        with httpx.Client(headers=headers, trust_env=False, timeout=60, verify=False) as client:
             while not over.is_set():
                 try:
                     counts = client.get(f"{replica.url}/readyz").status_code == 200 or not old_lists

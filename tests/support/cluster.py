@@ -45,6 +45,10 @@ class Replica:
         self.child.start()
         self.child.wait_ready(lambda: _answers(f"{self.url}/health"), timeout=60)
 
+    def close(self) -> None:
+        """Stop it, and what belongs to it."""
+        self.child.stop()
+
     def metrics(self) -> str:
         """Its metrics, as Prometheus reads them."""
         return httpx.get(f"{self.admin_url}/metrics", trust_env=False).text
@@ -130,7 +134,7 @@ class Cluster:
     def add_replica(self, make: Callable[[Cluster, str], Replica] | None = None) -> Replica:
         """One more registry process; operators that run already do not know of it."""
         replica = (make or Replica)(self, f"registry-{len(self.replicas)}")
-        self._stack.callback(replica.child.stop)
+        self._stack.callback(replica.close)
         replica.start()
         self.replicas.append(replica)
         return replica

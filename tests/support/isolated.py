@@ -2,9 +2,9 @@
 
     host (operator, agents, API server, Weaviate, tools) ── veth, a /30 ── namespace (the replica)
 
-The namespace belongs to the replica's process and goes with it, and the link with the namespace: nothing is left
-behind, however a test ends. What the replica asks for on the host it finds at the host's end of the link, where
-relays pass it on to loopback.
+The namespace belongs to a process that does nothing and ends with the test, and the link goes with the namespace:
+nothing is left behind, however a test ends. A restarted replica is at the same place; while it is away connections are
+refused. What it asks for on the host it finds at the host's end of the link, where relays pass it on to loopback.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from realparts.processes import Child, clean_environment, free_ports, wait_until
 from realparts.required import required
 
 _PROBE = "ip link add name one type veth peer name two && iptables -A INPUT -p tcp --dport 9 -j DROP"
-_WAIT = 'until ip link show up dev eth0 2>/dev/null | grep -q eth0; do sleep 0.02; done; exec "$@"'
 
 
 def isolation_lacks() -> str:
@@ -88,37 +87,41 @@ class IsolatedReplica(Replica):
         self._ports += [weaviate.http_port] if weaviate else []
         file = cluster.folder / f"{name}.yaml"
         file.write_text(yaml.safe_dump(config))
-        argv = [
-            "unshare", "--net", "--", "sh", "-c", _WAIT, "sh",
-            sys.executable, "-m", "toolcrib_registry.main", "--config", str(file),
-        ]  # fmt: skip
-        log = cluster.folder / f"{name}.log"
-        self.child = _LinkedChild(self, name, argv, log=log, env=clean_environment({}))
-        self._relays: contextlib.ExitStack | None = None
+        self._keeper = Child(
+            "namespace",
+            ["unshare", "--net", "--", "sleep", "infinity"],
+            log=cluster.folder / f"{name}-net.log",
+        )
+        self._stack = contextlib.ExitStack()
+        argv = [sys.executable, "-m", "toolcrib_registry.main", "--config", str(file)]
+        self._argv = argv
+        self.child = Child(name, argv, log=cluster.folder / f"{name}.log", env=clean_environment({}))
 
-    def link(self, pid: int) -> None:
-        """Lay the link to the namespace of a process that waits for it, and start the relays."""
+    def start(self) -> None:
+        """Make the namespace and the link, and start the replica there."""
+        self._stack.callback(self._keeper.kill)
+        self._keeper.start()
         own = os.readlink("/proc/self/ns/net")
+        pid = self._keeper.pid
         wait_until(lambda: os.readlink(f"/proc/{pid}/ns/net") != own, 10, 0.005)
-        inside = ["nsenter", "--target", str(pid), "--net", "ip"]
+        inside = ["nsenter", "--target", str(pid), "--net"]
         for argv in (
             ["ip", "link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", str(pid)],
             ["ip", "addr", "add", f"{self._here}/30", "dev", self._link],
             ["ip", "link", "set", self._link, "up"],
-            [*inside, "link", "set", "lo", "up"],
-            [*inside, "addr", "add", f"{self._there}/30", "dev", "eth0"],
-            [*inside, "link", "set", "eth0", "up"],
+            [*inside, "ip", "link", "set", "lo", "up"],
+            [*inside, "ip", "addr", "add", f"{self._there}/30", "dev", "eth0"],
+            [*inside, "ip", "link", "set", "eth0", "up"],
         ):
             subprocess.run(argv, check=True)
-        self._relays = contextlib.ExitStack()
-        self._relays.enter_context(_relaying(self._here, sorted(set(self._ports))))
+        self._stack.enter_context(_relaying(self._here, sorted(set(self._ports))))
+        self.child.argv = [*inside, "--", *self._argv]
+        super().start()
 
-    def unlink(self) -> None:
-        """Stop the relays; the link has gone with the process, or goes now."""
-        if self._relays is not None:
-            self._relays.close()
-            self._relays = None
-            subprocess.run(["ip", "link", "del", self._link], capture_output=True, check=False)
+    def close(self) -> None:
+        """Stop the replica and the relays, and end the namespace and with it the link."""
+        self.child.stop()
+        self._stack.close()
 
     @contextlib.contextmanager
     def cut_off(self) -> Iterator[None]:
@@ -127,8 +130,7 @@ class IsolatedReplica(Replica):
         try:
             yield
         finally:
-            if self.child.running:
-                self._firewall("-D")
+            self._firewall("-D")
 
     def _firewall(self, action: str) -> None:
         port = str(self.admin_port)
@@ -144,31 +146,9 @@ class IsolatedReplica(Replica):
 
     def inside(self, *argv: str) -> str:
         """What a command in the namespace prints."""
-        words = ["nsenter", "--target", str(self.child.pid), "--net", *argv]
+        words = ["nsenter", "--target", str(self._keeper.pid), "--net", *argv]
         done = subprocess.run(words, capture_output=True, text=True, check=True, env=clean_environment({}))
         return done.stdout
-
-
-class _LinkedChild(Child):
-    """A child that gets its link when it starts."""
-
-    def __init__(self, replica: IsolatedReplica, name: str, argv: Sequence[str], **options: Any) -> None:
-        super().__init__(name, argv, **options)
-        self._replica = replica
-
-    def start(self) -> _LinkedChild:
-        super().start()
-        try:
-            self._replica.link(self.pid)
-        except BaseException:
-            self.kill()
-            raise
-        return self
-
-    def stop(self, grace: float = 5.0) -> int | None:
-        status = super().stop(grace)
-        self._replica.unlink()
-        return status
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,22 @@ from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
 _Answer = TypeVar("_Answer", bound=BaseModel)
 MAX_ANSWER = 64 * 1024 * 1024
 _DETAIL = 300
+_DEAD_SECONDS = 5
+"""What has been sent must be acknowledged by then. A network that drops packets says nothing, and TCP alone tries for
+a quarter of an hour, less and less often: after a partition, too."""
+
+
+def connector() -> aiohttp.TCPConnector:
+    """Connections to replicas, which end soon where packets are dropped."""
+    return aiohttp.TCPConnector(socket_factory=_socket)
+
+
+def _socket(info: Any) -> socket.socket:
+    family, kind, protocol, _, _ = info
+    made = socket.socket(family, kind, protocol)
+    if option := getattr(socket, "TCP_USER_TIMEOUT", None):
+        made.setsockopt(socket.IPPROTO_TCP, option, _DEAD_SECONDS * 1000)
+    return made
 
 
 class HttpReplica:
