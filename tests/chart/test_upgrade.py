@@ -16,6 +16,8 @@ from chart import CHART, NAMESPACE, ROOT, helm
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
+from toolcrib import admission
+from toolcrib_operator.reconcile.admitting import obstacle
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
@@ -164,6 +166,33 @@ def test_a_number_of_replicas_set_by_hand_is_not_undone_unless_told_to(
     assert 'conflict with "kubectl" with subresource "scale"' in said
     forced = _try_install(server, "--force-conflicts", sets=settings, namespace="second")
     assert not forced, forced
+
+
+def test_policies_come_with_an_upgrade_from_a_version_without_and_stay_at_an_uninstall(
+    history: History, server: ApiServer
+) -> None:
+    """As the operator of the release finds them: with its own account, and nothing altered on the way."""
+    label = f"{admission.LABEL}={admission.PART_OF}"
+    kinds = ",".join(admission.PLURALS.values())
+    without = {"crds.install": False, "admission.install": False, "helmTest.enabled": False}
+
+    def found() -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(
+            server.kubectl("get", kinds, "-l", label, "-o", "json").stdout
+        )["items"]
+        return items
+
+    assert not _try_install(server, "--force-conflicts", sets=without, namespace="second")
+    assert server.kubectl("delete", kinds, "-l", label).returncode == 0
+    account = "system:serviceaccount:second:toolcrib-operator"
+    assert obstacle(found(), account) is not None
+    upgraded = _try_install(server, sets={"helmTest.enabled": False}, namespace="second")
+    assert not upgraded, upgraded
+    assert obstacle(found(), account) is None
+    assert obstacle(found(), "system:serviceaccount:other:operator") is not None
+    deleted = helm("uninstall", "toolcrib", "-n", "second", "--no-hooks", kubeconfig=server.admin_kubeconfig)
+    assert deleted.returncode == 0, deleted.stderr
+    assert obstacle(found(), account) is None
 
 
 def _install(server: ApiServer, *options: str, sets: dict[str, Any] | None = None) -> None:
