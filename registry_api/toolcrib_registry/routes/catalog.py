@@ -158,6 +158,8 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
         "revoked",
         "ambiguous_name",
         "policy_stale",
+        "limit_exceeded",
+        "limits_unavailable",
         "audit_unavailable",
         "no_backend",
         calls=True,

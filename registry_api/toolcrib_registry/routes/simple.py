@@ -194,6 +194,8 @@ async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
             "revoked",
             "ambiguous_name",
             "policy_stale",
+            "limit_exceeded",
+            "limits_unavailable",
             "audit_unavailable",
             "no_backend",
             calls=True,

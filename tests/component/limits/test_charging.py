@@ -89,7 +89,9 @@ def test_a_used_up_window_is_429_with_the_time_until_there_is_room(
         clock.advance(int(refused.headers["retry-after"]) + 0.1)
         assert statuses(r, 3) == [200, 200, 429]
         metrics = r.http.get(r.admin_url + "/metrics").text
+        documented = r.http.get(f"{r.url}/openapi.json").json()["paths"]
 
+    assert all("429" in documented[path]["post"]["responses"] for path in ("/v1/call", "/tools/{name}"))
     problem = refused.json()
     assert (refused.status_code, problem["code"], problem["limit"]) == (429, "limit_exceeded", limit)
     assert set(problem) == {"type", "title", "status", "code", "detail", "limit"}
