@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 _WHOM = "ServiceAccount/NS/NAME (or NS/NAME), Agent/NS/NAME, OAuthClient/ID, User/NAME or Group/NAME."
 Subject = Annotated[str, typer.Argument(help=_WHOM)]
 Tool = Annotated[str, typer.Argument(help="A tool id (namespace/name), or a name that only one has.")]
+Action = Literal["list", "search", "describe", "load", "call", "watch", "stats"]
 Files = Annotated[
     list[Path] | None,
     typer.Option(
@@ -48,7 +49,7 @@ def _where(
         ),
     ] = None,
     action: Annotated[
-        str, typer.Option("--action", help="list, search, describe, load, call, watch or stats.")
+        Action, typer.Option("--action", help="What the subject would do with the tools.")
     ] = "call",
     issuer: Annotated[
         str | None,
@@ -192,7 +193,13 @@ def explain(source: Source, out: Format, subject: Subject, tool: Tool, binding: 
         if answer.bindings:
             output.heading("Bindings of this subject")
             rows = [
-                (_ref(b.binding), b.binding.generation, b.verdict, b.reason.value if b.reason else "", b.rule)
+                (
+                    _ref(b.binding),
+                    b.binding.generation,
+                    b.verdict,
+                    b.reason.value if b.reason else "",
+                    _words(b.rule, b.binding),
+                )
                 for b in answer.bindings
             ]
             output.table(("binding", "generation", "verdict", "reason", "rule"), rows)
@@ -252,8 +259,13 @@ def _decided(rule: Rule) -> tuple[str, str, str, str, str]:
         rule.reason.value,
         "-" if by is None else _ref(by),
         "-" if by is None else str(by.generation),
-        rule.rule,
+        _words(rule.rule, by),
     )
+
+
+def _words(rule: str, binding: ReviewedBinding | None) -> str:
+    """A rule beside the columns that name its object."""
+    return rule if binding is None else rule.removeprefix(f"{binding.ref} (generation {binding.generation}) ")
 
 
 def _ref(binding: ReviewedBinding) -> str:
@@ -308,18 +320,12 @@ def _source(
 
 
 def _asked(files: tuple[Path, ...], **asked: Any) -> Question:
-    from toolcrib.authorizer import Action
+    from toolcrib import authorizer
     from toolcrib_cli.asking import Question
 
-    try:
-        action = Action(asked["action"])
-    except ValueError as error:
-        raise CliError(
-            f"--action: {asked['action']!r} is none of {', '.join(Action)}", code=Exit.USAGE
-        ) from error
     scopes: str | None = asked["scopes"]
     return Question(
-        action=action,
+        action=authorizer.Action(asked["action"]),
         namespace=asked["namespace"],
         issuer=asked["issuer"],
         scopes=None if scopes is None else tuple(scopes.split()),

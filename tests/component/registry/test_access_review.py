@@ -110,6 +110,30 @@ def test_who_can_and_explain_give_the_same_verdict(registry: RunningRegistry) ->
     assert (without["allowed"], without["reason"], without["step"]) == (False, "token_lacks_scope", 5)
 
 
+def test_the_shape_of_the_answers_is_fixed(registry: RunningRegistry) -> None:
+    head = {"question", "revision", "at", "predicted", "assumptions", "action"}
+    rule = {
+        "allowed", "reason", "step", "rule", "binding", "scopes", "others", "token_scopes", "until", "limits",
+    }  # fmt: skip
+    grant = {"bindings": [manifest("new", "bot", ["files:read"])]}
+
+    what, who = ask(registry, subject="team/reader"), ask(registry, tool="calculator")
+    why, diff = ask(registry, subject="team/reader", tool="read_file"), post(registry, grant)
+
+    assert set(what) == {*head, "who", "visible", "tools", "ambiguous", "next_cursor"}
+    assert set(what["tools"][0]) == {*rule, "tool_id", "name"}
+    assert set(what["tools"][0]["binding"]) == {"kind", "namespace", "name", "uid", "generation", "proposed"}
+    assert set(what["who"]) == {"subject", "kind", "namespace", "name", "issuer"}
+    assert set(who) == {*head, "tool_id", "subjects", "next_cursor"}
+    assert set(who["subjects"][0]) == {*rule, "who"}
+    assert set(why) == {*head, *rule, "who", "tool_id", "name", "steps", "bindings"}
+    assert set(why["steps"][0]) == {"step", "title", "verdict", "detail"}
+    assert set(why["bindings"][0]) == {"binding", "verdict", "reason", "rule", "scopes"}
+    assert set(diff) == {*head, "subjects", "next_cursor"}
+    assert set(diff["subjects"][0]) == {"who", "gained", "lost", "changed", "tools"}
+    assert set(diff["subjects"][0]["tools"][0]) == {"tool_id", "change", "before", "after"}
+
+
 @pytest.mark.parametrize(
     ("headers", "status", "code"),
     [
