@@ -22,7 +22,7 @@ from oracle.rig import Answer, Rig, Stream, rig
 from toolcrib_registry import discovery
 from toolcrib_registry.state import Sight
 
-SCRIPTS = 48
+SCRIPTS = 36
 REQUESTS = 12
 
 
@@ -198,8 +198,8 @@ def run(scripts: int, seed: int) -> tuple[int, int]:
 def test_nothing_outside_a_view_changes_a_byte_of_what_its_caller_receives() -> None:
     answers, events = run(SCRIPTS, int(os.environ.get("TOOLCRIB_PROOF_SEED") or secrets.randbelow(1 << 32)))
 
-    assert answers > 700
-    assert events > 30
+    assert answers > 400
+    assert events > 15
 
 
 # ---- a comparison that finds nothing proves nothing -------------------------------------------------------------------

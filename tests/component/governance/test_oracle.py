@@ -167,14 +167,14 @@ LATEST: dict[str, Any] = {}
 @pytest.mark.parametrize(
     "broken",
     [
-        never_denies,
         everywhere,
         on_any_server,
-        for_a_second_longer,
-        leaking_patterns,
         accounts_forever,
-        views_that_outlive_their_grants,
         calls_without_a_decision,
+        pytest.param(never_denies, marks=pytest.mark.long),
+        pytest.param(for_a_second_longer, marks=pytest.mark.long),
+        pytest.param(leaking_patterns, marks=pytest.mark.long),
+        pytest.param(views_that_outlive_their_grants, marks=pytest.mark.long),
     ],
 )
 def test_a_broken_registry_is_found_out(
@@ -189,6 +189,7 @@ def test_a_broken_registry_is_found_out(
     assert found.value.document["script"]
 
 
+@pytest.mark.long
 def test_a_difference_is_told_with_a_small_case_that_shows_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     everywhere(monkeypatch)
 
