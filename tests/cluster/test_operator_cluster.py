@@ -22,6 +22,9 @@ from realparts.processes import wait_until
 from realparts.required import require_real
 from toolcrib import audit_anchors
 from toolcrib.wire.publish import AuditHead
+from toolcrib_cli import decision_logs
+from toolcrib_cli.cluster import read_config_map
+from toolcrib_cli.errors import CliError
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
@@ -346,6 +349,10 @@ def test_anchors_of_decision_logs_outlive_a_leader_and_a_log_that_went_back_mean
             replicas[0].audit = head(9)
             wait_until(lambda: ("registry-0@a", 9) in anchored(), 15)
             text = second.get("/metrics").text
+        held = read_config_map(system, name, kubeconfig=str(cluster.admin_kubeconfig))
+        assert [a.seq for a in decision_logs.anchors(held["anchors.json"], "it")] == [4, 9, 7]
+        with pytest.raises(CliError, match="there is no ConfigMap"):
+            read_config_map(system, "other", kubeconfig=str(cluster.admin_kubeconfig))
         assert ("registry-0@a", 4) in anchored()
         assert ("registry-0@a", 3) not in anchored()
         assert 'toolcrib_audit_anchor_timestamp_seconds{replica="registry-0"}' in text

@@ -21,6 +21,8 @@ from registry_harness import backend, binding, mint, running_registry, tool
 from registry_process import configuration, process
 from slow_backend import slow_backend
 from small_disk import SmallDisk, command
+from toolcrib.audit_anchors import Anchor
+from toolcrib.wire.publish import AuditHead
 
 AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}
 HTTP = httpx.Client(timeout=30, headers={"connection": "close"})
@@ -176,6 +178,21 @@ def test_on_a_full_disk_no_record_is_lost_uncounted_and_strict_calls_wait_for_sp
     assert verify(kept).findings == ()
     assert [r for r in found if r["action"] == "audit.gap"]
     assert decision_logs.accounted(found) == sent
+
+
+def test_the_operator_is_told_the_end_of_the_chain(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    audit = {"path": str(path), "key_file": decision_logs.key_file(tmp_path)}
+    with running_registry([tool("calculator")], [binding("bot")], audit=audit) as r:
+        r.http.get(r.url, headers=r.auth("team", "bot"))
+
+        def told() -> dict[str, Any]:
+            return dict(r.heartbeat().json().get("audit") or {})
+
+        wait_until(lambda: told().get("seq") == 2, 10)
+        head = AuditHead.model_validate(told())
+    assert verify(path, Anchor(head.chain, head.seq, "t", head.hash)).findings == ()
+    assert records(path)[head.seq - 1]["hash"] == head.hash
 
 
 def test_strict_needs_somewhere_to_write(tmp_path: Path) -> None:
