@@ -347,7 +347,7 @@ KINDS: dict[str, Kind] = {
     "a deleted service account": _gone("deleted"),
     "a service account made anew": _gone("anew"),
     "a bound service account without its UID": Kind(
-        lambda t: bearer(account_token(t, **{"kubernetes.io": ...})), Outcome.REFUSED, Outcome.KNOWN),
+        lambda t: bearer(account_token(t, None, **{"kubernetes.io": ...})), Outcome.REFUSED, Outcome.KNOWN),
     # good tokens without grants
     "an unknown subject": _unknown_account("nobody"),
     "a revoked binding": _unknown_account("revoked"),
