@@ -120,11 +120,13 @@ class Here:
         return self._made()[1]
 
     def _who(self, text: str) -> Who:
-        review = self._after()
+        before, after = self._made()
         try:
-            return subjects.settled(
-                subjects.parse(text, self.question.issuer), review.snapshot, review.tokens
-            )
+            who = subjects.parse(text, self.question.issuer)
+            try:
+                return subjects.settled(who, after.snapshot, after.tokens)
+            except SubjectError:  # the change may take away the only binding that names it
+                return subjects.settled(who, before.snapshot, before.tokens)
         except SubjectError as error:
             hint = "--issuer https://…" if "issuer" in str(error) else ""
             raise CliError(str(error), hint=hint, code=Exit.USAGE) from error

@@ -11,6 +11,8 @@ from toolcrib.subjects import Who, assumes_scopes
 from toolcrib.wire.access import Changes, ReviewedTool, SubjectChanges, ToolChange
 from toolcrib.wire.publish import PublishedTool
 
+_LINES = 20_000
+
 
 def changes(
     before: AccessReview,
@@ -27,7 +29,7 @@ def changes(
         after: how it would be.
         subjects: those to look at; None: all that bindings name on either side.
         start: only subjects that come later (`next_cursor` of the page before).
-        limit: at most so many subjects.
+        limit: at most so many subjects, and no further one after 20,000 lines.
     """
     everybody = (
         {w.key: w for w in (*before.subjects(), *after.subjects())}
@@ -43,7 +45,7 @@ def changes(
         rows = tuple(_tool_changes(before, after, who))
         if not rows:
             continue
-        if limit is not None and len(found) == limit:
+        if limit is not None and (len(found) == limit or sum(len(s.tools) for s in found) >= _LINES):
             more = found[-1].who
             break
         kinds = [r.change for r in rows]

@@ -158,6 +158,23 @@ def test_deletions_count_one_by_one_and_by_prune(capsys: pytest.CaptureFixture[s
     assert "Nothing changes for anybody." in capsys.readouterr().err
 
 
+def test_a_subject_whose_last_binding_goes_is_still_known_by_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "alice.yaml"
+    text = (ACCESS / "hacker-files.yaml").read_text()
+    file.write_text(
+        text.replace("kind: ServiceAccount", "kind: User\n      issuer: https://login.example").replace(
+            "name: hacker\n  scopes", "name: alice\n  scopes"
+        )
+    )
+    gone = ("--delete", "AgentScopeBinding/heist/hacker-files")
+
+    found = answered(capsys, "diff", "-m", HEIST, "-m", str(file), *gone, "--subject", "User/alice")
+
+    assert [(s["who"]["subject"], s["lost"]) for s in found["subjects"]] == [("User/alice", 1)]
+
+
 def test_the_check_of_a_pull_request_runs_on_a_real_repository(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")

@@ -7,7 +7,7 @@ import pytest
 from access_api import ISSUERS, ApiObjects
 from access_worlds import CLUSTER_ISSUER, OAUTH, random_world
 from published import FAR, account, binding, tool
-from toolcrib import subjects
+from toolcrib import access_changes, subjects
 from toolcrib.access_changes import changes
 from toolcrib.access_review import AccessReview, UnknownTool
 from toolcrib.authorizer import STEPS, Action, Reason, considered, decide
@@ -350,6 +350,28 @@ def test_a_diff_tells_what_is_gained_lost_and_decided_by_another_object() -> Non
     assert {s.who.subject for s in changes(before, after).subjects} == {
         "ServiceAccount/team-a/bot", "ServiceAccount/team-a/idle",
     }  # fmt: skip
+
+
+def test_pages_of_a_diff_end_at_so_many_subjects_or_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = [tool("team-a/read"), tool("team-a/grep")]
+    crowd = tuple(account(name=f"bot-{i}") for i in range(7))
+    before, after = review(tools, []), review(tools, [binding("all", subjects=crowd)])
+    whole = changes(before, after).subjects
+
+    def walked(limit: int) -> list[int]:
+        sizes, found, start = [], [], ""
+        while True:
+            page = changes(before, after, start=start, limit=limit)
+            sizes.append(len(page.subjects))
+            found += page.subjects
+            if page.next_cursor is None:
+                assert tuple(found) == whole
+                return sizes
+            start = page.next_cursor
+
+    assert walked(3) == [3, 3, 1]
+    monkeypatch.setattr(access_changes, "_LINES", 4)
+    assert walked(100) == [2, 2, 2, 1]
 
 
 def test_what_each_binding_is_said_to_do_adds_up_to_the_decision() -> None:
