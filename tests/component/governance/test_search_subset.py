@@ -158,7 +158,7 @@ def test_a_search_that_a_revocation_overtakes_answers_with_the_world_after_it() 
                 embedder.asked.clear()
                 embedder.go.clear()
                 running = [asyncio.create_task(one.ask(m, p, caller, again(body))) for m, p, body in asked]
-                await asyncio.wait_for(embedder.asked.wait(), 5)
+                await asyncio.wait_for(embedder.asked.wait(), 30)
                 answered = [task.done() for task in running]  # with nothing to embed
                 await one.step(after)
                 embedder.go.set()

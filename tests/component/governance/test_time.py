@@ -94,7 +94,7 @@ async def stepped(one: Rig, world: World, draw: random.Random) -> int:
     return asked
 
 
-def run(count: int, seed: int, patience: float = 5.0) -> int:
+def run(count: int, seed: int, patience: float = 20.0) -> int:
     """Questions that agreed, over so many worlds."""
 
     async def all_of_them() -> int:

@@ -103,7 +103,7 @@ def script(draw: random.Random, world: World, only: tuple[str, ...] = tuple(PATH
     return made
 
 
-async def run(cases: int, seed: int, *, shrink: bool = True, patience: float = 5.0) -> Tally:
+async def run(cases: int, seed: int, *, shrink: bool = True, patience: float = 20.0) -> Tally:
     """Ask `cases` questions; a difference is made smaller unless `shrink` is false.
 
     Raises:
@@ -147,7 +147,7 @@ async def differs(rig: Rig, world: World, questions: list[Question]) -> Differen
 
 async def shrunk(rig: Rig, world: World, questions: list[Question]) -> tuple[World, list[Question]]:
     """A smaller world and script that still differ, by leaving out one thing after another."""
-    rig.patience = 0.05
+    rig.patience = 0.1
     if await differs(rig, world, questions) is None:
         return world, questions
     for count in (1, 2, 4, 8):

@@ -102,7 +102,7 @@ class Stream:
         """Go away, as a client does."""
         self._gone.set()
         if self._task is not None:
-            await asyncio.wait_for(self._task, 5)
+            await asyncio.wait_for(self._task, 30)
 
     @property
     def events(self) -> list[tuple[str, Any]]:
@@ -148,7 +148,7 @@ class Rig:
     admin: Any
     epoch: int = 0
     seq: int = 0
-    patience: float = 5.0
+    patience: float = 20.0
     """Seconds that a stream may take to show what it must; only a difference waits so long."""
     world: World | None = None
     _tokens: dict[str, str] = field(default_factory=dict)

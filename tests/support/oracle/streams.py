@@ -5,6 +5,9 @@ import asyncio
 from oracle.asked import Asked, Difference, same
 from oracle.rig import Stream
 
+OPENING = 30.0
+"""Seconds that an answer may take to begin."""
+
 
 async def snapshot(q: Asked) -> list[str]:
     """`GET /v1/watch`: the first event is the whole view."""
@@ -35,7 +38,7 @@ async def changes(q: Asked) -> list[str]:
 
 async def _open(q: Asked, stream: Stream) -> bool:
     """Wait for the first event; False: 401."""
-    async with asyncio.timeout(q.rig.patience):
+    async with asyncio.timeout(OPENING):
         await stream.begun.wait()
     if not q.identified:
         same("status", stream.status, 401)
