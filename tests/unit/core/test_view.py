@@ -114,6 +114,14 @@ def test_an_anonymous_caller_may_list_and_nothing_else_where_that_is_switched_on
         assert not decide(None, tool(), action, policy, 0.0)
 
 
+def test_an_anonymous_list_is_in_order_whatever_the_order_of_publishing() -> None:
+    tools = [tool(f"team-a/{name}") for name in ("c", "a", "b")]
+    published = Publish(to=Revision(epoch=1, seq=1), tools=tuple(tools))
+    snapshot = Snapshot(policy=Policy.compile([], anonymous_list=True)).apply(published)
+
+    assert list(view_of(None, snapshot, 0.0).tools) == ["team-a/a", "team-a/b", "team-a/c"]
+
+
 def test_a_view_says_until_when_it_holds() -> None:
     later = binding("later", not_before=50.0, expires_at=90.0)
 
