@@ -400,9 +400,7 @@ class Considered:
     beyond: str | None = None
 
 
-def considered(
-    identity: Identity, tool: PublishedTool, policy: Policy, now: float
-) -> tuple[Considered, ...]:
+def considered(identity: Identity, tool: PublishedTool, policy: Policy, now: float) -> tuple[Considered, ...]:
     """What each binding of this identity says of the tool, in the order in which they are asked. For explanations."""
     found = []
     wanted = frozenset(s for s in tool.scopes if not is_reserved_scope(s))
