@@ -26,6 +26,8 @@ class Cluster:
         """`credential_namespaces` are those whose labelled Secrets are listed; None means all namespaces."""
         self._kube = kube
         self._credential_namespaces = credential_namespaces
+        self._policies_held: Sequence[Mapping[str, Any]] = ()
+        self._policies_at: set[tuple[str, str, str]] | None = None
 
     async def list(self, kind: str) -> Listing:
         """All objects of a kind; of Secrets the labelled ones of the credential namespaces, of ServiceAccounts the metadata."""
@@ -51,12 +53,18 @@ class Cluster:
         return {key_of(o): o["metadata"]["resourceVersion"] for o in listing.objects}
 
     async def policies(self) -> Sequence[Mapping[str, Any]]:
-        """Admission policies and their bindings that are labelled as ours."""
+        """Admission policies and their bindings that are labelled as ours; specs are read where a version is new."""
+        if {_versioned(item) for item in await self._policies(METADATA_ONLY)} != self._policies_at:
+            self._policies_held = await self._policies("application/json")
+            self._policies_at = {_versioned(item) for item in self._policies_held}
+        return self._policies_held
+
+    async def _policies(self, accept: str) -> Sequence[Mapping[str, Any]]:
         found: list[dict[str, Any]] = []
         query = {"labelSelector": f"{admission.LABEL}={admission.PART_OF}"}
         for kind, plural in admission.PLURALS.items():
             path = f"/apis/{admission.API_VERSION}/{plural}"
-            listing = await self._pages(kind, path, query, "application/json", seconds=3)
+            listing = await self._pages(kind, path, query, accept, seconds=3)
             found += [item | {"kind": kind} for item in listing.objects]
         return found
 
@@ -143,6 +151,11 @@ class Cluster:
             token = answer["metadata"].get("continue") or ""
             if not token:
                 return Listing(found, answer["metadata"].get("resourceVersion") or "")
+
+
+def _versioned(manifest: Mapping[str, Any]) -> tuple[str, str, str]:
+    metadata = manifest["metadata"]
+    return manifest["kind"], metadata["uid"], metadata["resourceVersion"]
 
 
 _SELECTED = {"labelSelector": f"{LABEL}=true"}
