@@ -265,7 +265,10 @@ def test_the_operators_account_may_be_its_own_or_any_of_its_name_and_no_other() 
 def test_what_a_later_api_server_fills_in_is_no_alteration() -> None:
     wanted = {"failurePolicy": "Fail", "matchConstraints": {"namespaceSelector": {}}}
     assert differs(wanted, {"failurePolicy": "Fail", "newDefault": "x", "matchConstraints": {}}) is None
-    same = {"failurePolicy": "Fail", "matchConstraints": {"namespaceSelector": None, "excludeResourceRules": []}}
+    same = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"namespaceSelector": None, "excludeResourceRules": []},
+    }
     assert differs(wanted, same | {"paramKind": None, "auditAnnotations": []}) is None
 
 
