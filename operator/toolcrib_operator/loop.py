@@ -135,7 +135,10 @@ class Loop:
         dirty, change = self._world.take()
         refs = self.assessor.expand(dirty)
         if any(map(self._undecided, refs)):
-            await self.policies.look()
+            # a revocation of the same turn does not wait for a slow API server: what was known then stands
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.look_within):
+                    await self.policies.look()
         for start in range(0, len(refs), _CHUNK):
             self.assessor.judge(refs[start : start + _CHUNK])
             await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch

@@ -46,6 +46,9 @@ class LoopSettings:
     metric_tools: int = 5000
     """Tools with series of their own there."""
 
+    look_within: float = 0.5
+    """A turn that brings a new grant waits this long for a fresh look at the admission policies."""
+
     credential_namespaces: tuple[str, ...] | None = None
     """Namespaces whose labelled Secrets may be sent to backends; None means every namespace (local mode)."""
 

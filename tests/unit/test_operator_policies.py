@@ -32,10 +32,13 @@ class Shelf:
     def __init__(self) -> None:
         self.manifests = [_on_server(m, f"uid-{i}") for i, m in enumerate(admission.manifests())]
         self.error: Exception | None = None
+        self.hangs = False
         self.reads = 0
 
     async def policies(self) -> list[dict[str, Any]]:
         self.reads += 1
+        while self.hangs:
+            await asyncio.sleep(0.05)
         if self.error is not None:
             raise self.error
         return copy.deepcopy(self.manifests)
@@ -126,6 +129,25 @@ async def test_a_grant_written_while_a_policy_is_missing_is_refused_and_older_on
         await stage.until(("True", "Accepted"))
         assert stage.accepted("late") == REFUSED
         assert stage.granted() == {"planner"}
+
+
+async def test_a_revocation_does_not_wait_for_policies_that_cannot_be_read_in_time() -> None:
+    shelf = Shelf()
+    grants = (binding("planner", ["calculator:use"]), binding("hacker", ["calculator:use", "query:use"]))
+    async with Stage(shelf).running(tool("calculator"), *grants) as stage:
+        await stage.until(("True", "Accepted"))
+        await stage.until(("True", "Accepted"), "hacker")
+        shelf.hangs = True
+        # in one turn: a grant is narrowed, which asks for the policies, and another is gone
+        stage.world.upsert("AgentScopeBinding", binding("hacker", ["calculator:use"]))
+        change = stage.world.remove("AgentScopeBinding", "heist/planner")
+        try:
+            async with asyncio.timeout(5):
+                await stage.loop.published(change)
+        finally:
+            shelf.hangs = False
+        (left,) = stage.replica.snapshot.bindings.values()
+        assert (left.name, left.scopes) == ("hacker", ("calculator:use",))
 
 
 async def test_policies_that_were_put_back_count_when_they_are_in_force() -> None:
