@@ -195,6 +195,7 @@ def test_a_store_that_hangs_costs_a_call_its_timeout_at_most(redis: Redis, slow:
         wait_until(lambda: [call(r).status_code for _ in range(5)] == [200] * 5)
 
 
+@pytest.mark.long
 def test_slots_of_a_replica_that_was_killed_are_free_when_their_calls_would_have_ended(
     redis: Redis, slow: SlowBackend, threads: ThreadPoolExecutor, tmp_path: Path
 ) -> None:

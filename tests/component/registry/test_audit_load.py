@@ -131,6 +131,7 @@ def test_under_load_every_request_is_in_the_log_or_counted_there(tmp_path: Path)
     assert not any(b"e30.e30.e30" in f.read_bytes() for f in decision_logs.files_of(path))
 
 
+@pytest.mark.long
 def test_after_a_kill_the_log_is_whole_says_so_and_lacks_no_more_than_the_last_moment(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     audit = {"path": str(path), "key_file": decision_logs.key_file(tmp_path), "fold_seconds": 0.2}
