@@ -49,6 +49,11 @@ class Authenticator:
         self._known: OrderedDict[bytes, Asker] = OrderedDict()
         self._version = keys.version
 
+    @property
+    def version(self) -> int:
+        """Grows when an issuer's keys change: what was identified before may be refused now."""
+        return self._keys.version
+
     async def identify(self, headers: list[bytes]) -> Asker:
         """Who the values of a request's Authorization headers stand for. Never raises."""
         if not headers:

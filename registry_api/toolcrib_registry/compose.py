@@ -140,6 +140,7 @@ async def build(
         policy_max_age=settings.policy_max_age,
         anonymous_list=settings.discovery.anonymous == "list",
     )
+    keys.on_change(state.wake)  # what was let in by a key that is gone looks again
     metrics = Metrics(
         metrics_registry or CollectorRegistry(),
         agents=settings.limits.metric_agents,

@@ -74,6 +74,7 @@ class KeyStore:
         self._states = {i.issuer: _State(i) for i in issuers if i.issuer not in self._fixed}
         self._keys: KeySet = MappingProxyType(dict(self._fixed))
         self._version = 1
+        self._told: list[Callable[[], None]] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -86,6 +87,10 @@ class KeyStore:
     def version(self) -> int:
         """Grows whenever a key appears, changes or disappears."""
         return self._version
+
+    def on_change(self, told: Callable[[], None]) -> None:
+        """Have `told` called after every growth of `version`."""
+        self._told.append(told)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -170,6 +175,8 @@ class KeyStore:
                 {**self._fixed, **{name: s.keys for name, s in self._states.items() if s.fetched}}
             )
             log.info("keys of issuer %s: %d", state.issuer.issuer, len(found))
+            for told in self._told:
+                told()
         return True
 
     async def _document(self, issuer: Issuer) -> Any:

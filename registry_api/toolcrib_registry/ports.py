@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from toolcrib.identity import KeySet
@@ -141,6 +141,10 @@ class Keys(Protocol):
     @property
     def version(self) -> int:
         """Grows whenever `keys` changes."""
+        ...
+
+    def on_change(self, told: Callable[[], None]) -> None:
+        """Have `told` called after every growth of `version`, on the event loop."""
         ...
 
     async def refresh(self, issuer: str) -> bool:

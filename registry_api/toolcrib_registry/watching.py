@@ -3,7 +3,8 @@
 The whole view first (`snapshot`), then `added`, `changed`, `removed`; every event is decided when it is sent, because
 each round compares the view of that moment with what was sent before. So there is no queue: a slow reader gets the
 difference when it reads on, and one that does not read at all is dropped. A grant's expiry emits `removed` by the
-clock alone; at the token's `exp`, or when its ServiceAccount is deleted, the stream ends (`end`).
+clock alone; at the token's `exp`, when its ServiceAccount is deleted or its issuer withdraws the key that signed it,
+the stream ends (`end`).
 """
 
 from __future__ import annotations
@@ -71,11 +72,19 @@ def encode(kind: str, revision: str, data: str) -> bytes:
 
 
 class WatchStream:
-    """An ASGI answer that streams one identity's view until its token expires or somebody stops."""
+    """An ASGI answer that streams one identity's view until its token is good no more or somebody stops.
 
-    def __init__(self, deps: Deps, identity: Identity) -> None:
+    Args:
+        identity: what the token proved.
+        authorization: the request's Authorization headers: the token is verified again when an issuer's keys change.
+    """
+
+    def __init__(self, deps: Deps, identity: Identity, authorization: list[bytes]) -> None:
         self._deps = deps
         self._identity = identity
+        self._authorization = authorization
+        self._keys: int | None = None
+        """The version of the keys that the token was verified by."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the token's end, the client's, or the service's."""
@@ -112,9 +121,14 @@ class WatchStream:
             if self._identity.expires_at <= deps.clock.now():
                 yield encode("end", "", '{"reason":"token_expired"}')
                 return
+            if not await self._verified():
+                yield encode("end", "", '{"reason":"invalid_token"}')
+                return
             async with deps.state.turn:
                 # one stream at a time, and others between two of them: a change wakes all streams at once
                 await asyncio.sleep(0)
+                if self._keys != deps.agents.version:
+                    continue
                 sight = deps.state.sight(self._identity)
                 if sight is not last:
                     before, last, piece = self._round(sight, before)
@@ -130,6 +144,15 @@ class WatchStream:
             until = min(sight.until, self._identity.expires_at)
             if not await _first(changed, deps.clock.sleep_until(until), gone):
                 yield b": keep-alive\n\n"
+
+    async def _verified(self) -> bool:
+        """Whether the token would let a request in: asked again whenever an issuer's keys have changed."""
+        agents = self._deps.agents
+        while self._keys != (version := agents.version):
+            if (await agents.identify(self._authorization)).identity is None:
+                return False
+            self._keys = version
+        return True
 
     def _round(self, sight: Sight, before: Shown | None) -> tuple[Shown, Sight, bytes]:
         """What is shown now, and the events (maybe none) that lead there from `before`."""

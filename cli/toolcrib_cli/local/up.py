@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -243,6 +244,9 @@ class _LocalKeys:
 
     keys: KeySet
     version: int = 1
+
+    def on_change(self, told: Callable[[], None]) -> None:
+        """Nothing ever does."""
 
     async def refresh(self, issuer: str) -> bool:
         """Nothing changes."""

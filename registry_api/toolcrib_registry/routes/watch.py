@@ -33,7 +33,7 @@ class _Stream(Response):
     openapi_extra=BEARER,
     responses={
         200: {
-            "description": "`snapshot`, then `added`, `changed`, `removed`; `end` when the token expires.",
+            "description": "`snapshot`, then `added`, `changed`, `removed`; `end` when the token is good no more.",
             "content": {
                 "text/event-stream": {
                     "schema": {"type": "string"},
@@ -52,4 +52,5 @@ async def watch(deps: DepsOf, asker: AskerOf, request: Request) -> Response:
         raise ProblemError(
             "too_many_streams", "Try again later, or poll GET /.", headers={"Retry-After": "30"}
         )
-    return _Stream(WatchStream(deps, asker.identity))
+    tokens = [value for name, value in request.scope["headers"] if name == b"authorization"]
+    return _Stream(WatchStream(deps, asker.identity, tokens))

@@ -6,14 +6,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
 import httpx
+import pytest
 
+from jwks_server import Signer
 from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
-from toolcrib.identity import Identity
+from toolcrib.identity import Identity, Issuer, ScopesPolicy
 from toolcrib.wire.api import ToolDefinition
+from toolcrib_registry.keys import KeyStore
 from toolcrib_registry.watching import shown
 
 Event = tuple[str, str, dict[str, Any]]
@@ -150,6 +154,43 @@ def test_the_stream_ends_when_the_token_does() -> None:
             clock.advance(600)
             assert watch.next() == ("end", "", {"reason": "token_expired"})
             assert watch.ended()
+
+
+@pytest.mark.parametrize("instead", [(), ("new",)], ids=["nothing instead", "a new key"])
+def test_the_stream_ends_when_the_key_that_signed_its_token_is_withdrawn(
+    instead: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib_registry.keys.FILE_SECONDS", 0.02)
+    file, issuer, kept, withdrawn = (
+        tmp_path / "jwks.json",
+        "https://idp.example",
+        Signer("kept"),
+        Signer("old"),
+    )
+
+    def serve(*signers: Signer) -> None:
+        (tmp_path / "new").write_text(json.dumps({"keys": [s.jwk for s in signers]}))
+        (tmp_path / "new").rename(file)
+
+    serve(kept, withdrawn)
+    own = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.LOCAL, cluster=True)
+    other = Issuer(issuer=issuer, audience=("toolcrib",), scopes=ScopesPolicy.TOKEN, jwks_file=str(file))
+    with running_registry([tool("calculator")], issuers=(own, other)) as r, contextlib.ExitStack() as stack:
+        keys = r.registry.keys
+        assert isinstance(keys, KeyStore)
+        r.on_loop(keys.start)
+        stack.callback(r.on_loop, keys.close)
+        headers = [
+            {"Authorization": f"Bearer {s.token(issuer, scope='calculator:use secret:use')}"}
+            for s in (kept, withdrawn)
+        ]
+        first, second = (stack.enter_context(watching(r, each)) for each in headers)
+        assert first.next()[0] == second.next()[0] == "snapshot"
+        serve(kept, *map(Signer, instead))
+        assert second.next() == ("end", "", {"reason": "invalid_token"})
+        assert second.ended()
+        r.publish([tool("secret")])
+        assert first.next()[0] == "added", "the others go on"
 
 
 def test_streams_end_when_the_registry_stops() -> None:
