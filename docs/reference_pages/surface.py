@@ -69,7 +69,7 @@ REMEDIES: dict[str, str] = {
     "internal": "The registry's log says what, under the request's id.",
     "no_backend": "Nothing executes this tool yet; its author sets `spec.backend`.",
     "policy_stale": "Wait (`Retry-After`); no operator has been heard for `policy_max_age`.",
-    "limits_unavailable": "Wait (`Retry-After`); the store of counters is away. Tools that are read-only are served.",
+    "limits_unavailable": "Wait (`Retry-After`): the store of counters is away (read-only tools are served), or too many calls wait.",
     "audit_unavailable": "Wait (`Retry-After`); the decision cannot be recorded now, and `audit.mode` is strict.",
     "index_unavailable": "For operators: the search index is away; they keep trying.",
     "too_many_streams": "Try again later; `limits.watch_streams` is the bound.",

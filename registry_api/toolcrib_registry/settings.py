@@ -151,7 +151,10 @@ class CounterStore(_Part):
         description="redis: CA bundle instead of the system's authorities; read at each connection.",
     )
     timeout: float = Field(
-        default=0.25, gt=0, le=10, description="redis: seconds that a call waits for its limits at most."
+        default=0.25,
+        gt=0,
+        le=10,
+        description="redis: seconds in which the store answers, once it is a call's turn to be counted.",
     )
     several: bool = Field(
         default=False,

@@ -1,7 +1,8 @@
 """Counters in Redis or Valkey, shared by all replicas: windows by `limits`, slots by one script of ours.
 
-Every question ends within the timeout. After a failure the server is left alone for half a second, so that not every
-call waits for it. What it says goes to the log as a kind of error only: no address, no credential.
+Questions take turns, so that a burst of one account delays nobody else. From its turn on each ends within the timeout.
+After a failure the server is left alone for half a second, so that not every call waits for it. What it says goes to
+the log as a kind of error only: no address, no credential.
 """
 
 from __future__ import annotations
@@ -28,13 +29,22 @@ from redis.exceptions import RedisError
 from toolcrib.logs import Trouble
 from toolcrib.wire.publish import PublishedLimits
 from toolcrib_registry.adapters.window_counters import WindowCounters
+from toolcrib_registry.counting.turns import Turns
 from toolcrib_registry.counting.verdicts import Charge, CountersUnavailable, Shortage
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _PREFIX = "toolcrib"
 _PAUSE_SECONDS = 0.5
-_CONNECTIONS = 32
+_AT_ONCE = 16
+_RETURNS_AT_ONCE = 8
+_WAITING_EACH = 512
+_WAITING = 4096
+_WAITING_SECONDS = 5.0
+_CONNECTIONS = 64
+"""Enough for all turns, and for questions that nobody waits for any more while a server hangs."""
+_LOOKS = 50
+_PATIENCE_SECONDS = 2.0
 _PORT = 6379
 
 # KEYS[1] the account's slots by the end of their leases, in the server's time, so that replicas' clocks do not matter.
@@ -93,16 +103,17 @@ class RedisCounters(WindowCounters):
 
         Raises:
             CountersUnavailable: whether it was counted is not known; a slot that was taken is given back.
+            CountersBusy: it was not; too many calls wait to be counted.
         """
-        return await self._guard(super().charge(account, limits, lease=lease), self._too_late)
+        return await self._guard(super().charge(account, limits, lease=lease), account, self._too_late)
 
     async def room(self, account: str, limits: PublishedLimits) -> Shortage | None:
         """None if one call more would be counted now.
 
         Raises:
-            CountersUnavailable: not known.
+            CountersUnavailable: not known; CountersBusy, too: too many calls wait to be counted.
         """
-        return await self._guard(super().room(account, limits))
+        return await self._guard(super().room(account, limits), account)
 
     async def healthy(self) -> None:
         """Return if the server answers.
@@ -153,6 +164,9 @@ class RedisSlots:
 class _Guard:
     """Bounds each question in time, and asks none for a while after one failed.
 
+    Its time begins with its turn, and is spent only while this process runs: an event loop that has much to do, or a
+    machine that has, must not look like a server that is silent.
+
     The question is a task of its own, and not cancelled: redis-py may swallow a cancellation while it connects, and
     what the server was told cannot be taken back before it has answered. The connection's own timeout ends it.
     """
@@ -163,24 +177,47 @@ class _Guard:
         self._until = 0.0
         self._trouble = Trouble(log)
         self._left: set[asyncio.Task[Any]] = set()
+        self._charges = Turns(_AT_ONCE, each=_WAITING_EACH, together=_WAITING, seconds=_WAITING_SECONDS)
+        # slots are given back amid charges, too, which have a turn already and would wait for each other
+        self._returns = Turns(_RETURNS_AT_ONCE)
 
     async def __call__(
-        self, asking: Coroutine[Any, Any, _T], late: Callable[[_T], object] = lambda answer: None
+        self,
+        asking: Coroutine[Any, Any, _T],
+        account: str | None = None,
+        late: Callable[[_T], object] = lambda answer: None,
     ) -> _T:
         """The answer; one that comes when nobody waits any more goes to `late`.
 
+        It waits for a turn of `account`. None: it is short, frees something, and waits for its like only.
+
         Raises:
-            CountersUnavailable: there is none.
+            CountersBusy: its turn does not come; nothing was asked.
+            CountersUnavailable: there is no answer.
         """
-        if self._clock() < self._until:
+        turns = self._returns if account is None else self._charges
+        try:
+            self._left_alone()
+            await turns.take(account or "")
+            try:
+                self._left_alone()
+            except CountersUnavailable:
+                turns.give()
+                raise
+        except BaseException:
             asking.close()
-            raise CountersUnavailable("the store of counters did not answer a moment ago")
+            raise
         task = asyncio.create_task(asking)
         try:
-            await asyncio.wait([task], timeout=self._timeout)
+            # bit by bit: an answer that is there already is read before a bit is over, however late that is noticed
+            for _ in range(_LOOKS):
+                if (await asyncio.wait([task], timeout=self._timeout / _LOOKS))[0]:
+                    break
         except BaseException:
+            task.add_done_callback(lambda _: turns.give())
             self._leave(task, late)
             raise
+        turns.give()
         if not task.done():
             self._leave(task, late)
         try:
@@ -193,6 +230,10 @@ class _Guard:
             raise CountersUnavailable(why) from None
         self._trouble.over("the store of counters answers again")
         return answer
+
+    def _left_alone(self) -> None:
+        if self._clock() < self._until:
+            raise CountersUnavailable("the store of counters did not answer a moment ago")
 
     async def aclose(self) -> None:
         """Wait for the end of what nobody waits for any more; the connection's own timeout bounds it."""
@@ -250,12 +291,14 @@ class _Verified(SSLConnection):
 
 def _pool(place: RedisPlace) -> BlockingConnectionPool:
     parts = urlsplit(place.url)
+    patience = max(_PATIENCE_SECONDS, 2 * place.timeout)
     options: dict[str, Any] = {
         "host": parts.hostname,
         "port": parts.port or _PORT,
         "db": int(parts.path.strip("/") or 0),
-        "socket_timeout": place.timeout,
-        "socket_connect_timeout": place.timeout,
+        # only ends what nobody waits for any more: redis-py counts the time that this process does not run, too
+        "socket_timeout": patience,
+        "socket_connect_timeout": patience,
         "client_name": "toolcrib-registry",
         # of a connection that a restarted server has dropped, the first use fails; a script that ran counts twice then
         "retry": Retry(NoBackoff(), 1, supported_errors=(Disconnected,)),
@@ -266,7 +309,7 @@ def _pool(place: RedisPlace) -> BlockingConnectionPool:
         options |= {"connection_class": _Verified, "ca_file": place.ca_file}
     else:
         options["connection_class"] = Connection
-    return BlockingConnectionPool(max_connections=_CONNECTIONS, timeout=place.timeout, **options)
+    return BlockingConnectionPool(max_connections=_CONNECTIONS, timeout=patience, **options)
 
 
 def _key(account: str) -> str:

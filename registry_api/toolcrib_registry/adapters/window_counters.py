@@ -100,8 +100,8 @@ class WindowCounters:
         if limits.concurrent is not None and not await self._slots.free(account, limits.concurrent):
             return _FULL
         for limit, item in _items(limits):
-            if not await self._windows.test(item, account):
-                return await self._shortage(limit, item, account)
+            if (short := await self._shortage(limit, item, account)) is not None:
+                return short
         return None
 
     async def release(self, charges: Sequence[Charge]) -> None:
@@ -122,15 +122,19 @@ class WindowCounters:
         items = _items(limits)
         if len(items) > 1:
             limit, item = items[-1]
-            if not await self._windows.test(item, account):
-                return await self._shortage(limit, item, account)
+            if (short := await self._shortage(limit, item, account)) is not None:
+                return short
         for limit, item in items:
             if not await self._windows.hit(item, account):
-                return await self._shortage(limit, item, account)
+                # the window may have moved on meanwhile
+                return await self._shortage(limit, item, account) or Shortage(limit, 1)
         return None
 
-    async def _shortage(self, limit: Limit, item: RateLimitItem, account: str) -> Shortage:
-        room_at, _ = await self._windows.get_window_stats(item, account)
+    async def _shortage(self, limit: Limit, item: RateLimitItem, account: str) -> Shortage | None:
+        """None where the window has room for one call more."""
+        room_at, room = await self._windows.get_window_stats(item, account)
+        if room >= 1:
+            return None
         wait = math.ceil(room_at - self._now())
         # a clock that was set back must not send anybody away for hours
         return Shortage(limit, min(max(1, wait), item.get_expiry() + 1))

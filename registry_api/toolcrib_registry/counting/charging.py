@@ -4,7 +4,8 @@ What limits let through counts, whatever becomes of it afterwards (wrong argumen
 registry worked for it, and nobody learns for nothing what a schema refuses. What they refuse does not count.
 
 With the store of counters away, a call that only bindings with limits grant goes through uncounted where its tool is
-read-only, and is refused else: what changes something must not run unbounded, what reads need not stop.
+read-only, and is refused else: what changes something must not run unbounded, what reads need not stop. A store that
+is well, but has more to count than it can, lets nothing through uncounted: else a burst would switch limits off.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from toolcrib.identity import Identity
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
 from toolcrib_registry.counting.choosing import Choice, Groups, choose
-from toolcrib_registry.counting.verdicts import Charge, CountersUnavailable, Limit, Shortage, account_of
+from toolcrib_registry.counting.verdicts import (
+    Charge,
+    CountersBusy,
+    CountersUnavailable,
+    Limit,
+    Shortage,
+    account_of,
+)
 from toolcrib_registry.errors import ProblemError
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.ports import Clock, Counters
@@ -28,6 +36,8 @@ GRACE = 2.0
 """Seconds by which a lease outlives its call's deadline: a slot is never free while its call may be under way."""
 AWAY_SECONDS = 2
 """`Retry-After` while the store of counters is away."""
+BUSY_SECONDS = 1
+"""`Retry-After` while it has more to count than it can."""
 
 
 class Charging:
@@ -98,6 +108,12 @@ class Charging:
         Raises:
             ProblemError: limit_exceeded or limits_unavailable.
         """
+        if choice.busy:
+            raise ProblemError(
+                "limits_unavailable",
+                "More calls wait to be counted for the limits of this grant than can be: call again in a moment.",
+                headers={"Retry-After": str(BUSY_SECONDS)},
+            )
         if choice.unknown is not None:
             if tool.annotations.get("readOnlyHint") is True:
                 return choice.unknown
@@ -120,6 +136,8 @@ class Charging:
     def _noticed(self) -> Iterator[None]:
         try:
             yield
+        except CountersBusy:
+            raise  # the store is well
         except CountersUnavailable:
             self._metrics.counter_errors.inc()
             raise

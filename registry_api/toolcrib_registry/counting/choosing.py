@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from toolcrib.wire.publish import PublishedBinding
-from toolcrib_registry.counting.verdicts import Charge, CountersUnavailable, Shortage
+from toolcrib_registry.counting.verdicts import Charge, CountersBusy, CountersUnavailable, Shortage
 
 Groups = Sequence[Sequence[PublishedBinding]]
 Ask = Callable[[PublishedBinding], Awaitable[Charge | Shortage | None]]
@@ -23,7 +23,7 @@ class Choice:
     """What was chosen; `complete` if every group has somebody with room.
 
     Else `short` and `unknown` say why one has nobody: the one of its bindings that has room again first, and the first
-    of those whose room cannot be known.
+    of those whose room cannot be known; `busy` if that is so since too much is to be counted.
     """
 
     chosen: dict[str, PublishedBinding] = field(default_factory=dict)
@@ -31,6 +31,7 @@ class Choice:
     complete: bool = False
     short: tuple[PublishedBinding, Shortage] | None = None
     unknown: PublishedBinding | None = None
+    busy: bool = False
 
     @property
     def deciding(self) -> PublishedBinding:
@@ -73,6 +74,7 @@ async def _one_of(
             case CountersUnavailable():
                 refused[binding.uid] = answer
                 unknown = unknown or binding
+                choice.busy = choice.busy or isinstance(answer, CountersBusy)
             case _:
                 choice.chosen[binding.uid] = binding
                 if answer is not None:

@@ -43,6 +43,10 @@ class CountersUnavailable(Exception):
     """The store of counters cannot be asked now; the message says why, without addresses or credentials."""
 
 
+class CountersBusy(CountersUnavailable):
+    """So much is to be counted that this call's turn does not come. The store is well: nothing goes uncounted."""
+
+
 def account_of(binding: PublishedBinding, identity: Identity) -> str:
     """The account that a call of `identity` by `binding` counts on: `<uid>/<hash of issuer and subject>`."""
     who = json.dumps([identity.issuer, identity.subject]).encode()

@@ -1,0 +1,136 @@
+"""Hundreds of calls at one moment, at the default timeout of the store of counters, which is well all the time."""
+
+import asyncio
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from realparts.redis_server import Redis
+from realparts.required import require_redis
+from registry_harness import RunningRegistry, backend, binding, running_registry, tool
+from slow_backend import slow_backend
+from toolcrib.wire.publish import PublishedLimits, PublishedTool
+from toolcrib_registry.adapters import redis_counters
+from toolcrib_registry.counting.verdicts import Charge
+
+READS = {"readOnlyHint": True}
+Answer = tuple[int, str, str | None]
+"""Status, code of the problem, Retry-After."""
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[Redis]:
+    require_redis()
+    with Redis() as server:
+        yield server
+
+
+@pytest.fixture
+def tools() -> Iterator[list[PublishedTool]]:
+    with slow_backend() as quick:
+        quick.answer()
+        reader = tool("calculator", backend=backend(quick.port), annotations=READS)
+        yield [reader, tool("other", backend=backend(quick.port), scopes=("other:use",))]
+
+
+def counted(redis: Redis) -> dict[str, Any]:
+    return {"kind": "redis", "url": redis.url}
+
+
+async def call(r: RunningRegistry, name: str = "calculator", account: str = "bot") -> Answer:
+    at = urlsplit(r.url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    lines = [
+        f"POST /tools/{name} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: {r.auth('team', account)['Authorization']}",
+        "Content-Type: application/json", "Content-Length: 2", "Connection: close", "", "{}",
+    ]  # fmt: skip
+    writer.write("\r\n".join(lines).encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    headers = dict(line.lower().split(": ", 1) for line in head.decode().split("\r\n")[1:])
+    status = int(head.split(b" ", 2)[1])
+    return status, "" if status == 200 else json.loads(body)["code"], headers.get("retry-after")
+
+
+async def burst_of(r: RunningRegistry, calls: int) -> list[Answer]:
+    return await asyncio.gather(*(call(r) for _ in range(calls)))
+
+
+def store_errors(r: RunningRegistry) -> float:
+    lines = r.http.get(r.admin_url + "/metrics").text.splitlines()
+    (line,) = [m for m in lines if m.startswith("toolcrib_counter_store_errors_total ")]
+    return float(line.split()[1])
+
+
+def test_a_burst_switches_no_limit_off(redis: Redis, tools: list[PublishedTool]) -> None:
+    limits = PublishedLimits(per_minute=5, per_day=1000, concurrent=300)
+    with running_registry(tools, [binding("bot", name="burst", limits=limits)], counters=counted(redis)) as r:
+        answers = asyncio.run(burst_of(r, 200))
+        errors = store_errors(r)
+    assert Counter((status, code) for status, code, _ in answers) == {
+        (200, ""): 5,
+        (429, "limit_exceeded"): 195,
+    }
+    assert errors == 0
+
+
+async def during_a_burst(r: RunningRegistry) -> list[Answer]:
+    """What another agent hears, whose calls come one after the other."""
+    burst = asyncio.create_task(burst_of(r, 150))
+    answers = []
+    while not burst.done():
+        answers.append(await call(r, "other", "victim"))
+    await burst
+    return answers
+
+
+def test_a_burst_of_one_agent_refuses_nothing_to_another(redis: Redis, tools: list[PublishedTool]) -> None:
+    grants = [
+        binding("bot", name="greedy", limits=PublishedLimits(per_minute=5, per_day=1000)),
+        binding(
+            "victim", ["other:use"], name="modest", limits=PublishedLimits(per_minute=1000, concurrent=2)
+        ),
+    ]
+    with running_registry(tools, grants, counters=counted(redis)) as r:
+        answers = asyncio.run(during_a_burst(r))
+        errors = store_errors(r)
+    assert {status for status, _, _ in answers} == {200}
+    assert errors == 0
+
+
+def test_what_cannot_be_counted_for_want_of_time_is_refused_even_where_it_only_reads(
+    redis: Redis, tools: list[PublishedTool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_counters, "_AT_ONCE", 1)
+    monkeypatch.setattr(redis_counters, "_WAITING_EACH", 0)
+    limits = PublishedLimits(per_minute=5)
+    with running_registry(tools, [binding("bot", name="busy", limits=limits)], counters=counted(redis)) as r:
+        answers = asyncio.run(burst_of(r, 100))
+        errors = store_errors(r)
+        ready = r.http.get(f"{r.admin_url}/readyz").json()["parts"]["limits"]["ready"]
+    found = Counter(answers)
+    assert found[503, "limits_unavailable", "1"] > 0
+    assert sum(n for (status, _, _), n in found.items() if status == 200) <= 5
+    assert {status for status, _, _ in answers} <= {200, 429, 503}
+    assert (errors, ready) == (0, True)
+
+
+def test_a_process_that_stands_still_takes_no_answer_for_silence(redis: Redis) -> None:
+    limits = PublishedLimits(per_minute=9, per_day=9, concurrent=9)
+
+    async def charged() -> object:
+        counters = redis_counters.RedisCounters(redis_counters.RedisPlace(redis.url))
+        asked = asyncio.create_task(counters.charge("uid-still/who", limits, lease=5))
+        stop = threading.Event()
+        while not asked.done():
+            await asyncio.sleep(0)
+            stop.wait(0.03)
+        await counters.aclose()
+        return asked.result()
+
+    assert isinstance(asyncio.run(charged()), Charge)
