@@ -2,7 +2,8 @@
 
 The whole view first (`snapshot`), then `added`, `changed`, `removed`; every event is decided when it is sent, because
 each round compares the view of that moment with what was sent before. So there is no queue: a slow reader gets the
-difference when it reads on, and one that does not read at all is dropped. A grant's expiry emits `removed` by the
+difference when it reads on, and one that does not read at all is dropped. So is one that is in the middle of a large
+event when the token ends or a tool in that event is not the caller's any more. A grant's expiry emits `removed` by the
 clock alone; at the token's `exp`, when its ServiceAccount is deleted or its issuer withdraws the key that signed it,
 the stream ends (`end`).
 """
@@ -10,8 +11,8 @@ the stream ends (`end`).
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Set
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -71,6 +72,22 @@ def encode(kind: str, revision: str, data: str) -> bytes:
     return f"id: {revision}\nevent: {kind}\ndata: {data}\n\n".encode()
 
 
+class _Dropped(Exception):
+    """The stream ends in the middle: its reader is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What is sent at one time, and the ids of the tools whose definitions are in it."""
+
+    data: bytes
+    tools: Set[str] = frozenset()
+
+
+def _end(reason: str) -> _Piece:
+    return _Piece(encode("end", "", f'{{"reason":"{reason}"}}'))
+
+
 class WatchStream:
     """An ASGI answer that streams one identity's view until its token is good no more or somebody stops.
 
@@ -91,38 +108,53 @@ class WatchStream:
         metrics, limit = self._deps.metrics, self._deps.settings.limits.watch_send_seconds
         metrics.stream_opened()
         gone = asyncio.create_task(_disconnected(receive))
+
+        async def hand_over(data: bytes) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        async def room() -> None:
+            # the server waits for its reader before it takes something, even nothing: what is handed over next goes
+            # out in the moment in which it was decided
+            try:
+                async with asyncio.timeout(limit):
+                    await hand_over(b"")
+            except TimeoutError:
+                raise _Dropped from None
+
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            async for piece in self._pieces(gone):
-                try:
-                    for start in range(0, len(piece), _SLICE):
-                        part = piece[start : start + _SLICE]
-                        async with asyncio.timeout(limit):
-                            await send({"type": "http.response.body", "body": part, "more_body": True})
-                except TimeoutError:
-                    metrics.watch_dropped()
-                    return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limit):
-                    await send({"type": "http.response.body", "body": b""})
+            async for piece in self._pieces(gone, room):
+                for start in range(0, len(piece.data), _SLICE):
+                    if start:
+                        await room()
+                        if not await self._holds(piece):
+                            raise _Dropped
+                    await hand_over(piece.data[start : start + _SLICE])
+            await room()
+            await send({"type": "http.response.body", "body": b""})
+        except _Dropped:
+            metrics.watch_dropped()  # without the end, which makes the server close the connection
         finally:
             metrics.stream_closed()
             gone.cancel()
 
-    async def _pieces(self, gone: asyncio.Task[None]) -> AsyncIterator[bytes]:
+    async def _pieces(
+        self, gone: asyncio.Task[None], room: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[_Piece]:
         deps = self._deps
         before: Shown | None = None
         last: Sight | None = None
         while not gone.done():
+            await room()
             changed = deps.state.changed
             if deps.state.draining:
-                yield encode("end", "", '{"reason":"shutting_down"}')
+                yield _end("shutting_down")
                 return
             if self._identity.expires_at <= deps.clock.now():
-                yield encode("end", "", '{"reason":"token_expired"}')
+                yield _end("token_expired")
                 return
             if not await self._verified():
-                yield encode("end", "", '{"reason":"invalid_token"}')
+                yield _end("invalid_token")
                 return
             async with deps.state.turn:
                 # one stream at a time, and others between two of them: a change wakes all streams at once
@@ -135,15 +167,15 @@ class WatchStream:
                 else:
                     piece = None
             if piece is not None:
-                if piece:
+                if piece.data:
                     yield piece
                 continue  # the view may have changed while that was being sent
             if sight.snapshot.policy.is_gone(self._identity):
-                yield encode("end", "", '{"reason":"invalid_token"}')
+                yield _end("invalid_token")
                 return
             until = min(sight.until, self._identity.expires_at)
             if not await _first(changed, deps.clock.sleep_until(until), gone):
-                yield b": keep-alive\n\n"
+                yield _Piece(b": keep-alive\n\n")
 
     async def _verified(self) -> bool:
         """Whether the token would let a request in: asked again whenever an issuer's keys have changed."""
@@ -154,7 +186,13 @@ class WatchStream:
             self._keys = version
         return True
 
-    def _round(self, sight: Sight, before: Shown | None) -> tuple[Shown, Sight, bytes]:
+    async def _holds(self, piece: _Piece) -> bool:
+        """Whether the rest of `piece` may still be sent."""
+        if not await self._verified() or self._identity.expires_at <= self._deps.clock.now():
+            return False
+        return piece.tools <= self._deps.state.sight(self._identity).view.tools.keys()
+
+    def _round(self, sight: Sight, before: Shown | None) -> tuple[Shown, Sight, _Piece]:
         """What is shown now, and the events (maybe none) that lead there from `before`."""
         metrics, after = self._deps.metrics, shown(sight)
         if before is None:
@@ -163,13 +201,15 @@ class WatchStream:
             metrics.watch_event("snapshot")
             metrics.discovered(self._identity, "watch")
             self._deps.decisions.listed("watch", sight)
-            return after, sight, encode("snapshot", sight.revision, whole.model_dump_json())
+            data = encode("snapshot", sight.revision, whole.model_dump_json())
+            return after, sight, _Piece(data, after.keys())
         events = difference(before, after, sight.revision)
         for kind, _ in events:
             metrics.watch_event(kind)
         if events:
             self._deps.decisions.listed("watch", sight)
-        return after, sight, b"".join(data for _, data in events)
+        told = {i for i in after if before.get(i) is not after[i]}
+        return after, sight, _Piece(b"".join(data for _, data in events), told)
 
 
 async def _first(

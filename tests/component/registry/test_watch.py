@@ -5,10 +5,11 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -191,6 +192,44 @@ def test_the_stream_ends_when_the_key_that_signed_its_token_is_withdrawn(
         assert second.ended()
         r.publish([tool("secret")])
         assert first.next()[0] == "added", "the others go on"
+
+
+def _without(name: str) -> Callable[[RunningRegistry], None]:
+    def revoke(r: RunningRegistry) -> None:
+        r.publish(remove_bindings=[f"uid-team-{name}"])
+
+    return revoke
+
+
+def _rest_of_a_large_snapshot(clock: ManualClock, meanwhile: Callable[[RunningRegistry], None]) -> int:
+    """Bytes that a reader gets of five million if `meanwhile` happens while it pauses after the first few."""
+    big = [tool(f"t{i}", scopes=("all:use",), description="x" * 50_000) for i in range(100)]
+    grants = [binding("bot", ("all:use",)), binding("other", ("all:use",))]
+    with running_registry(big, grants, clock=clock) as r, socket.socket() as connection:
+        where = urlsplit(r.url)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect((where.hostname, where.port))
+        token = r.token("team", "bot", ttl=600)
+        connection.sendall(
+            f"GET /v1/watch HTTP/1.1\r\nHost: {where.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+        )
+        connection.settimeout(5)
+        got = len(connection.recv(4096))
+        meanwhile(r)
+        with contextlib.suppress(TimeoutError):
+            while piece := connection.recv(1 << 16):
+                got += len(piece)
+                connection.settimeout(0.5)
+        return got
+
+
+def test_a_slow_reader_gets_no_more_of_a_large_event_once_its_token_or_a_grant_in_it_has_ended() -> None:
+    clock = ManualClock(1_000_000.0)
+    revoked = _rest_of_a_large_snapshot(clock, _without("bot"))
+    expired = _rest_of_a_large_snapshot(clock, lambda r: clock.advance(600))
+    others = _rest_of_a_large_snapshot(clock, _without("other"))
+    assert others > 5_000_000
+    assert max(revoked, expired) < 2_500_000, "what the kernel has taken is out of our hands"
 
 
 def test_streams_end_when_the_registry_stops() -> None:
