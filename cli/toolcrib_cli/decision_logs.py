@@ -124,9 +124,11 @@ def anchors(text: str, source: str) -> list[Anchor]:
     try:
         document = yaml.safe_load(text) if "ConfigMap" in text else None
         if isinstance(document, dict) and document.get("kind") == "ConfigMap":
-            text = str((document.get("data") or {}).get(ANCHORS_KEY, ""))
+            held = document.get("data")
+            text = str(held.get(ANCHORS_KEY, "")) if isinstance(held, dict) else ""
         return audit_anchors.read(text)
-    except (AnchorsError, yaml.YAMLError) as error:
+    # what YAML makes of a text may also be a date that does not exist, or be nested too deep
+    except (AnchorsError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise CliError(f"{source} holds no anchors of decision logs", code=Exit.USAGE) from error
 
 

@@ -7,6 +7,7 @@ anchor of the last hour, then one an hour for 30 days; of each chain the last on
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -17,6 +18,11 @@ from toolcrib.wire.publish import AuditHead
 MOST_BYTES = 900_000
 """A ConfigMap holds a mebibyte at most, its metadata included."""
 _ALL, _HOURLY = timedelta(hours=1), timedelta(days=30)
+_MOST_SEQ = 10**18
+"""Numbers of lines are below: 18 digits at most (`toolcrib.audit`)."""
+_CHAIN = re.compile(r"[A-Za-z0-9._@-]{1,400}")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|\+00:00)")
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class AnchorsError(ValueError):
@@ -49,19 +55,34 @@ def read(text: str) -> list[Anchor]:
     """The anchors of a document; an empty one has none.
 
     Raises:
-        AnchorsError: it is something else.
+        AnchorsError: it is something else, or one of its entries could not have been written here.
     """
     if not text.strip():
         return []
     try:
         found: Any = json.loads(text)
-        return [
-            Anchor(str(chain), int(seq), str(time), str(made))
+        anchors = [
+            Anchor(chain, seq, time, made)
             for chain, entries in found["chains"].items()
             for seq, time, made in entries
         ]
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        sound = all(map(_sound, anchors))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise AnchorsError("this holds no anchors of a decision log") from error
+    if not sound:
+        raise AnchorsError("this holds no anchors of a decision log")
+    return anchors
+
+
+def _sound(anchor: Anchor) -> bool:
+    """Whether it is of the types and the syntax of what `write` writes; may raise ValueError or TypeError otherwise."""
+    chain, seq, time, made = anchor
+    if type(seq) is not int or not 1 <= seq < _MOST_SEQ:
+        return False
+    if not (_CHAIN.fullmatch(chain) and _TIME.fullmatch(time) and _HASH.fullmatch(made)):
+        return False
+    datetime.fromisoformat(time)
+    return True
 
 
 def write(anchors: Iterable[Anchor]) -> str:
@@ -77,12 +98,15 @@ def added(
 ) -> tuple[list[Anchor], list[Regression]]:
     """The anchors with these heads (by chain) as of `now`, and which of the heads contradict what was there.
 
-    A head that contradicts is not taken in: what is anchored stays.
+    A head that contradicts is not taken in: what is anchored stays. Neither is one with a number that no line can have:
+    a registry could make the document unreadable with it.
     """
     known = list(anchors)
     last = {a.chain: a for a in sorted(known, key=lambda a: a.seq)}
     regressions = []
     for chain, head in sorted(heads.items()):
+        if not 1 <= head.seq < _MOST_SEQ:
+            continue
         before = last.get(chain)
         if before is not None and (
             head.seq < before.seq or (head.seq == before.seq and head.hash != before.hash)
@@ -100,7 +124,7 @@ def thinned(anchors: Iterable[Anchor], now: float, most: int = MOST_BYTES) -> li
     final: dict[str, Anchor] = {}
     for anchor in sorted(anchors, key=lambda a: (a.chain, a.seq)):
         final[anchor.chain] = anchor
-        age = moment - _moment(anchor.time)
+        age = moment - datetime.fromisoformat(anchor.time)
         if age <= _ALL:
             kept[anchor.chain, anchor.time] = anchor
         elif age <= _HOURLY:
@@ -119,10 +143,3 @@ def _fitting(anchors: list[Anchor], lasts: set[Anchor], most: int) -> list[Ancho
         gone = set(spare[: max(1, len(spare) // 10)])
         anchors = [a for a in anchors if a not in gone]
     return anchors
-
-
-def _moment(time: str) -> datetime:
-    try:
-        return datetime.fromisoformat(time)
-    except ValueError:
-        return datetime.min.replace(tzinfo=UTC)

@@ -42,7 +42,7 @@ class Anchoring:
     ) -> None:
         self.anchored: dict[str, float] = {}
         """When each replica's head was last found in the store, or put there: seconds since the epoch."""
-        self.regressions = 0
+        self.regressions = self.failures = 0
         self._store, self._heads, self._may_act = store, heads, may_act
         self._settings = settings or AnchorSettings()
         self._clock = clock
@@ -50,20 +50,33 @@ class Anchoring:
         self._trouble = logs.Trouble(log)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop`."""
+        """Work until `stop`. Never ends otherwise: granting and revoking must not depend on anchors."""
         while not stop.is_set():
+            await wait(stop, await self._round())
+
+    async def _round(self) -> float:
+        """Look once; how long until the next time."""
+        try:
             heads = dict(self._heads())
-            pause = self._settings.every if heads else self._settings.look
-            if heads and self._may_act():
-                try:
-                    await self.anchor(heads)
-                    self._trouble.over("the anchors of decision logs are kept again")
-                except Conflict:
-                    pause = self._settings.look
-                except ClusterUnavailable as error:
-                    self._trouble.failed("the anchors of decision logs cannot be kept: %s", error)
-                    pause = self._settings.retry
-            await wait(stop, pause)
+            if not heads:
+                return self._settings.look
+            if self._may_act():
+                await self.anchor(heads)
+                self._trouble.over("the anchors of decision logs are kept again")
+            return self._settings.every
+        except Conflict:
+            return self._settings.look
+        except ClusterUnavailable as error:
+            self._trouble.failed("the anchors of decision logs cannot be kept: %s", error)
+        except Exception as error:
+            self._trouble.failed(
+                "the anchors of decision logs cannot be kept: %s: %s",
+                type(error).__name__,
+                error,
+                level=logging.ERROR,
+            )
+        self.failures += 1
+        return self._settings.retry
 
     async def anchor(self, heads: Mapping[str, AuditHead]) -> None:
         """Bring these heads (by chain) into the store.

@@ -152,15 +152,15 @@ async def _lead(
         ]
         if registering is not None:
             tasks.append(asyncio.create_task(registering.run(stop), name="registrations"))
-        if anchoring is not None:
-            tasks.append(asyncio.create_task(anchoring.run(stop), name="anchors"))
+        # whatever becomes of the anchors, grants and revocations go on
+        beside = [asyncio.create_task(anchoring.run(stop), name="anchors")] if anchoring is not None else []
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         failed = not stop.is_set()
         stop.set()
         for task in done:
             if failed:
                 log.error("%s ended", task.get_name(), exc_info=task.exception())
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *beside, return_exceptions=True)
         return failed
 
 

@@ -126,6 +126,11 @@ def _anchors(anchoring: Anchoring) -> Iterator[Any]:
         "Decision logs that went back behind what was anchored, and anchors that were altered.",
         anchoring.regressions,
     )
+    yield _counter(
+        "toolcrib_audit_anchor_failures",
+        "Attempts to keep the anchors of decision logs that failed; they are made again.",
+        anchoring.failures,
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -117,6 +117,44 @@ async def test_an_altered_document_is_an_error_and_anchoring_goes_on() -> None:
     assert (store.numbers, anchoring.regressions) == ([3], 1)
 
 
+@pytest.mark.parametrize(
+    "entry", ['[1,"2026-01-01T00:00:00","bbb"]', '[Infinity,"2026-01-01T00:00:00Z","b"]', "[" * 100_000]
+)
+async def test_a_poisoned_document_does_not_end_the_operator(entry: str) -> None:
+    store = MemoryAnchors()
+    await store.write('{"v":1,"chains":{"registry-0@a":[' + entry + "]}}", "")
+    anchoring, stop = Anchoring(store, lambda: {CHAIN: head(3)}, settings=FAST), asyncio.Event()
+    task = asyncio.create_task(anchoring.run(stop))
+    try:
+        await until(lambda: store.writes == 2)
+        assert (store.numbers, anchoring.regressions, anchoring.failures) == ([3], 1, 0)
+    finally:
+        stop.set()
+        await task
+
+
+async def test_whatever_goes_wrong_is_counted_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(MemoryAnchors):
+        left = 2
+
+        async def read(self) -> StoredAnchors | None:
+            if self.left:
+                self.left -= 1
+                raise ZeroDivisionError("nobody thought of this")
+            return await super().read()
+
+    store, stop = Broken(), asyncio.Event()
+    anchoring = Anchoring(store, lambda: {CHAIN: head(3)}, settings=FAST)
+    task = asyncio.create_task(anchoring.run(stop))
+    try:
+        await until(lambda: store.writes == 1)
+        assert (store.numbers, anchoring.failures) == ([3], 2)
+        assert "ZeroDivisionError: nobody thought of this" in caplog.text
+    finally:
+        stop.set()
+        await task
+
+
 async def test_who_does_not_lead_writes_nothing() -> None:
     store = MemoryAnchors()
     await Anchoring(store, dict, may_act=lambda: False).anchor({CHAIN: head(3)})

@@ -108,7 +108,7 @@ def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[A
         return decision_logs.anchors(found.get(decision_logs.ANCHORS_KEY, ""), source)
     try:
         text = Path(source).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise CliError(f"cannot read the anchors {source}: {error}", code=Exit.USAGE) from error
     return decision_logs.anchors(text, source)
 

@@ -143,6 +143,26 @@ def test_a_wrong_key_no_key_and_no_records_are_failures(
     assert run("verify", str(folder / "logs"), "--anchors", str(other)) == 2
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"v":1,"chains":{"registry-0@a":[[1,"2026-01-01T00:00:00","bbb"]]}}',
+        '{"v":1,"chains":{"registry-0@a":[[Infinity,"2026-01-01T00:00:00Z","b"]]}}',
+        '{"v":1,"chains":' + "[" * 100_000,
+        '{"kind": "ConfigMap", "data": [1]}' + "\x00",
+        "kind: ConfigMap\nmade: 2026-02-30\n",
+        "kind: ConfigMap\ndata: " + "[" * 1200,
+    ],
+)
+def test_anchors_that_are_none_are_said_to_be_none(
+    folder: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    bad = folder / "bad.json"
+    bad.write_text(text)
+    assert verify(folder, "--anchors", str(bad)) == 2
+    assert "holds no anchors of decision logs" in " ".join(capsys.readouterr().err.split())
+
+
 def test_one_file_brings_its_rotated_ones_and_lines_of_others_may_be_between(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

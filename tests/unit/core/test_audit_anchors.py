@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from toolcrib import audit_anchors
@@ -23,6 +25,58 @@ def test_a_document_gives_back_what_was_written() -> None:
     for wrong in ("[]", "{}", "no", '{"chains": {"a": [[1]]}}'):
         with pytest.raises(AnchorsError):
             read(wrong)
+
+
+SOUND = [1, "2026-01-01T00:00:00.000Z", "b" * 64]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        [1, "2026-01-01T00:00:00", "b" * 64],
+        [1, "2026-01-01T00:00:00+02:00", "b" * 64],
+        [1, "2026-02-30T00:00:00Z", "b" * 64],
+        [1, "\u0662026-01-01T00:00:00Z", "b" * 64],
+        [1, "today", "b" * 64],
+        [1, 5, "b" * 64],
+        [float("inf"), *SOUND[1:]],
+        [float("nan"), *SOUND[1:]],
+        [1.0, *SOUND[1:]],
+        [True, *SOUND[1:]],
+        ["1", *SOUND[1:]],
+        [0, *SOUND[1:]],
+        [10**18, *SOUND[1:]],
+        [1, SOUND[1], "b" * 63],
+        [1, SOUND[1], "B" * 64],
+        [1, SOUND[1], None],
+        [1, SOUND[1]],
+        [*SOUND, 1],
+    ],
+)
+def test_one_entry_that_was_never_written_makes_a_document_unreadable(entry: list[object]) -> None:
+    def document(chain: str, *entries: object) -> str:
+        return json.dumps({"v": 1, "chains": {chain: entries}})
+
+    assert thinned(read(document("registry-0@a", SOUND)), NOW)
+    with pytest.raises(AnchorsError):
+        read(document("registry-0@a", SOUND, entry))
+    for chain in ("", "a b", "a\n", "a" * 401):
+        with pytest.raises(AnchorsError):
+            read(document(chain, SOUND))
+
+
+def test_a_document_nested_without_end_or_with_endless_digits_is_unreadable() -> None:
+    for text in ('{"v":1,"chains":' + "[" * 100_000, '{"v":1,"chains":{"a":[[' + "1" * 5000 + "]]}}"):
+        with pytest.raises(AnchorsError):
+            read(text)
+
+
+def test_a_number_that_no_line_can_have_is_not_anchored_so_that_the_document_stays_readable() -> None:
+    anchors, regressions = added(
+        [], {"registry-0@a": head(10**18), "b": head(0, "b"), "c": head(3, "c")}, NOW
+    )
+    assert ([a.chain for a in anchors], regressions) == (["c"], [])
+    assert read(write(anchors)) == anchors
 
 
 def test_the_last_hour_is_kept_whole_and_older_ones_by_the_hour_for_thirty_days() -> None:
