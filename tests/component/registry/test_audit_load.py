@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 import decision_logs
 from decision_logs import records, verify
 from realparts.processes import wait_until
