@@ -293,3 +293,18 @@ def test_a_clock_that_is_set_back_or_forward_changes_no_limit(quick: SlowBackend
         assert statuses(r, 1) == [429]
         clock.advance(61)
         assert statuses(r, 3) == [200, 200, 429]
+
+
+def test_a_caller_that_hangs_up_holds_its_slot_until_the_backend_has_answered(slow: SlowBackend) -> None:
+    with running_registry([calculator(slow)], [limited(concurrent=1)]) as r:
+        with pytest.raises(httpx.ReadTimeout):
+            r.http.post(
+                f"{r.url}/tools/calculator",
+                headers=r.auth("team", "bot"),
+                json={},
+                timeout=httpx.Timeout(5, read=0.2),
+            )
+        assert statuses(r, 5) == [429] * 5
+        assert (slow.began.qsize(), slow.given_up.qsize()) == (1, 0)
+        slow.answer()
+        wait_until(lambda: statuses(r, 1) == [200])
