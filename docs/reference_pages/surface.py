@@ -72,7 +72,7 @@ REMEDIES: dict[str, str] = {
     "limits_unavailable": "Wait (`Retry-After`): the store of counters is away (read-only tools are served), or too many calls wait.",
     "audit_unavailable": "Wait (`Retry-After`); the decision cannot be recorded now, and `audit.mode` is strict.",
     "index_unavailable": "For operators: the search index is away; they keep trying.",
-    "too_many_streams": "Try again later; `limits.watch_streams` is the bound.",
+    "too_many_streams": "Try again later, or close your others; `limits.watch_streams` and `limits.watch_streams_per_subject` are the bounds.",
     "not_durable": "`detail` says whether it may still come. Is the disk full, is an operator there?",
     "not_ready": "Wait: no full snapshot has come from an operator yet.",
     "shutting_down": "Ask again; a call may have reached its tool: repeat it only if that does no harm.",

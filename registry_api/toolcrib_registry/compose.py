@@ -41,6 +41,7 @@ from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.searching import Searching
 from toolcrib_registry.settings import CounterStore, RegistrySettings, Store
 from toolcrib_registry.state import PolicyState
+from toolcrib_registry.streams import Streams
 
 
 @dataclass(slots=True)
@@ -173,6 +174,9 @@ async def build(
         in_flight=InFlight(state, clock, metrics.cut),
         credentials=credentials,
         metrics=metrics,
+        streams=Streams(
+            metrics, most=settings.limits.watch_streams, each=settings.limits.watch_streams_per_subject
+        ),
         decisions=decisions,
         registrar=(registrar or outbox) if settings.registration else None,
         outbox=outbox,

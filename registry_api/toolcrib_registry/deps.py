@@ -18,6 +18,7 @@ from toolcrib_registry.registration import AddressCheck
 from toolcrib_registry.searching import Searching
 from toolcrib_registry.settings import RegistrySettings
 from toolcrib_registry.state import PolicyState
+from toolcrib_registry.streams import Streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Deps:
     in_flight: InFlight
     credentials: CredentialSink
     metrics: Metrics
+    streams: Streams
     decisions: DecisionLog
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None

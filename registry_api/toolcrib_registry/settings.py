@@ -190,6 +190,11 @@ class Limits(_Part):
     admin_body_bytes: int = Field(default=256 << 20, ge=1 << 20, description="Largest publish.")
     json_depth: int = Field(default=32, ge=4, le=128, description="Deepest nesting of a body.")
     watch_streams: int = Field(default=1000, ge=1, description="Watch streams at one time.")
+    watch_streams_per_subject: int = Field(
+        default=20,
+        ge=1,
+        description="Watch streams of one subject (`iss` and `sub`) at one time, of those; pods of one ServiceAccount share them.",
+    )
     watch_send_seconds: float = Field(default=20.0, gt=0, description="A slower reader is dropped.")
     metric_agents: int = Field(default=1000, ge=1, description="Agents with series of their own.")
     registration_seconds: float = Field(

@@ -106,7 +106,6 @@ class WatchStream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the token's end, the client's, or the service's."""
         metrics, limit = self._deps.metrics, self._deps.settings.limits.watch_send_seconds
-        metrics.stream_opened()
         gone = asyncio.create_task(_disconnected(receive))
 
         async def hand_over(data: bytes) -> None:
@@ -135,7 +134,6 @@ class WatchStream:
         except _Dropped:
             metrics.watch_dropped()  # without the end, which makes the server close the connection
         finally:
-            metrics.stream_closed()
             gone.cancel()
 
     async def _pieces(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from toolcrib_registry.documentation import BEARER, problems
 from toolcrib_registry.errors import ProblemError, unauthenticated
 from toolcrib_registry.requests import AskerOf, DepsOf, StrictRoute
+from toolcrib_registry.streams import TooManyStreams
 from toolcrib_registry.watching import WatchStream
 
 router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
@@ -18,12 +21,21 @@ router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
 class _Stream(Response):
     """A response that is a `WatchStream`."""
 
-    def __init__(self, stream: WatchStream) -> None:
+    def __init__(self, stream: WatchStream, place: AbstractContextManager[None]) -> None:
         super().__init__()
-        self._stream = stream
+        self._stream, self._place = stream, place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._stream(scope, receive, send)
+        try:
+            with self._place:
+                await self._stream(scope, receive, send)
+        except TooManyStreams:
+            # the same words for either bound: nobody learns how many others watch
+            raise ProblemError(
+                "too_many_streams",
+                "Try again later, close streams that you have open, or poll GET /.",
+                headers={"Retry-After": "30"},
+            ) from None
 
 
 @router.get(
@@ -48,9 +60,5 @@ async def watch(deps: DepsOf, asker: AskerOf, request: Request) -> Response:
     """Each event is decided when it is sent; ids name the content of the view."""
     if asker.identity is None:
         raise unauthenticated(asker.problem)
-    if deps.metrics.open_streams >= deps.settings.limits.watch_streams:
-        raise ProblemError(
-            "too_many_streams", "Try again later, or poll GET /.", headers={"Retry-After": "30"}
-        )
     tokens = [value for name, value in request.scope["headers"] if name == b"authorization"]
-    return _Stream(WatchStream(deps, asker.identity, tokens))
+    return _Stream(WatchStream(deps, asker.identity, tokens), deps.streams.place(asker.identity))

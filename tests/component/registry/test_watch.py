@@ -1,5 +1,6 @@
 """Watching the view: what is sent, when, and when the stream ends."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -250,6 +251,36 @@ def test_there_is_a_bound_on_streams_and_closed_ones_do_not_count() -> None:
         _until_closed(r)
         with watching(r, headers) as watch:
             watch.next()
+
+
+def test_one_subject_cannot_take_the_streams_of_others() -> None:
+    limits = {"watch_streams": 4, "watch_streams_per_subject": 3}
+    with running_registry([tool("calculator")], [binding("bot")], limits=limits) as r:
+
+        async def asked(client: httpx.AsyncClient) -> httpx.Response:
+            request = client.build_request("GET", r.url + "/v1/watch", headers=r.auth("elsewhere", "nobody"))
+            return await client.send(request, stream=True)
+
+        async def at_once() -> list[httpx.Response]:
+            async with httpx.AsyncClient(verify=False, timeout=5) as client:
+                answers = await asyncio.gather(*(asked(client) for _ in range(10)))
+                own = next(a for a in answers if a.status_code != 200)
+                await own.aread()
+                with watching_bot() as watch:
+                    assert watch.next()[0] == "snapshot"
+                    other = r.http.get(r.url + "/v1/watch", headers=r.auth("team", "other"))
+                for each in answers:
+                    await each.aclose()
+                return [*answers, own, other]
+
+        def watching_bot() -> contextlib.AbstractContextManager[Watch]:
+            return watching(r, r.auth("team", "bot"))
+
+        *answers, own, other = asyncio.run(at_once())
+        assert sorted(a.status_code for a in answers) == [200] * 3 + [503] * 7
+        assert own.json()["code"] == "too_many_streams"
+        assert own.json() == other.json(), "which of the two bounds it was says how many others watch"
+        assert own.headers["retry-after"] == "30"
 
 
 def _close(r: RunningRegistry) -> Any:
