@@ -41,6 +41,8 @@ class Named:
     listed: str
     sight: Sight
     decision: Decision
+    charged: frozenset[str] = frozenset()
+    """The UIDs of the bindings that a call was charged to."""
 
 
 def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
@@ -150,10 +152,12 @@ async def call(
         )
         # outermost: it looks once more when all else is done, and what waits for a counter or a disk is cut too
         held = deps.in_flight.hold(asker.identity, named.tool, named.decision)
-        async with held, charged as binding:
-            if binding is not None:
-                named = replace(named, decision=replace(named.decision, binding=binding))
-                deps.metrics.charged(binding)
+        async with held as hold, charged as by:
+            if by.binding is not None:
+                decision = replace(named.decision, binding=by.binding)
+                named = replace(named, decision=decision, charged=by.uids)
+                deps.metrics.charged(by.binding)
+                hold.rest_on(by.uids, decision, named.sight.snapshot.policy)
             await _recorded(deps, asker.identity, named, arguments)
             with tracing.span("call tool", _attributes(named.tool)) as span:
                 answer = await deps.calls.call(named.tool, arguments, request_id)
@@ -231,6 +235,6 @@ def sent(deps: Deps, named: Named, body: bytes | str, media_type: str) -> Respon
     return CallResponse(
         body,
         media_type,
-        hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision),
+        hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision, named.charged),
         on_cut=on_cut,
     )

@@ -4,7 +4,9 @@ is *no* now.
 One task looks at all of them, once a revision and at the moments that bindings name; calls of one identity to one
 tool are decided together, and not at all where neither the bindings nor the tool have changed. A token's own expiry
 cuts nothing: it was good when the call began. What ends the grant does: a binding that is deleted, edited or over, a
-new deny, a tool that is disabled, deleted or gated otherwise, a ServiceAccount that is gone.
+new deny, a tool that is disabled, deleted or gated otherwise, a ServiceAccount that is gone. Where the binding that a
+call was charged to does not grant it any more, another takes its place only if it has no limits: whether one that has
+them would have had room is not known.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
-from toolcrib.authorizer import Action, Decision, Policy, Reason, decide, next_change
+from toolcrib.authorizer import Action, Decision, Policy, Reason, alternatives, decide, next_change
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedTool
@@ -45,6 +47,9 @@ class _Group:
     decision: Decision
     holds: set[Hold] = field(default_factory=set)
     until: float = -math.inf
+    version: int = 0
+    """Grows with each decision that is made again."""
+    _needed: list[frozenset[str]] | None = None
     _snapshot: Snapshot | None = None
     _tool: PublishedTool | None = None
     _policy: Policy | None = None
@@ -60,7 +65,33 @@ class _Group:
         if not same:
             found = decide(self.identity, tool, Action.CALL, policy, now)
             self.decision, self.until = _blamed(found, self.decision), next_change(self.identity, policy, now)
+            self.version += 1
+            self._needed = None
         return self.decision
+
+    def look_at(self, held: Hold, snapshot: Snapshot, now: float) -> Decision:
+        """The decision about one of the calls: *no*, too, where others grant it than it was charged to."""
+        decision = self.look(snapshot, now)
+        if not decision.allowed or not held.charged or held.version == self.version:
+            return decision
+        if all(held.charged & one_of for one_of in self._of_which(now)):
+            held.version = self.version
+            return decision
+        return Decision(False, Reason.NO_BINDING, held.decision.binding)
+
+    def follows(self, policy: Policy) -> bool:
+        """Whether the latest decision was made by `policy`."""
+        return policy is self._policy
+
+    def _of_which(self, now: float) -> list[frozenset[str]]:
+        """The bindings with limits of which a call needs one, a set for each group of alternatives."""
+        if self._needed is None:
+            assert self._tool is not None
+            assert self._policy is not None
+            groups = alternatives(self.identity, self._tool, self._policy, now)
+            limited = [group for group in groups if all(b.limits is not None for b in group)]
+            self._needed = [frozenset(b.uid for b in group) for group in limited]
+        return self._needed
 
 
 def _blamed(found: Decision, before: Decision) -> Decision:
@@ -89,12 +120,19 @@ class InFlight:
         """When `follow` looks without a change: the earliest end of a group's decision."""
         self._sooner = asyncio.Event()
 
-    def hold(self, identity: Identity, tool: PublishedTool, decision: Decision) -> Hold:
+    def hold(
+        self,
+        identity: Identity,
+        tool: PublishedTool,
+        decision: Decision,
+        charged: frozenset[str] = frozenset(),
+    ) -> Hold:
         """A context for what a call waits for: leaving it raises `Revoked`, at once, where the call is not granted
-        any more. `decision` is the one that let it in."""
+        any more. `decision` is the one that let it in; `charged` are the UIDs of the bindings that it was charged to,
+        if that is over."""
         # the token's own dates were looked at when the call began
         lasting = replace(identity, expires_at=math.inf, not_before=None)
-        return Hold(self, lasting, tool.tool_id, decision)
+        return Hold(self, lasting, tool.tool_id, decision, charged)
 
     def __len__(self) -> int:
         return sum(len(group.holds) for group in self._groups.values())
@@ -108,9 +146,11 @@ class InFlight:
 
     async def _look_at_all(self) -> None:
         for number, group in enumerate(list(self._groups.values()), 1):
-            decision = group.look(self._state.snapshot, self._clock.now())
-            if not decision.allowed:
-                for each in group.holds:
+            snapshot, now = self._state.snapshot, self._clock.now()
+            group.look(snapshot, now)
+            for each in group.holds:
+                decision = group.look_at(each, snapshot, now)
+                if not decision.allowed:
                     each.cut(decision)
             if number % AT_A_TIME == 0:
                 await asyncio.sleep(0)
@@ -122,8 +162,10 @@ class InFlight:
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = _Group(held.identity, held.tool_id, held.decision)
-        decision = group.look(self._state.snapshot, self._clock.now())
+        decision = group.look_at(held, self._state.snapshot, self._clock.now())
         group.holds.add(held)
+        if not held.charged:
+            held.version = group.version
         if group.until < self._next:
             self._sooner.set()
         return decision
@@ -134,7 +176,14 @@ class InFlight:
         group.holds.discard(held)
         if not group.holds:
             del self._groups[held.key]
-        return group.look(self._state.snapshot, self._clock.now())
+        return group.look_at(held, self._state.snapshot, self._clock.now())
+
+    def charged(self, held: Hold, policy: Policy) -> Decision:
+        """A call that was counted in has been charged by `policy`; the decision of this moment."""
+        group = self._groups[held.key]
+        if not group.follows(policy):
+            held.version = -1
+        return group.look_at(held, self._state.snapshot, self._clock.now())
 
     def was_cut(self, decision: Decision) -> None:
         """A call ended with `Revoked`."""
@@ -144,8 +193,17 @@ class InFlight:
 class Hold:
     """One call's time in flight; made by `InFlight.hold`."""
 
-    def __init__(self, calls: InFlight, identity: Identity, tool_id: str, decision: Decision) -> None:
-        self.identity, self.tool_id, self.decision = identity, tool_id, decision
+    def __init__(
+        self,
+        calls: InFlight,
+        identity: Identity,
+        tool_id: str,
+        decision: Decision,
+        charged: frozenset[str],
+    ) -> None:
+        self.identity, self.tool_id, self.decision, self.charged = identity, tool_id, decision, charged
+        self.version = -1
+        """Of its group, when it was looked at whether the bindings it was charged to still grant it."""
         self.key = (identity.cache_key, tool_id)
         self._calls = calls
         self._scope = asyncio.timeout(None)
@@ -156,11 +214,21 @@ class Hold:
             self.decision = decision
             self._scope.reschedule(0.0)
 
-    async def __aenter__(self) -> None:
+    def rest_on(self, charged: frozenset[str], decision: Decision, policy: Policy) -> None:
+        """The call goes on by `charged` from here on, as `decision` says, made by `policy`; cut if they are gone."""
+        if not self.decision.allowed:
+            return
+        self.charged, self.decision = charged, decision
+        latest = self._calls.charged(self, policy)
+        if not latest.allowed:
+            self.cut(latest)
+
+    async def __aenter__(self) -> Self:
         await self._scope.__aenter__()
         decision = self._calls.enter(self)
         if not decision.allowed:
             self.cut(decision)
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 
 from toolcrib.authorizer import Policy, alternatives
 from toolcrib.identity import Identity
@@ -40,6 +41,17 @@ BUSY_SECONDS = 1
 """`Retry-After` while it has more to count than it can."""
 
 
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """What a call was let in by: the binding that decides with its limits considered, and the UIDs of all.
+
+    None and empty where the token alone decided.
+    """
+
+    binding: PublishedBinding | None
+    uids: frozenset[str]
+
+
 class Charging:
     """Charges calls.
 
@@ -57,8 +69,8 @@ class Charging:
     @asynccontextmanager
     async def charged(
         self, identity: Identity, tool: PublishedTool, policy: Policy, decided: PublishedBinding | None
-    ) -> AsyncIterator[PublishedBinding | None]:
-        """Charge the call that was just decided; gives the binding that decides with its limits considered.
+    ) -> AsyncIterator[Charged]:
+        """Charge the call that was just decided.
 
         `decided` is the authorizer's; None where the token alone decided: then nothing is counted. Slots are free
         again when the block has been left.
@@ -67,7 +79,8 @@ class Charging:
             ProblemError: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
         """
         if decided is None or (decided.limits is None and tool.scope_match is ScopeMatch.ANY):
-            yield decided  # nobody to charge: the first that grants has room
+            # nobody to charge: the first that grants has room
+            yield Charged(decided, frozenset() if decided is None else frozenset((decided.uid,)))
             return
         groups = alternatives(identity, tool, policy, self._clock.now())
         if not groups or not all(groups):
@@ -81,7 +94,7 @@ class Charging:
 
     async def _charge(
         self, identity: Identity, tool: PublishedTool, groups: Groups, choice: Choice
-    ) -> PublishedBinding:
+    ) -> Charged:
         lease = min(tool.backend.timeout if tool.backend else 0.0, LONGEST_CALL) + GRACE
 
         async def look(binding: PublishedBinding) -> Shortage | None:
@@ -98,9 +111,16 @@ class Charging:
             # several are charged together: none of them, unless all seem to have room
             seen = await choose(groups, look, Choice())
             if not seen.complete:
-                return self._without_room(tool, seen)
+                return self._uncounted(tool, seen, groups)
         await choose(groups, charge, choice)
-        return choice.deciding if choice.complete else self._without_room(tool, choice)
+        if choice.complete:
+            return Charged(choice.deciding, frozenset(choice.chosen))
+        return self._uncounted(tool, choice, groups)
+
+    def _uncounted(self, tool: PublishedTool, choice: Choice, groups: Groups) -> Charged:
+        # nobody knows which of them has room
+        uids = frozenset(binding.uid for group in groups for binding in group)
+        return Charged(self._without_room(tool, choice), uids)
 
     def _without_room(self, tool: PublishedTool, choice: Choice) -> PublishedBinding:
         """The binding of a read-only tool's call that goes through uncounted.

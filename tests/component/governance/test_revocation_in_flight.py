@@ -14,8 +14,8 @@ import pytest
 from realparts.processes import wait_until
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import SlowBackend, slow_backend
-from toolcrib.resources.tools import ToolState
-from toolcrib.wire.publish import Publish, PublishedTool, Removed, Revision
+from toolcrib.resources.tools import ScopeMatch, ToolState
+from toolcrib.wire.publish import Publish, PublishedLimits, PublishedTool, Removed, Revision
 from toolcrib_registry.calls.answer import CallResult
 from toolcrib_registry.state import PolicyState
 
@@ -142,6 +142,49 @@ def test_what_is_still_granted_goes_on_whatever_else_changes(
         slow.answer()
         assert future.result(5).json() == {"secret": "the answer"}
         wait_until(lambda: r.on_loop(lambda: _count(r)) == 0, 5)
+
+
+def test_a_call_goes_with_the_binding_it_was_charged_to_unless_one_without_limits_grants_it(
+    slow: SlowBackend, threads: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    log = tmp_path / "decisions.jsonl"
+    made = tool("calculator", backend=backend(slow.port))
+    full = binding("bot", name="a", limits=PublishedLimits(per_minute=1))
+    roomy = binding("bot", name="b", limits=PublishedLimits(concurrent=5))
+    with running_registry([made], [full, roomy], decision_log=str(log)) as r:
+        by_full = calling(r, slow, threads)
+        by_roomy = calling(r, slow, threads)
+        r.publish(
+            bindings=[roomy.model_copy(update={"limits": PublishedLimits(concurrent=4), "generation": 2})]
+        )
+        r.publish(remove_bindings=["uid-team-b"])
+        cut(by_roomy)
+        r.publish(bindings=[binding("bot", name="z-without")])
+        r.publish(remove_bindings=["uid-team-a"])
+        slow.answer()
+        assert by_full.result(5).json() == {"secret": "the answer"}
+
+    records = [x for x in map(json.loads, log.read_text().splitlines()) if x["action"] == "call"]
+    (record,) = [x for x in records if x["outcome"] == "revoked"]
+    assert (record["reason"], record["binding"]["ref"]) == ("no_binding", "AgentScopeBinding team/b")
+
+
+def test_a_call_by_several_bindings_goes_with_any_that_only_a_limited_one_replaces(
+    slow: SlowBackend, threads: ThreadPoolExecutor
+) -> None:
+    scopes = ("a:use", "b:use")
+    made = tool("calculator", backend=backend(slow.port), scopes=scopes, scope_match=ScopeMatch.ALL)
+    several = [
+        binding("bot", (scope,), name=f"{order}-{scope[0]}", limits=PublishedLimits(concurrent=1))
+        for scope in scopes
+        for order in ("first", "second")
+    ]
+    with running_registry([made], several) as r:
+        one, other = (calling(r, slow, threads) for _ in range(2))
+        r.publish(remove_bindings=["uid-team-first-b"])
+        cut(one)
+        slow.answer()
+        assert other.result(5).status_code == 200
 
 
 async def _count(r: RunningRegistry) -> int:
