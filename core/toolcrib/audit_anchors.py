@@ -136,6 +136,23 @@ def thinned(anchors: Iterable[Anchor], now: float, most: int = MOST_BYTES) -> li
     )
 
 
+def restored(
+    stored: Iterable[Anchor], remembered: Iterable[Anchor], now: float
+) -> tuple[list[Anchor], list[Anchor]]:
+    """The anchors of a document, completed by what its writer remembers; and which of them it lacked at `now`.
+
+    Where they differ about one line the memory counts. What only the document has stays: another writer may have
+    put it there.
+    """
+    stored = list(stored)
+    there, ours = set(stored), {(a.chain, a.seq): a for a in remembered}
+    if there.issuperset(ours.values()):
+        return stored, []
+    together = [*ours.values(), *(a for a in stored if (a.chain, a.seq) not in ours)]
+    lacking = [a for a in thinned(together, now) if a not in there]
+    return (together, lacking) if lacking else (stored, [])
+
+
 def _fitting(anchors: list[Anchor], lasts: set[Anchor], most: int) -> list[Anchor]:
     """Without room the oldest go: first those that are not the last of their chain, then whole chains."""
     while anchors and len(write(anchors)) > most:

@@ -1,7 +1,8 @@
 """Anchors of the replicas' decision logs: every minute the leader keeps each log's head where the registry cannot write.
 
 Whoever rewrites a log or cuts its end, even with its key, then contradicts what was anchored (`toolcrib audit verify
---anchors`). A head that goes back, or changes, is said at once.
+--anchors`). A head that goes back, or changes, is said at once. So are anchors that vanish: the leader remembers what it
+last wrote, and writes it back.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from toolcrib import audit, audit_anchors, logs
-from toolcrib.audit_anchors import AnchorsError, Regression
+from toolcrib.audit_anchors import Anchor, AnchorsError, Regression
 from toolcrib.wire.publish import AuditHead
 from toolcrib_operator.errors import ClusterUnavailable, Conflict
-from toolcrib_operator.ports import AnchorStore
+from toolcrib_operator.ports import AnchorStore, StoredAnchors
 from toolcrib_operator.settings import AnchorSettings
 from toolcrib_operator.waiting import wait
 
@@ -47,6 +48,9 @@ class Anchoring:
         self._settings = settings or AnchorSettings()
         self._clock = clock
         self._told: set[tuple[str, int, str]] = set()
+        self._remembered: list[Anchor] = []
+        self._harmed: str | None = None
+        """The version of the store whose harm has been said."""
         self._trouble = logs.Trouble(log)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -86,22 +90,44 @@ class Anchoring:
         """
         now = self._clock()
         stored = await self._store.read()
-        try:
-            known = audit_anchors.read(stored.text if stored else "")
-        except AnchorsError:
-            log.error("the anchors of decision logs were altered and cannot be read: they begin anew")
-            self.regressions += 1
-            known = []
+        known, whole = self._known(stored, now)
         anchors, regressions = audit_anchors.added(known, heads, now)
         for regression in regressions:
             self._tell(regression)
         kept = audit_anchors.thinned(anchors, now)
-        if kept != known and self._may_act():
+        if (kept != known or not whole) and self._may_act():
             await self._store.write(audit_anchors.write(kept), stored.resource_version if stored else "")
+            self._remembered, self._harmed = kept, None
+        elif kept == known:
+            self._remembered = kept
         wrong = {r.chain for r in regressions}
         current = {audit.replica_of(chain): now for chain in heads if chain not in wrong}
         present = {audit.replica_of(chain) for chain in heads}
         self.anchored = {r: t for r, t in self.anchored.items() if r in present} | current
+
+    def _known(self, stored: StoredAnchors | None, now: float) -> tuple[list[Anchor], bool]:
+        """The anchors there are, and whether the store has them all."""
+        version = stored.resource_version if stored else ""
+        try:
+            read = audit_anchors.read(stored.text if stored else "")
+        except AnchorsError:
+            self._harm(version, "the anchors of decision logs were altered and cannot be read", 0)
+            return self._remembered, False
+        known, lacking = audit_anchors.restored(read, self._remembered, now)
+        if lacking:
+            self._harm(version, "anchors of decision logs were deleted or altered", len(lacking))
+        return known, not lacking
+
+    def _harm(self, version: str, what: str, lacking: int) -> None:
+        if self._harmed == version:
+            return
+        self._harmed = version
+        self.regressions += 1
+        log.error(
+            "%s: what this process remembers is written back",
+            what,
+            extra=logs.about(lacking=lacking, remembered=len(self._remembered)),
+        )
 
     def _tell(self, regression: Regression) -> None:
         reported = regression.reported

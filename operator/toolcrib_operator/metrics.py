@@ -123,7 +123,7 @@ def _anchors(anchoring: Anchoring) -> Iterator[Any]:
     yield times
     yield _counter(
         "toolcrib_audit_regressions",
-        "Decision logs that went back behind what was anchored, and anchors that were altered.",
+        "Decision logs that went back behind what was anchored, and anchors that were altered or deleted.",
         anchoring.regressions,
     )
     yield _counter(

@@ -1,5 +1,6 @@
 """The operator as a process against a real API server, with honest replicas behind HTTP."""
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,9 @@ from toolcrib.wire.publish import AuditHead
 from toolcrib_cli import decision_logs
 from toolcrib_cli.cluster import read_config_map
 from toolcrib_cli.errors import CliError
+from toolcrib_operator.adapters.anchors import KubeAnchors
+from toolcrib_operator.adapters.kube import Kube
+from toolcrib_operator.errors import Conflict
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
@@ -323,6 +327,32 @@ def test_labelled_secrets_of_chosen_namespaces_are_pushed_and_no_others(
             assert [c.value for c in replica.pushed.credentials] == ["s3cret-value"]
         assert "s3cret-value" not in operator.log.read_text()
         assert "s3cret-value" not in operator.get("/readyz").text + operator.get("/metrics").text
+
+
+def test_anchors_are_written_only_over_the_version_that_was_read(server: ApiServer) -> None:
+    async def check() -> None:
+        kube = Kube(Path(server.admin_kubeconfig))
+        one, other = (KubeAnchors(kube, "default", "anchors") for _ in range(2))
+        try:
+            assert await one.read() is None
+            await one.write("1", "")
+            with pytest.raises(Conflict):
+                await other.write("2", "")
+            read = await one.read()
+            assert read is not None
+            await other.write("3", read.resource_version)
+            with pytest.raises(Conflict):
+                await one.write("4", read.resource_version)
+            found = await one.read()
+            assert found is not None
+            assert found.text == "3"
+            await kube.request("DELETE", "/api/v1/namespaces/default/configmaps/anchors")
+            with pytest.raises(Conflict):
+                await one.write("5", found.resource_version)
+        finally:
+            kube.close()
+
+    asyncio.run(check())
 
 
 def test_anchors_of_decision_logs_outlive_a_leader_and_a_log_that_went_back_meanwhile_is_noticed(

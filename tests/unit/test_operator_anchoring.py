@@ -155,6 +155,48 @@ async def test_whatever_goes_wrong_is_counted_and_tried_again(caplog: pytest.Log
         await task
 
 
+@pytest.mark.parametrize("left", ["", '{"v":1,"chains":{}}', "no anchors", None])
+async def test_anchors_that_are_deleted_or_altered_are_noticed_and_written_back(
+    caplog: pytest.LogCaptureFixture, left: str | None
+) -> None:
+    store, heads = MemoryAnchors(), {CHAIN: head(4), "registry-1@b": head(7, chain="registry-1@b")}
+    anchoring = Anchoring(store, dict)
+    await anchoring.anchor(heads)
+    whole, store.text, store.version = store.text, left or "", 0 if left is None else 9
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            await anchoring.anchor({CHAIN: head(4)})
+    assert (store.text, anchoring.regressions, len(caplog.records)) == (whole, 1, 1)
+    assert "written back" in caplog.text
+    # another process, which begins with what is there, remembers it too
+    second = Anchoring(store, dict)
+    await second.anchor({CHAIN: head(4)})
+    store.text = ""
+    await second.anchor({CHAIN: head(4)})
+    assert (store.text, second.regressions) == (whole, 1)
+
+
+async def test_a_loss_that_cannot_be_mended_yet_is_said_once() -> None:
+    class Refusing(MemoryAnchors):
+        refuses = False
+
+        async def write(self, text: str, resource_version: str) -> None:
+            if self.refuses:
+                raise ClusterUnavailable("away")
+            await super().write(text, resource_version)
+
+    store = Refusing()
+    anchoring = Anchoring(store, dict)
+    await anchoring.anchor({CHAIN: head(4)})
+    store.text, store.refuses = "", True
+    for _ in range(3):
+        with pytest.raises(ClusterUnavailable):
+            await anchoring.anchor({CHAIN: head(5)})
+    store.refuses = False
+    await anchoring.anchor({CHAIN: head(5)})
+    assert (store.numbers, anchoring.regressions) == ([4, 5], 1)
+
+
 async def test_who_does_not_lead_writes_nothing() -> None:
     store = MemoryAnchors()
     await Anchoring(store, dict, may_act=lambda: False).anchor({CHAIN: head(3)})

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from toolcrib import audit_anchors
-from toolcrib.audit_anchors import AnchorsError, added, read, thinned, write
+from toolcrib.audit_anchors import Anchor, AnchorsError, added, read, restored, thinned, write
 from toolcrib.wire.publish import AuditHead
 
 DAY = 86_400.0
@@ -134,3 +134,17 @@ def test_a_head_that_goes_back_or_changes_is_said_and_not_taken_in() -> None:
         after, (found,) = added(anchors, {"registry-0@a": reported}, NOW + 60)
         assert after == anchors
         assert words in str(found)
+
+
+def test_what_a_document_lacks_of_what_is_remembered_is_put_back_and_what_others_added_stays() -> None:
+    mine, _ = added([], {"registry-0@a": head(1), "registry-1@b": head(5, "registry-1@b")}, NOW)
+    other = Anchor("registry-2@c", 7, audit_anchors.timestamp(NOW), "c" * 64)
+    assert restored([*mine, other], mine, NOW) == ([*mine, other], [])
+    assert restored([other], mine, NOW) == ([*mine, other], mine)
+    altered = mine[0]._replace(hash="d" * 64)
+    assert restored([altered, mine[1]], mine, NOW) == (mine, [mine[0]])
+    # what another leader has thinned out by now is not missed
+    old, _ = added(added(mine, {"registry-0@a": head(2)}, NOW + 60)[0], {"registry-0@a": head(3)}, NOW + 120)
+    later = thinned(old, NOW + 7200)
+    assert later != old
+    assert restored(later, old, NOW + 7200) == (later, [])
