@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolcrib import logs, tracing
 from toolcrib_registry import access, discovery
 from toolcrib_registry.access import ASKER, CODE, Exchange
-from toolcrib_registry.audit.log import reason_of
+from toolcrib_registry.audit.log import GONE, reason_of
 from toolcrib_registry.auth import NOBODY, Asker, token_in_query
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.errors import PROBLEM_JSON, ProblemError, unauthenticated
@@ -99,6 +99,7 @@ class Edge:
                 none_match = value if none_match is None else none_match + b"," + value
         request_id = access.request_id_of(given_id)
         logs.request_id.set(request_id)
+        GONE.set(None)
         problem = self._rules.check(hosts, origin) or _query_problem(scope["query_string"])
         if problem is None:
             path, method = scope["path"], scope["method"]
@@ -128,6 +129,7 @@ class Edge:
         asker = await self._deps.agents.identify(tokens)
         # asked at every request: the authenticator remembers tokens, and a deletion must bite at once
         if asker.identity is not None and self._deps.state.snapshot.policy.is_gone(asker.identity):
+            GONE.set(asker.identity)
             return _GONE
         return asker
 

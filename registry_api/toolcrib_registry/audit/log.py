@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from contextvars import ContextVar
 from typing import Any, Literal
 
 from toolcrib import audit, logs
@@ -30,6 +31,9 @@ PLAIN_BYTES = 16 * 1024
 """Arguments larger than this are recorded as their hash even where they are recorded plain."""
 READS = 600
 """Lists, searches and the like of one caller and kind that are written one by one in a minute; the rest is counted."""
+
+GONE: ContextVar[Identity | None] = ContextVar("gone", default=None)
+"""Whose token the request carries where its ServiceAccount is gone: answered as nobody, and recorded by name."""
 
 
 class AuditUnavailable(Exception):
@@ -84,12 +88,12 @@ class DecisionLog:
         if self._writer is None:
             return
         identity = sight.identity
-        common = self._common(action, identity)
         if identity is None:
             seen = bool(sight.view.tools)
-            reason = Reason.ANONYMOUS_LIST if seen else Reason.NO_IDENTITY
-            self._folded(common | {"allowed": seen, "reason": reason.value}, identity, {})
+            asker, reason = _known(None, (Reason.ANONYMOUS_LIST if seen else Reason.NO_IDENTITY).value)
+            self._folded(self._common(action, asker) | {"allowed": seen, "reason": reason}, asker, {})
             return
+        common = self._common(action, identity)
         fields = {
             "count": len(sight.view.tools) if found is None else found,
             "view": sight.view.digest,
@@ -115,10 +119,12 @@ class DecisionLog:
         if self._writer is None:
             return
         named = self._named(identity, name, tool, decision, revision)
-        common = self._common(action, identity)
         if identity is None or (not decision.allowed and outcome is None):
-            self._folded(common | {k: named.pop(k) for k in ("tool", "allowed", "reason")}, identity, named)
+            asker, named["reason"] = _known(identity, named["reason"])
+            common = self._common(action, asker)
+            self._folded(common | {k: named.pop(k) for k in ("tool", "allowed", "reason")}, asker, named)
             return
+        common = self._common(action, identity)
         fields = {**named, **({"outcome": outcome} if outcome else {})}
         if seconds is not None:
             fields["ms"] = round(seconds * 1000, 3)
@@ -139,6 +145,7 @@ class DecisionLog:
         """A request was refused before anything was decided: nobody valid asked, or the name meant several tools."""
         if self._writer is None:
             return
+        identity, reason = _known(identity, reason)
         record = self._common(action, identity) | {
             "tool": name and name[:LONGEST],
             "allowed": False,
@@ -255,6 +262,13 @@ class DecisionLog:
     def _put(self, record: Record) -> None:
         assert self._writer is not None
         self._writer.put(_stamped(record))
+
+
+def _known(identity: Identity | None, reason: str) -> tuple[Identity | None, str]:
+    """Who asked, and why not, as the log has it."""
+    if identity is None and (gone := GONE.get()) is not None:
+        return gone, Reason.ACCOUNT_GONE.value
+    return identity, reason
 
 
 def _caller(identity: Identity | None) -> Key:

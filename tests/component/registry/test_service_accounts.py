@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+import decision_logs
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import slow_backend
 from toolcrib.resources.bindings import SubjectKind
@@ -75,6 +77,24 @@ def test_it_is_answered_like_any_bad_token_on_every_route(r: RunningRegistry, ch
         if route[1].startswith("/v1/") or route[0] == "POST":
             assert (answer.status_code, answer.json()["code"]) == (401, "invalid_token"), route
             assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+
+
+def test_the_decision_log_says_whose_token_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    audit = {"path": str(path), "key_file": decision_logs.key_file(tmp_path)}
+    with running_registry(publish=False, audit=audit) as r:
+        r.publish([tool("calculator")], [binding("bot")], accounts=[known("u2")])
+        for route in ROUTES:
+            ask(r, r.auth("team", "bot", uid="u1"), *route)
+        ask(r, {"Authorization": "Bearer not.a.token"}, *ROUTES[0])
+    found = [f for f in decision_logs.records(path) if not f["action"].startswith("audit.")]
+    ghosts = [f for f in found if f["reason"] == "account_gone"]
+    (nobody,) = [f for f in found if f not in ghosts]
+    assert sum(decision_logs.accounted(ghosts).values()) == len(ROUTES)
+    assert {(g["subject"], g["reason"], g["allowed"], g.get("tool")) for g in ghosts} == {
+        ("system:serviceaccount:team:bot", "account_gone", False, None)
+    }
+    assert (nobody["subject"], nobody["reason"]) == (None, "no_identity")
 
 
 def test_a_token_of_the_account_that_there_is_now_works(r: RunningRegistry) -> None:
