@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import ssl
 import time
 from collections.abc import Callable, Coroutine
@@ -30,7 +31,7 @@ from toolcrib.logs import Trouble
 from toolcrib.wire.publish import PublishedLimits
 from toolcrib_registry.adapters.window_counters import WindowCounters
 from toolcrib_registry.counting.turns import Turns
-from toolcrib_registry.counting.verdicts import Charge, CountersUnavailable, Shortage
+from toolcrib_registry.counting.verdicts import Charge, CountersBusy, CountersUnavailable, Shortage
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -175,6 +176,7 @@ class _Guard:
         self._timeout = timeout
         self._clock = clock
         self._until = 0.0
+        self._answered = -math.inf
         self._trouble = Trouble(log)
         self._left: set[asyncio.Task[Any]] = set()
         self._charges = Turns(_AT_ONCE, each=_WAITING_EACH, together=_WAITING, seconds=_WAITING_SECONDS)
@@ -192,7 +194,7 @@ class _Guard:
         It waits for a turn of `account`. None: it is short, frees something, and waits for its like only.
 
         Raises:
-            CountersBusy: its turn does not come; nothing was asked.
+            CountersBusy: its turn does not come, or its answer while others do.
             CountersUnavailable: there is no answer.
         """
         turns = self._returns if account is None else self._charges
@@ -207,7 +209,7 @@ class _Guard:
         except BaseException:
             asking.close()
             raise
-        task = asyncio.create_task(asking)
+        asked, task = self._clock(), asyncio.create_task(asking)
         try:
             # bit by bit: an answer that is there already is read before a bit is over, however late that is noticed
             for _ in range(_LOOKS):
@@ -220,6 +222,8 @@ class _Guard:
         turns.give()
         if not task.done():
             self._leave(task, late)
+            if self._answered > asked:
+                raise CountersBusy("it took too long until this call was counted")
         try:
             # not done: its deadline is over
             answer = task.result()
@@ -228,6 +232,7 @@ class _Guard:
             why = "no answer in time" if not task.done() else type(error).__name__
             self._trouble.failed("the store of counters does not answer (%s): limits cannot be charged", why)
             raise CountersUnavailable(why) from None
+        self._answered = self._clock()
         self._trouble.over("the store of counters answers again")
         return answer
 

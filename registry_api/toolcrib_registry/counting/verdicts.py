@@ -44,7 +44,7 @@ class CountersUnavailable(Exception):
 
 
 class CountersBusy(CountersUnavailable):
-    """So much is to be counted that this call's turn does not come. The store is well: nothing goes uncounted."""
+    """This call's turn, or its answer, does not come in time, but others are answered: nothing goes uncounted."""
 
 
 def account_of(binding: PublishedBinding, identity: Identity) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from registry_harness import RunningRegistry, backend, binding, running_registry
 from slow_backend import slow_backend
 from toolcrib.wire.publish import PublishedLimits, PublishedTool
 from toolcrib_registry.adapters import redis_counters
-from toolcrib_registry.counting.verdicts import Charge
+from toolcrib_registry.counting.verdicts import Charge, CountersBusy, CountersUnavailable
 
 READS = {"readOnlyHint": True}
 Answer = tuple[int, str, str | None]
@@ -118,6 +119,29 @@ def test_what_cannot_be_counted_for_want_of_time_is_refused_even_where_it_only_r
     assert sum(n for (status, _, _), n in found.items() if status == 200) <= 5
     assert {status for status, _, _ in answers} <= {200, 429, 503}
     assert (errors, ready) == (0, True)
+
+
+def test_silence_of_one_question_is_no_outage_while_others_are_answered() -> None:
+    async def nothing() -> None:
+        return None
+
+    async def asked() -> None:
+        guard = redis_counters._Guard(0.05, time.monotonic)
+        silent = asyncio.create_task(guard(asyncio.sleep(0.2), "one"))
+        while not silent.done():
+            await guard(nothing(), "other")
+            await asyncio.sleep(0.01)
+        assert isinstance(silent.exception(), CountersBusy)
+        await guard(nothing(), "other")
+
+        with pytest.raises(CountersUnavailable) as alone:
+            await guard(asyncio.sleep(0.2), "one")
+        assert not isinstance(alone.value, CountersBusy)
+        with pytest.raises(CountersUnavailable):
+            await guard(nothing(), "other")
+        await guard.aclose()
+
+    asyncio.run(asked())
 
 
 def test_a_process_that_stands_still_takes_no_answer_for_silence(redis: Redis) -> None:
