@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from toolcrib.errors import Finding
 from toolcrib.resources.conditions import MEANINGS, Reason
 from toolcrib_cli.manifests import FileContent, Loaded
-from toolcrib_cli.predicting import predict
+from toolcrib_cli.predicting import APPLY_REFUSED, predict
 from toolcrib_operator.accounts import is_there
 from toolcrib_operator.reconcile.bindings import Territories, matched_tools
 from toolcrib_operator.reconcile.questions import questions
@@ -45,7 +45,9 @@ def expected(
     found: list[Expected] = []
     for item in (item for content in usable for item in content.objects):
         refusal = refusals.get(item.named)
-        if refusal is not None and refusal.reason in _FIELDS:
+        if refusal is not None and refusal.reason == APPLY_REFUSED:
+            found.append(Expected(item, refusal.reason, Finding("", refusal.message), used=False))
+        elif refusal is not None and refusal.reason in _FIELDS:
             field = _FIELDS[refusal.reason]
             message = refusal.message.removeprefix(f"{field}: ")
             told = Finding(field, f"Accepted=False/{refusal.reason}: {message}")

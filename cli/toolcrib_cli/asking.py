@@ -24,7 +24,7 @@ from toolcrib.wire.access import Changes, Explanation, Review, WhatCan, WhoCan
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.manifests import FileContent
-from toolcrib_cli.predicting import NotUsed, Prediction, absent, folder_world, predict, read_files
+from toolcrib_cli.predicting import Kept, NotUsed, Prediction, absent, folder_world, predict, read_files
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
 
@@ -96,25 +96,32 @@ class Here:
     cluster_issuer: str = ""
     not_used: tuple[NotUsed, ...] = field(default=(), init=False)
     _reviews: tuple[AccessReview, AccessReview] | None = field(default=None, init=False)
+    _kept: tuple[Kept, ...] = field(default=(), init=False)
 
     def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
         """The tools of a subject."""
         review = self._after()
-        return review.what_can(self._who(subject), hidden=hidden, namespace=self.question.namespace)
+        return self._told(
+            review.what_can(self._who(subject), hidden=hidden, namespace=self.question.namespace)
+        )
 
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
-        return self._after().who_can(_found(self._after(), tool))
+        return self._told(self._after().who_can(_found(self._after(), tool)))
 
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""
         who = self._who(subject)
-        return self._after().explain(who, _found(self._after(), tool, who))
+        return self._told(self._after().explain(who, _found(self._after(), tool, who)))
 
     def diff(self, subject: str | None) -> Changes:
         """What the manifests change."""
         before, after = self._made()
-        return changes(before, after, None if subject is None else [self._who(subject)])
+        return self._told(changes(before, after, None if subject is None else [self._who(subject)]))
+
+    def _told(self, answer: _Answer) -> _Answer:
+        """With what an apply keeps among what is assumed."""
+        return answer.model_copy(update={"assumptions": (*answer.assumptions, *map(str, self._kept))})
 
     def _after(self) -> AccessReview:
         return self._made()[1]
@@ -142,7 +149,7 @@ class Here:
                 trusted=self.trusted or LoopSettings.trusted_namespace_labels,
                 accounts=self.accounts,
             )
-            self.not_used = found.not_used
+            self.not_used, self._kept = found.not_used, found.kept
             self._reviews = self._of(found)
         return self._reviews
 

@@ -8,11 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from toolcrib.resources import GROUP, KINDS
+from toolcrib_cli.applying import LiveWorld
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.kube import Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, OperatorError
-from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, World
+from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT
 
 READ = (*KINDS, NAMESPACE, SERVICE_ACCOUNT)
 _TIMEOUT = 30.0
@@ -24,7 +25,7 @@ def can_connect(kubeconfig: str | None) -> bool:
     return any(path.is_file() for path in _paths(kubeconfig)) or (not kubeconfig and _POD.is_file())
 
 
-def read_world(*, kubeconfig: str | None = None, context: str | None = None) -> World:
+def read_world(*, kubeconfig: str | None = None, context: str | None = None) -> LiveWorld:
     """Tools, bindings, namespaces and service accounts of a cluster; every kind counts as listed.
 
     Args:
@@ -86,8 +87,8 @@ def _connect(kubeconfig: str | None, context: str | None) -> Kube:
         ) from error
 
 
-async def _read(kube: Kube) -> World:
-    cluster, world = Cluster(kube), World(required=READ)
+async def _read(kube: Kube) -> LiveWorld:
+    cluster, world = Cluster(kube), LiveWorld(required=READ)
     found = await asyncio.gather(*(cluster.list(kind) for kind in READ), return_exceptions=True)
     for kind, listing in zip(READ, found, strict=True):
         if isinstance(listing, ClusterUnavailable):

@@ -1,20 +1,23 @@
 """What would be in force: the operator's own assessment of a cluster's or a folder's objects, before and after changes.
 
-Nothing is applied. Selectors, name conflicts and refused objects come out as they would, for the same functions judge.
+Nothing is applied. Selectors, name conflicts and refused objects come out as they would, for the same functions judge. A
+change of an object of a cluster is what `kubectl apply` makes of it (`applying`); in a folder the file is the object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from toolcrib.resources import KINDS
+from toolcrib.errors import InvalidManifest
+from toolcrib.resources import KINDS, parse
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Removed, Revision
-from toolcrib_cli import manifests
+from toolcrib_cli import applying, manifests
+from toolcrib_cli.applying import LiveWorld
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.manifests import FileContent, Loaded
 from toolcrib_operator.assessing import Assessor, Batch
@@ -23,7 +26,10 @@ from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, Entry, Ref, World
 
 COUNTED = (*KINDS, NAMESPACE, SERVICE_ACCOUNT)
+APPLY_REFUSED = "ApplyRefused"
+"""Why something `NotUsed` is not: merged with what the cluster holds it is invalid, so that all stays as it is."""
 _SHOWN = 20
+_NAME_LABEL = "kubernetes.io/metadata.name"
 _LAST = "9999-12-31T23:59:59Z"
 """When something new is made: after all that is there, whatever this machine's clock says."""
 
@@ -38,6 +44,17 @@ class NotUsed:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """What an apply leaves of an object that is there, though the manifest lacks it: dotted paths."""
+
+    ref: str
+    fields: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.ref} keeps {', '.join(self.fields)}, which the manifest does not have (as kubectl apply does)"
+
+
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """What is in force, and what would be. `changed` are the UIDs of bindings that are not applied so."""
 
@@ -45,6 +62,7 @@ class Prediction:
     after: Snapshot
     changed: frozenset[str] = frozenset()
     not_used: tuple[NotUsed, ...] = ()
+    kept: tuple[Kept, ...] = ()
 
 
 def read_files(paths: Sequence[Path], *, namespace: str = "default") -> list[FileContent]:
@@ -86,8 +104,8 @@ def predict(
     """What is in force in `world`, and what would be after `changes` are applied and `deletions` carried out.
 
     Args:
-        world: it is changed.
-        changes: manifests that are added or replace those of their name.
+        world: it is changed. Changes of objects of a LiveWorld are merged as `kubectl apply` does.
+        changes: manifests that are added, or applied to those of their name.
         deletions: `Kind/namespace/name`, or `Kind/name` where there is no namespace.
         trusted: namespace labels that the operator lets selectors use.
         accounts: whether `world` knows all service accounts.
@@ -100,17 +118,37 @@ def predict(
     before = _step(None, _assessed(world, assessor))
     for ref in [_deletion(world, text) for text in deletions]:
         world.remove(ref.kind, ref.key)
-    for item in (item for content in changes for item in content.objects):
-        if item.kind in COUNTED:
-            held = world.get(Ref(item.kind, f"{item.namespace}/{item.name}" if item.namespace else item.name))
-            world.upsert(item.kind, _manifest(item, held, _LAST))
+    left: list[Kept] = []
+    invalid: list[NotUsed] = []
+    for item in (item for content in changes for item in content.objects if item.kind in COUNTED):
+        held = world.get(
+            ref := Ref(item.kind, f"{item.namespace}/{item.name}" if item.namespace else item.name)
+        )
+        live = world.live(ref) if held is not None and isinstance(world, LiveWorld) else None
+        new = _manifest(item, held, _LAST)
+        if held is not None and live is not None:
+            try:
+                new = _merged(item, held, live)
+            except (InvalidManifest, ValueError) as error:
+                found = (
+                    "; ".join(map(str, error.findings)) if isinstance(error, InvalidManifest) else str(error)
+                )
+                message = (
+                    f"with what the cluster holds of it an apply is refused, and it stays as it is: {found}"
+                )
+                invalid.append(NotUsed(str(ref), APPLY_REFUSED, message))
+                continue
+            if fields := tuple(_kept(item, new, trusted)):
+                left.append(Kept(str(ref), fields))
+        world.upsert(item.kind, new)
     batch = _assessed(world, assessor)
     refused = tuple(
         NotUsed(str(ref), verdict.refusal.reason.value, verdict.refusal.message)
         for ref, verdict in sorted(assessor.verdicts.items())
         if verdict.refusal is not None
     )
-    return Prediction(before, _step(before, batch), frozenset(b.uid for b in batch.bindings), refused)
+    changed = frozenset(b.uid for b in batch.bindings)
+    return Prediction(before, _step(before, batch), changed, (*invalid, *refused), tuple(left))
 
 
 def _admitted() -> Admitted:
@@ -164,22 +202,53 @@ def _deletion(world: World, text: str) -> Ref:
 
 
 def _manifest(item: Loaded, held: Entry | None, created: str) -> dict[str, Any]:
-    """The object as the API server would have it after an apply: what it fills in itself, and what an apply keeps."""
+    """The manifest with what an API server fills in; of one that is `held`, that one's."""
     metadata: dict[str, Any] = dict(item.body.get("metadata") or {})
-    for name in ("resourceVersion", "uid", "generation"):
-        metadata.pop(name, None)
     if item.namespace is not None:
         metadata["namespace"] = item.namespace
+    body = {**item.body, "metadata": metadata}
+    return _filled(item, body, created) if held is None else _identified(item, body, held)
+
+
+def _merged(item: Loaded, held: Entry, live: Mapping[str, Any]) -> dict[str, Any]:
+    """The object as the API server would have it after an apply.
+
+    Raises:
+        InvalidManifest: it would refuse it, though what it holds is valid.
+        ValueError: kubectl would refuse it.
+    """
+    written = {k: v for k, v in _manifest(item, None, "").items() if k != "status"}
+    new = _identified(item, applying.applied(written, live), held)
+    if item.kind in KINDS and not held.findings:
+        parse({k: v for k, v in new.items() if k != "status"} | {"kind": item.kind})
+    return new
+
+
+def _identified(item: Loaded, body: dict[str, Any], held: Entry) -> dict[str, Any]:
+    new = _filled(item, body, held.created)
+    new["metadata"] |= {"uid": held.uid, "finalizers": list(held.finalizers)}
+    if held.deleting is not None:
+        new["metadata"]["deletionTimestamp"] = held.deleting
+    return {**new, "status": dict(held.status)}
+
+
+def _filled(item: Loaded, body: dict[str, Any], created: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = dict(body.get("metadata") or {})
+    for name in ("resourceVersion", "uid", "generation"):
+        metadata.pop(name, None)
     labels = dict(metadata.get("labels") or {})
     if item.kind == NAMESPACE:
-        labels["kubernetes.io/metadata.name"] = item.name
-    metadata["creationTimestamp"] = created
-    if held is None:
-        return {**item.body, "metadata": metadata | {"labels": labels}}
-    metadata |= {
-        "uid": held.uid, "creationTimestamp": held.created, "finalizers": list(held.finalizers),
-        "labels": {**held.labels, **labels},
-    }  # fmt: skip
-    if held.deleting is not None:
-        metadata["deletionTimestamp"] = held.deleting
-    return {**item.body, "metadata": metadata, "status": dict(held.status)}
+        labels[_NAME_LABEL] = item.name
+    return {**body, "metadata": metadata | {"labels": labels, "creationTimestamp": created}}
+
+
+def _kept(item: Loaded, new: Mapping[str, Any], trusted: Iterable[str]) -> Iterator[str]:
+    """What an apply keeps that can decide: of a Namespace the labels that the operator trusts."""
+    if item.kind == NAMESPACE:
+        written = (item.body.get("metadata") or {}).get("labels") or {}
+        labels = new["metadata"]["labels"].keys() & (set(trusted) - {_NAME_LABEL})
+        yield from (f"metadata.labels[{name}]" for name in sorted(labels - written.keys()))
+    elif item.resource is not None:
+        filled = item.resource.model_dump(by_alias=True, mode="json")
+        specs = ({"spec": body.get("spec")} for body in (new, item.body, filled))
+        yield from applying.kept(*specs)

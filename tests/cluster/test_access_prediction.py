@@ -9,7 +9,16 @@ import httpx
 import pytest
 import yaml
 
-from access_worlds import ACCOUNTS, CLUSTER_ISSUER, NAMESPACES, account, random_change, random_world
+from access_worlds import (
+    ACCOUNTS,
+    CLUSTER_ISSUER,
+    NAMESPACES,
+    account,
+    random_change,
+    random_patches,
+    random_world,
+    ref_of,
+)
 from cluster import Cluster
 from realparts.processes import wait_until
 from realparts.required import require_real
@@ -43,9 +52,22 @@ def cluster() -> Iterator[Cluster]:
         yield made
 
 
-def apply(cluster: Cluster, manifests: list[dict[str, Any]]) -> None:
+def apply(cluster: Cluster, manifests: list[dict[str, Any]], *, refused: bool = False) -> None:
+    """`refused`: some may be, by the API server; the others are applied."""
     listed = {"apiVersion": "v1", "kind": "List", "items": manifests}
-    cluster.kubectl("apply", "-f", "-", input=json.dumps(listed))
+    cluster.kubectl("apply", "-f", "-", input=json.dumps(listed), check=not refused)
+
+
+def patch(cluster: Cluster, patches: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """As somebody would by hand; what the API server refuses is not done."""
+    for ref, change in patches:
+        kind, *place, name = ref.split("/")
+        where = ("-n", *place) if place else ()
+        cluster.kubectl("patch", kind, name, *where, "--type=merge", "-p", json.dumps(change), check=False)
+
+
+def among(manifest: dict[str, Any], others: Sequence[dict[str, Any]]) -> bool:
+    return ref_of(manifest) in {ref_of(m) for m in others}
 
 
 def asked(capsys: pytest.CaptureFixture[str], cluster: Cluster, *arguments: str, token: str = "") -> Any:
@@ -76,8 +98,11 @@ def listed(cluster: Cluster, tokens: dict[str, str]) -> Seen:
     return found
 
 
-def foretold_is_listed(cluster: Cluster, folder: Path, seeds: Sequence[int]) -> int:
-    """Random worlds and changes: asked before, applied, listed. How many lists a change made others."""
+def foretold_is_listed(cluster: Cluster, folder: Path, seeds: Sequence[int], *, patched: bool = False) -> int:
+    """Random worlds and changes: asked before, applied, listed. How many lists a change made others.
+
+    Where `patched`, live objects are changed by `kubectl patch` first, and all manifests are applied anew.
+    """
     tokens = {s: cluster.token(*s.split("/")) for s in SUBJECTS}
     changed = 0
     for seed in seeds:
@@ -89,13 +114,17 @@ def foretold_is_listed(cluster: Cluster, folder: Path, seeds: Sequence[int]) -> 
             if manifest["kind"] == "ClusterAgentScopeBinding":
                 manifest["metadata"]["labels"] = {"case": "random"}
         apply(cluster, world.manifests)
+        if patched:
+            patch(cluster, random_patches(seed, world))
+            change += [m for m in world.manifests if m["kind"] != "Namespace" and not among(m, change)]
+            deleted = [ref for ref in deleted if ref not in {ref_of(m) for m in change}]
         file = folder / f"change-{seed}.yaml"
         file.write_text(yaml.safe_dump_all(change))
 
         before, after = told(cluster), told(cluster, file if change else None, deleted)
         comes_true(cluster, tokens, before, f"world {seed} as it is")
         if change:
-            apply(cluster, change)
+            apply(cluster, change, refused=patched)
         for ref in deleted:
             kind, *place, name = ref.split("/")
             cluster.kubectl("delete", kind, name, *(("-n", *place) if place else ()))
@@ -127,6 +156,43 @@ def test_predictions_of_more_random_worlds_are_the_real_lists_after_the_apply(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     assert foretold_is_listed(cluster, tmp_path, (1, 9, 13, 33, 48, 52)) > 15
+
+
+def test_predictions_hold_where_live_objects_were_patched_since_the_last_apply(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    assert foretold_is_listed(cluster, tmp_path, (3, 9, 48), patched=True) > 5
+
+
+def test_a_grant_that_was_patched_into_a_denial_is_foretold_to_stay_and_stays(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster.kubectl("delete", "tools,agentscopebindings", "--all", "-A")
+    cluster.kubectl("delete", "clusteragentscopebindings", "-l", "case=random")
+    head = {"apiVersion": "toolcrib.dev/v1alpha1"}
+    tool = {
+        **head, "kind": "Tool", "metadata": {"namespace": "shop", "name": "t1"},
+        "spec": {"description": "One.", "scopes": ["b:use"], "backend": {"none": {}}},
+    }  # fmt: skip
+    denial = {
+        **head, "kind": "AgentScopeBinding", "metadata": {"namespace": "shop", "name": "m2"},
+        "spec": {"subjects": [{"kind": "Agent", "name": "bot"}], "tools": {"deny": ["other"]}},
+    }  # fmt: skip
+    apply(cluster, [tool, denial])
+    patch(cluster, [("AgentScopeBinding/shop/m2", {"spec": {"scopes": ["b:use"]}})])
+    file = tmp_path / "m2.yaml"
+    file.write_text(yaml.safe_dump(denial))
+    tokens = {s: cluster.token(*s.split("/")) for s in SUBJECTS}
+    seen: Seen = {s: [("shop/t1", "t1")] if s == "shop/bot" else [] for s in SUBJECTS}
+    comes_true(cluster, tokens, seen, "patched")
+
+    told = asked(capsys, cluster, "diff", "-f", str(file))
+    again = cluster.kubectl("apply", "-f", str(file))
+
+    assert told["subjects"] == []
+    assert "AgentScopeBinding shop/m2 keeps spec.scopes" in told["assumptions"][-1]
+    assert "unchanged" in again
+    comes_true(cluster, tokens, seen, "applied anew")
 
 
 def test_the_registry_tells_its_reviewers_the_same_as_the_cluster(

@@ -15,13 +15,17 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
+import kubectl_apply
 from access_worlds import CLUSTER_ISSUER, OAUTH, SCOPES, Manifest, ref_of
+from toolcrib.errors import InvalidManifest
 from toolcrib.identity import Identity, Issuer, KeySet, ScopesPolicy, check_issuers, verify
+from toolcrib.resources import KINDS, parse
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Revision
+from toolcrib_cli.applying import LiveWorld
 from toolcrib_operator.assessing import Assessor
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import World
+from toolcrib_operator.world import WATCHED, World
 
 _KEY = ec.generate_private_key(ec.SECP256R1())
 ISSUERS = check_issuers(
@@ -36,30 +40,41 @@ KEYS: KeySet = {iss: {"k": _KEY.public_key()} for iss in ISSUERS}
 class ApiObjects:
     """Objects with an API server's metadata, and the snapshot that the operator makes of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, trusted: tuple[str, ...] = LoopSettings.trusted_namespace_labels) -> None:
         self.objects: dict[str, Manifest] = {}
         self.snapshot = Snapshot()
         self._world = World()
-        self._assessor = Assessor(self._world, LoopSettings())
+        self._assessor = Assessor(self._world, LoopSettings(trusted_namespace_labels=trusted))
         self._versions = itertools.count(1)
         self._started = False
 
     def apply(self, manifests: Iterable[Manifest], deleted: Iterable[str] = ()) -> None:
-        """Delete and apply, as kubectl does, and let the operator do its turn."""
+        """Delete and apply, as kubectl does, and let the operator do its turn. What is invalid then stays as it is."""
         for ref in deleted:
             gone = self.objects.pop(ref)
             self._world.remove(gone["kind"], ref.split("/", 1)[1], str(next(self._versions)))
         for manifest in manifests:
-            stored = self._store(manifest)
-            if self._started:
-                self._world.upsert(stored["kind"], stored)
+            held = self.objects.get(ref_of(manifest))
+            self._write(kubectl_apply.apply(manifest, held) if held else kubectl_apply.modified(manifest))
         if not self._started:
             self._list()
         self._turn()
 
-    def world(self) -> World:
+    def patch(self, ref: str, change: Manifest, *, unapplied: bool = False) -> bool:
+        """Patch a live object, as `kubectl patch --type merge`; whether the API server takes it.
+
+        `unapplied` takes kubectl's annotation away, as if it had been made by something else.
+        """
+        new = kubectl_apply.patch(self.objects[ref], change)
+        if unapplied:
+            new["metadata"].pop("annotations", None)
+        taken = self._write(new)
+        self._turn()
+        return taken
+
+    def world(self) -> LiveWorld:
         """A world of its own, as somebody who lists everything now reads it."""
-        found = World()
+        found = LiveWorld(WATCHED)
         self._fill(found)
         return found
 
@@ -67,6 +82,17 @@ class ApiObjects:
         """The uid of an object, if it is there."""
         held = self.objects.get(ref)
         return None if held is None else str(held["metadata"]["uid"])
+
+    def _write(self, new: Manifest) -> bool:
+        if new["kind"] in KINDS:
+            try:
+                parse({k: v for k, v in new.items() if k != "status"})
+            except InvalidManifest:
+                return False
+        stored = self._store(new)
+        if self._started:
+            self._world.upsert(stored["kind"], stored)
+        return True
 
     def _store(self, manifest: Manifest) -> Manifest:
         ref, new = ref_of(manifest), copy.deepcopy(manifest)
@@ -80,14 +106,7 @@ class ApiObjects:
                 "creationTimestamp": f"2026-01-01T{seconds}Z",
             }
         else:
-            old = held["metadata"]
-            grown = old["generation"] + (held.get("spec") != new.get("spec"))
-            metadata |= {
-                "uid": old["uid"],
-                "generation": grown,
-                "creationTimestamp": old["creationTimestamp"],
-            }
-            metadata["labels"] = {**old.get("labels", {}), **metadata.get("labels", {})}
+            metadata["generation"] = held["metadata"]["generation"] + (held.get("spec") != new.get("spec"))
         if new["kind"] == "Namespace":
             metadata.setdefault("labels", {})["kubernetes.io/metadata.name"] = metadata["name"]
         metadata["resourceVersion"] = str(version)

@@ -3,6 +3,7 @@
 world = random_world(7)
 world.manifests          # Namespaces, ServiceAccounts, Tools and bindings
 changed, deleted = random_change(7, world)
+random_patches(7, world)   # what somebody changes in the live objects, beside any file
 """
 
 from __future__ import annotations
@@ -77,6 +78,38 @@ def random_change(seed: int, world: ManifestWorld) -> tuple[list[Manifest], list
     left = [m for m in (*bindings, *tools) if ref_of(m) not in {ref_of(c) for c in changed}]
     deleted = [ref_of(draw.choice(left))] if left and draw.random() < 0.4 else []
     return changed, deleted
+
+
+def random_patches(seed: int, world: ManifestWorld) -> list[tuple[str, Manifest]]:
+    """Merge patches of live objects that no manifest knows of; an API server may refuse some."""
+    draw = random.Random(seed * 104729 + 2)
+    found: list[tuple[str, Manifest]] = []
+    for manifest in world.of("AgentScopeBinding", "ClusterAgentScopeBinding", "Tool", "Namespace"):
+        if draw.random() < 0.5:
+            continue
+        if manifest["kind"] == "Namespace":
+            change: Manifest = {"metadata": {"labels": {"tier": draw.choice(("gold", None))}}}
+        elif manifest["kind"] == "Tool":
+            change = {
+                "spec": draw.choice(({"scopeMatch": "All"}, {"state": "Disabled"}, {"scopes": ["use"]}))
+            }
+        else:
+            change = {"spec": draw.choice(_PATCHES)}
+        found.append((ref_of(manifest), copy.deepcopy(change)))
+    return found
+
+
+_PATCHES: tuple[Manifest, ...] = (
+    {"scopes": ["read", "write", "use"]},
+    {"scopes": None, "tools": {"allow": None, "deny": ["*"]}, "limits": None},
+    {"expiresAt": PAST, "notBefore": None},
+    {"expiresAt": None, "notBefore": None},
+    {"limits": {"callsPerDay": 3}},
+    {"tools": {"deny": ["read_*"]}},
+    {"tools": {"allow": ["read_*"]}},
+    {"tools": None, "servers": None},
+    {"namespaces": None, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}},
+)
 
 
 def ref_of(manifest: Manifest) -> str:

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from access_api import ISSUERS, ApiObjects
-from access_worlds import ACCOUNTS, CLUSTER_ISSUER, NAMESPACES, OAUTH, random_change, random_world
+from access_worlds import (
+    ACCOUNTS,
+    CLUSTER_ISSUER,
+    NAMESPACES,
+    OAUTH,
+    random_change,
+    random_patches,
+    random_world,
+    ref_of,
+)
 from toolcrib import proposals, subjects
 from toolcrib.access_changes import changes
 from toolcrib.access_review import AccessReview
@@ -18,9 +27,10 @@ from toolcrib.errors import InvalidManifest
 from toolcrib.subjects import Tokens, Who
 from toolcrib.view import view_of
 from toolcrib.wire.access import ReviewedTool
-from toolcrib_cli.predicting import predict, read_files
+from toolcrib_cli.predicting import APPLY_REFUSED, predict, read_files
 
-CASES = 300
+CASES, PATCHED = 300, 120
+TRUSTED = ("kubernetes.io/metadata.name", "tier")
 SUBJECTS = [
     *(f"ServiceAccount/{ns}/{name}" for ns in NAMESPACES for name in ACCOUNTS),
     "OAuthClient/ide", "OAuthClient/cli", "User/alice", "Group/ops",
@@ -79,6 +89,41 @@ def test_the_prediction_for_changes_that_are_not_applied_is_the_list_after_they_
             assert lines(told.what_can(asked(subject)).tools) == after, where
             changed_lists += after != before[subject]
     assert changed_lists > CASES / 4, "worlds in which nothing changes prove nothing"
+
+
+def test_a_prediction_for_objects_that_were_patched_in_the_cluster_is_the_list_after_the_apply(
+    tmp_path: Path,
+) -> None:
+    """The change knows nothing of what somebody patched, or made without kubectl; an apply keeps what it does not own."""
+    now, changed_lists, left, refused = time.time(), 0, 0, 0
+    for seed in range(2000, 2000 + PATCHED):
+        world = random_world(seed)
+        change, deleted = random_change(seed, world)
+        change += [m for m in world.manifests if seed % 3 == 0 and not ref_is_in(m, change)]  # all files anew
+        deleted = [d for d in deleted if d not in {ref_of(m) for m in change}]
+        api = ApiObjects(TRUSTED)
+        api.apply(world.manifests)
+        for number, (ref, patch) in enumerate(random_patches(seed, world)):
+            api.patch(ref, patch, unapplied=(seed + number) % 4 == 0)
+        before = {s: real(api, s, now) for s in SUBJECTS}
+
+        files = read_files(written(tmp_path, change)) if change else ()
+        found = predict(api.world(), files, deleted, trusted=TRUSTED)
+        api.apply(change, deleted)
+
+        told = AccessReview(found.after, now, TOKENS)
+        for subject in SUBJECTS:
+            after = real(api, subject, now)
+            assert lines(told.what_can(asked(subject)).tools) == after, f"world {seed}, {subject}"
+            changed_lists += after != before[subject]
+        left += len(found.kept)
+        refused += sum(n.reason == APPLY_REFUSED for n in found.not_used)
+    assert min(changed_lists, left) > PATCHED / 4
+    assert refused
+
+
+def ref_is_in(manifest: dict[str, Any], others: list[dict[str, Any]]) -> bool:
+    return ref_of(manifest) in {ref_of(m) for m in others}
 
 
 def test_a_diff_names_exactly_the_tools_that_subjects_gain_and_lose(tmp_path: Path) -> None:
