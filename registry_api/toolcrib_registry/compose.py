@@ -140,6 +140,7 @@ async def build(
         replica=settings.replica,
         policy_max_age=settings.policy_max_age,
         anonymous_list=settings.discovery.anonymous == "list",
+        view_bytes=settings.limits.view_bytes,
     )
     keys.on_change(state.wake)  # what was let in by a key that is gone looks again
     metrics = Metrics(

@@ -7,6 +7,7 @@ there; nothing of the request enters. (Issue 3, Contract of the simple discovery
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -14,8 +15,9 @@ import orjson
 
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.deps import Deps
 from toolcrib_registry.settings import RegistrySettings
-from toolcrib_registry.state import Sight
+from toolcrib_registry.sights import Answer, Sight
 
 SERVICE = "toolcrib"
 _RESERVED_NAMES = frozenset({"register", ".", ".."})
@@ -107,22 +109,25 @@ def total_registered(sight: Sight, settings: RegistrySettings) -> int:
     return len(sight.view.tools)
 
 
-def encoded(sight: Sight, settings: RegistrySettings) -> tuple[bytes, bytes]:
+def answer(deps: Deps, sight: Sight) -> Answer:
     """The body of `GET /` and its ETag, made once for a view of a revision."""
-    if sight.discovery is None:
-        view = sight.view
-        tools = [entry(view.tools[i], name, settings) for name, i in sorted(view.names.items())]
-        body = orjson.dumps(
-            {
-                "service": SERVICE,
-                "version": __version__,
-                "protocol": "MCP",
-                "authenticated": sight.identity is not None,
-                "scopes": sight.scopes,
-                "total_available": len(tools),
-                "total_registered": total_registered(sight, settings),
-                "tools": tools,
-            }
-        )
-        sight.discovery = (body, b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode())
-    return sight.discovery
+    return sight.content.answer or deps.state.answer(sight, partial(encoded, sight, deps.settings))
+
+
+def encoded(sight: Sight, settings: RegistrySettings) -> Answer:
+    """The same, made now."""
+    view = sight.view
+    tools = [entry(view.tools[i], name, settings) for name, i in sorted(view.names.items())]
+    body = orjson.dumps(
+        {
+            "service": SERVICE,
+            "version": __version__,
+            "protocol": "MCP",
+            "authenticated": sight.identity is not None,
+            "scopes": sight.scopes,
+            "total_available": len(tools),
+            "total_registered": total_registered(sight, settings),
+            "tools": tools,
+        }
+    )
+    return body, b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode()

@@ -157,7 +157,7 @@ class Edge:
     ) -> None:
         deps = self._deps
         sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-        body, etag = sight.discovery or discovery.encoded(sight, deps.settings)
+        body, etag = discovery.answer(deps, sight)
         deps.metrics.discovered(sight.identity, "/")
         deps.decisions.listed("list", sight)
         headers = [

@@ -50,10 +50,11 @@ class Searching:
 
     def entries_of(self, sight: Sight) -> dict[str, IndexEntry]:
         """The visible tools as the index sees them."""
-        if sight.entries is None:
+        content = sight.content
+        if content.entries is None:
             self._entries.keep(sight.snapshot.tools)
-            sight.entries = {i: self._entries.of(tool) for i, tool in sight.view.tools.items()}
-        return sight.entries
+            content.entries = {i: self._entries.of(tool) for i, tool in content.view.tools.items()}
+        return content.entries
 
     def _pushdown(self, sight: Sight) -> Pushdown:
         identity = sight.identity

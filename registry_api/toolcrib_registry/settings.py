@@ -196,6 +196,12 @@ class Limits(_Part):
         description="Watch streams of one subject (`iss` and `sub`) at one time, of those; pods of one ServiceAccount share them.",
     )
     watch_send_seconds: float = Field(default=20.0, gt=0, description="A slower reader is dropped.")
+    view_bytes: int = Field(
+        default=128 << 20,
+        ge=1 << 20,
+        description="Estimated memory of the views that are remembered; those of the latest callers stay, others are made anew. "
+        "Callers who see the same share one.",
+    )
     metric_agents: int = Field(default=1000, ge=1, description="Agents with series of their own.")
     registration_seconds: float = Field(
         default=10.0, gt=0, le=60, description="How long a registration waits for the operator."

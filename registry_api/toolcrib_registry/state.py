@@ -7,45 +7,19 @@ Used from one event loop only.
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from toolcrib.authorizer import Policy, granted_scopes, is_valid
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
-from toolcrib.view import EMPTY, View, view_of
+from toolcrib.view import EMPTY, view_of
 from toolcrib.wire.publish import AuditHead, Heartbeat, Publish, ReplicaState
 from toolcrib_registry.ports import Clock
-from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.sights import BYTES, Answer, Content, Sight, Sights
 
-VIEWS = 4096
-"""Views remembered at one time."""
-
-
-@dataclass(slots=True)
-class Sight:
-    """One identity's view of one revision, and what was made of it so far."""
-
-    view: View
-    snapshot: Snapshot
-    identity: Identity | None
-    scopes: tuple[str, ...]
-    until: float
-    discovery: tuple[bytes, bytes] | None = None
-    """The encoded answer of `GET /` and its ETag."""
-    entries: dict[str, IndexEntry] | None = None
-    """The same tools as the search index sees them."""
-    since: float = -math.inf
-    """When it was made: before that, where the clock was set back, it says nothing."""
-
-    @property
-    def revision(self) -> str:
-        """Names the content of the view, not the registry's revision: that would tell of what is hidden."""
-        return self.view.digest[:16]
+__all__ = ["PolicyState", "Sight"]
 
 
 @dataclass(slots=True)
@@ -57,12 +31,14 @@ class PolicyState:
         replica: this replica's name.
         policy_max_age: seconds without a leader after which `stale` is true.
         anonymous_list: discovery.anonymous is `list`.
+        view_bytes: what remembered views may take together.
     """
 
     clock: Clock
     replica: str = "registry"
     policy_max_age: float = 900.0
     anonymous_list: bool = False
+    view_bytes: int = BYTES
     audit_head: Callable[[], AuditHead | None] = field(default=lambda: None, repr=False)
     """The end of the decision log, where there is one."""
     snapshot: Snapshot = field(init=False)
@@ -75,12 +51,13 @@ class PolicyState:
     closing: bool = field(default=False, init=False)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """Held by the one watch stream that looks at its view."""
-    _views: OrderedDict[Any, Sight] = field(default_factory=OrderedDict, init=False)
+    _sights: Sights = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
         self.snapshot = Snapshot(policy=Policy(anonymous_list=self.anonymous_list))
+        self._sights = Sights(self.view_bytes)
 
     @property
     def ready(self) -> bool:
@@ -133,7 +110,7 @@ class PolicyState:
             self.heard_at = heard if self.heard_at is None else max(self.heard_at, heard)
             if after is not before:
                 self.snapshot = after
-                self._views = OrderedDict()
+                self._sights.clear()
                 self.wake()
             return self.report()
 
@@ -155,20 +132,21 @@ class PolicyState:
         """What `identity` may see now; nothing for a token that is present but bad."""
         snapshot, now = self.snapshot, self.clock.now()
         if bad_token or (identity is not None and not is_valid(identity, now)):
-            return Sight(EMPTY, snapshot, None, (), now)
-        key = None if identity is None else identity.cache_key
-        views = self._views
-        known = views.get(key)
+            return Sight(Content(EMPTY), snapshot, None, (), now)
+        key, sights = None if identity is None else identity.cache_key, self._sights
+        known = sights.get(key)
         if known is not None and known.since <= now < known.until and known.snapshot is snapshot:
             return known
         view = view_of(identity, snapshot, now)
         scopes = granted_scopes(identity, snapshot.policy, now)
-        made = Sight(view, snapshot, identity, scopes, view.valid_until, since=now)
-        views[key] = made
-        views.move_to_end(key)
-        if len(views) > VIEWS:
-            views.popitem(last=False)
+        content = sights.content(view, scopes, anonymous=identity is None)
+        made = Sight(content, snapshot, identity, scopes, view.valid_until, since=now)
+        sights.put(key, made)
         return made
+
+    def answer(self, sight: Sight, make: Callable[[], Answer]) -> Answer:
+        """The encoded answer of `GET /` for `sight`, made once for all who get the same."""
+        return self._sights.answer(sight, make)
 
     @property
     def changed(self) -> asyncio.Event:

@@ -73,7 +73,7 @@ Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed n
 async def discover(deps: DepsOf, asker: AskerOf) -> Response:
     """Everything the caller may call now. Served by the edge from kept bytes; this is the same answer."""
     sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    body, etag = discovery.encoded(sight, deps.settings)
+    body, etag = discovery.answer(deps, sight)
     return Response(body, media_type="application/json", headers={"ETag": etag.decode()})
 
 

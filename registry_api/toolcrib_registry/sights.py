@@ -1,0 +1,148 @@
+"""What identities see of one snapshot, remembered within a bound of bytes: the latest seen stay.
+
+Callers that see the same share what is large: the view, the encoded answer of `GET /`, the entries for searches. So a
+thousand service accounts of one group cost little more than one; the bound is for those that all see something else.
+Used from one event loop only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib.identity import Identity
+from toolcrib.snapshot import Snapshot
+from toolcrib.view import View
+from toolcrib_registry.search.entry import IndexEntry
+
+MOST = 4096
+"""Sights remembered at one time."""
+BYTES = 128 << 20
+_SIGHT, _TEXT, _TOOL = 1024, 128, 400
+"""Estimated bytes of a sight; of each scope and group in it; of each tool in a view's mappings, strings not counted
+that the snapshot holds anyhow."""
+
+Answer = tuple[bytes, bytes]
+"""The encoded answer of `GET /` and its ETag."""
+
+
+@dataclass(slots=True, eq=False)
+class Content:
+    """What is the same for all who see the same tools by the same names and have the same scopes."""
+
+    view: View
+    key: Any = None
+    entries: dict[str, IndexEntry] | None = None
+    """The same tools as the search index sees them."""
+    answer: Answer | None = None
+    weight: int = 0
+    holders: int = 0
+    """How many remembered sights are of it."""
+
+
+@dataclass(slots=True)
+class Sight:
+    """One identity's view of one revision, and what was made of it so far."""
+
+    content: Content
+    snapshot: Snapshot
+    identity: Identity | None
+    scopes: tuple[str, ...]
+    until: float
+    since: float = -math.inf
+    """When it was made: before that, where the clock was set back, it says nothing."""
+
+    @property
+    def view(self) -> View:
+        """The tools."""
+        return self.content.view
+
+    @property
+    def revision(self) -> str:
+        """Names the content of the view, not the registry's revision: that would tell of what is hidden."""
+        return self.view.digest[:16]
+
+    @property
+    def weight(self) -> int:
+        """Estimated bytes, its content not counted."""
+        who = self.identity
+        texts = len(self.scopes) + (0 if who is None else len(who.groups) + len(who.scopes or ()))
+        return _SIGHT + _TEXT * texts
+
+
+class Sights:
+    """The sights of one snapshot. `clear` it when there is another.
+
+    Args:
+        bytes_: estimated, of all together; the latest is kept even if it alone is larger.
+        most: their number.
+    """
+
+    def __init__(self, bytes_: int = BYTES, most: int = MOST) -> None:
+        self._bytes, self._most = bytes_, most
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known: OrderedDict[Any, Sight] = OrderedDict()
+        self._contents: dict[Any, Content] = {}
+        self.weight = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, key: Any) -> Sight | None:
+        """The sight under `key`, which becomes the latest."""
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+        return found
+
+    def content(self, view: View, scopes: tuple[str, ...], *, anonymous: bool) -> Content:
+        """What those share who see `view`, whose end is left out of it: each has its own."""
+        key = (view.digest, tuple(sorted(view.ambiguous.items())), scopes, anonymous)
+        return self._contents.get(key) or Content(view, key)
+
+    def put(self, key: Any, sight: Sight) -> None:
+        """Remember `sight`, in the place of another under `key`, and forget what there is no room for."""
+        self._drop(key)  # which may have been the last to hold its content: it is counted anew then
+        content = sight.content
+        if not content.holders:
+            self._contents[content.key] = content
+            answered = 0 if content.answer is None else len(content.answer[0])
+            content.weight = _TOOL * len(content.view.tools) + answered
+            self.weight += content.weight
+        content.holders += 1
+        self.weight += sight.weight
+        self._known[key] = sight
+        self._shrink()
+
+    def answer(self, sight: Sight, make: Callable[[], Answer]) -> Answer:
+        """The encoded answer of `GET /` for `sight`, made once for all who get the same."""
+        content = sight.content
+        if content.answer is None:
+            content.answer = make()
+            if self._contents.get(content.key) is content:
+                size = len(content.answer[0])
+                content.weight += size
+                self.weight += size
+                self._shrink()
+        return content.answer
+
+    def _shrink(self) -> None:
+        while len(self._known) > 1 and (len(self._known) > self._most or self.weight > self._bytes):
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, key: Any) -> None:
+        sight = self._known.pop(key, None)
+        if sight is None:
+            return
+        content = sight.content
+        self.weight -= sight.weight
+        content.holders -= 1
+        if not content.holders:
+            self.weight -= content.weight
+            del self._contents[content.key]
