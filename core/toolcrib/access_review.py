@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from toolcrib.access_rules import Rules, moment
 from toolcrib.authorizer import STEPS, Action, Considered, Decision, Reason, concerned, considered, decide
@@ -22,6 +23,7 @@ from toolcrib.subjects import (
     assumes_scopes,
     identity_of,
     is_accounts_group,
+    why_nobody,
 )
 from toolcrib.view import EMPTY, AmbiguousName, View, view_of
 from toolcrib.wire.access import (
@@ -84,8 +86,9 @@ class AccessReview:
         return identity_of(who, self.snapshot, self.tokens)
 
     def decide(self, identity: Identity | None, tool: PublishedTool | None) -> Decision:
-        """The authorizer's decision."""
-        return decide(identity, tool, self.action, self.snapshot.policy, self.now)
+        """The authorizer's decision; for nobody it is none of what anonymous callers may do."""
+        asked = None if identity is None else tool
+        return decide(identity, asked, self.action, self.snapshot.policy, self.now)
 
     def view(self, identity: Identity | None) -> View:
         """What it sees; a review asks for subjects, and nobody is none, wherever anonymous callers may list."""
@@ -120,7 +123,7 @@ class AccessReview:
             who=shown(who),
             action=self.action,
             visible=len(view.tools),
-            tools=tuple(self.tool(identity, i, names.get(i)) for i in chosen),
+            tools=tuple(self.tool(identity, i, names.get(i), who) for i in chosen),
             ambiguous=tuple(sorted(view.ambiguous)),
             next_cursor=chosen[-1] if len(chosen) < len(ids) else None,
         )
@@ -140,7 +143,7 @@ class AccessReview:
             if limit is not None and len(rows) == limit:
                 more = True
                 break
-            rows.append(SubjectVerdict(**self.rules.fields(identity, tool, decision), who=shown(who)))
+            rows.append(SubjectVerdict(**self._rule(who, identity, tool, decision), who=shown(who)))
         last = rows[-1].who if more else None
         return WhoCan(
             **self.head(None, None),
@@ -156,14 +159,15 @@ class AccessReview:
         decision = self.decide(identity, tool)
         weighed = () if identity is None else considered(identity, tool, self.snapshot.policy, self.now)
         names = {i: n for n, i in self.view(identity).names.items()} if decision.allowed else {}
+        rule = self._rule(who, identity, tool, decision)
         return Explanation(
             **self.head(who, identity),
-            **self.rules.fields(identity, tool, decision),
+            **rule,
             who=shown(who),
             tool_id=tool.tool_id,
             name=names.get(tool.tool_id),
             action=self.action,
-            steps=tuple(self._steps(identity, tool, decision, weighed)),
+            steps=tuple(self._steps(identity, tool, decision, weighed, rule["rule"])),
             bindings=tuple(map(self.rules.considered, weighed)),
         )
 
@@ -195,11 +199,20 @@ class AccessReview:
         """Every subject that a binding names, each once."""
         return list(_each_once(b.subjects for b in self.snapshot.bindings.values()))
 
-    def tool(self, identity: Identity | None, tool_id: str, name: str | None = None) -> ReviewedTool:
-        """One tool as this identity has it, there or not; `name` is the one by which it lists it."""
+    def tool(
+        self, identity: Identity | None, tool_id: str, name: str | None = None, who: Who | None = None
+    ) -> ReviewedTool:
+        """One tool as this identity, of `who`, has it, there or not; `name` is the one by which it lists it."""
         tool = self.snapshot.tools.get(tool_id)
         decision = self.decide(identity, tool)
-        return ReviewedTool(**self.rules.fields(identity, tool, decision), tool_id=tool_id, name=name)
+        return ReviewedTool(**self._rule(who, identity, tool, decision), tool_id=tool_id, name=name)
+
+    def _rule(
+        self, who: Who | None, identity: Identity | None, tool: PublishedTool | None, decision: Decision
+    ) -> dict[str, Any]:
+        if who is None or identity is not None:
+            return self.rules.fields(identity, tool, decision)
+        return self.rules.fields(identity, tool, decision, why_nobody(who, self.tokens))
 
     def _candidates(self, tool: PublishedTool) -> list[Who]:
         """Those named by a binding that has to do with the tool, and the service accounts of a group among them."""
@@ -224,6 +237,7 @@ class AccessReview:
         tool: PublishedTool,
         decision: Decision,
         weighed: tuple[Considered, ...],
+        rule: str,
     ) -> Iterator[Step]:
         failed = STEPS.get(decision.reason)
         policy = None if identity is None else identity.policy
@@ -231,7 +245,6 @@ class AccessReview:
             4: "the issuer's tokens decide by their scopes alone" if policy is ScopesPolicy.TOKEN else None,
             5: "bindings alone decide about scopes" if policy is ScopesPolicy.BINDINGS else None,
         }
-        rule = str(self.rules.fields(identity, tool, decision)["rule"])
         denials = sum(bool(c.binding.deny) for c in weighed)
         passed = {
             1: "" if identity is None else f"a valid token of {identity.label}",

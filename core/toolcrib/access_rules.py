@@ -42,9 +42,13 @@ class Rules:
         )
 
     def fields(
-        self, identity: Identity | None, tool: PublishedTool | None, decision: Decision
+        self,
+        identity: Identity | None,
+        tool: PublishedTool | None,
+        decision: Decision,
+        nobody: str = "no token is accepted that would prove this subject",
     ) -> dict[str, Any]:
-        """The fields of a `Rule`."""
+        """The fields of a `Rule`; `nobody` says why there is no identity."""
         by = decision.binding
         found: dict[str, Any] = {
             "allowed": decision.allowed,
@@ -53,7 +57,10 @@ class Rules:
             "binding": None if by is None else self.binding(by),
         }
         if identity is None or tool is None or not decision.allowed:
-            return found | {"rule": self._refusal(identity, tool, decision)}
+            refusal = (
+                nobody if decision.reason is Reason.NO_IDENTITY else self._refusal(identity, tool, decision)
+            )
+            return found | {"rule": refusal}
         scopes, others = self._granted(identity, tool, by)
         found["scopes"] = scopes
         found["others"] = tuple(map(self.binding, others))
@@ -109,7 +116,6 @@ class Rules:
         scopes = _listed(() if tool is None else tool.scopes)
         everything = tool is not None and tool.scope_match is ScopeMatch.ALL
         words = {
-            Reason.NO_IDENTITY: "no token is accepted that would prove this subject",
             Reason.IDENTITY_EXPIRED: "the token is not valid at this moment",
             Reason.ACCOUNT_GONE: "there is no such ServiceAccount any more, or not the one of the token",
             Reason.UNKNOWN_TOOL: "there is no such tool",

@@ -64,6 +64,7 @@ class Tokens:
     Args:
         cluster_issuer: the issuer of the cluster's service accounts.
         policies: where scopes come from, by issuer; an issuer that is not there has its kind's default.
+        closed: `policies` holds every issuer that is trusted; another's tokens prove nobody.
         scopes: what a token carries; None: none at all where bindings decide, and everything that bindings ask for
             where both count.
         groups: further groups; of tokens that are not of a service account.
@@ -75,6 +76,11 @@ class Tokens:
     scopes: frozenset[str] | None = None
     groups: frozenset[str] = frozenset()
     client: str | None = None
+    closed: bool = False
+
+    def trusts(self, issuer: str) -> bool:
+        """Whether tokens of this issuer may be accepted."""
+        return not self.closed or issuer in self.policies
 
 
 def parse(text: str, issuer: str | None = None) -> Who:
@@ -124,6 +130,8 @@ def identity_of(who: Who, snapshot: Snapshot, tokens: Tokens) -> Identity | None
 
     A service account has the UID under which the snapshot knows it, so that one that exists is taken to be it.
     """
+    if not tokens.trusts(_issuer_of(who, tokens)):
+        return None
     if who.kind in IN_CLUSTER:
         return _of_account(who, snapshot, tokens)
     issuer = who.issuer or ""
@@ -147,6 +155,18 @@ def identity_of(who: Who, snapshot: Snapshot, tokens: Tokens) -> Identity | None
     return made
 
 
+def why_nobody(who: Who, tokens: Tokens) -> str:
+    """Why `identity_of` finds no identity of this subject."""
+    issuer = _issuer_of(who, tokens)
+    if tokens.trusts(issuer):
+        return "no token is accepted that would prove this subject"
+    return (
+        f"this registry trusts no such issuer: {issuer}"
+        if issuer
+        else "this registry trusts no cluster's issuer"
+    )
+
+
 def accounts_issuer(snapshot: Snapshot) -> str:
     """The one issuer whose groups of service accounts bindings name: no other issuer has such groups. Else empty."""
     found = {i for kind, i, name in snapshot.policy.by_subject if kind == "group" and is_accounts_group(name)}
@@ -156,6 +176,10 @@ def accounts_issuer(snapshot: Snapshot) -> str:
 def assumes_scopes(identity: Identity | None, tokens: Tokens) -> bool:
     """Whether the token is taken to carry whatever scope its bindings ask for."""
     return tokens.scopes is None and identity is not None and identity.policy is ScopesPolicy.INTERSECTION
+
+
+def _issuer_of(who: Who, tokens: Tokens) -> str:
+    return tokens.cluster_issuer if who.kind in IN_CLUSTER else who.issuer or ""
 
 
 def _of_account(who: Who, snapshot: Snapshot, tokens: Tokens) -> Identity:

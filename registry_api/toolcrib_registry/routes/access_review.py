@@ -209,4 +209,5 @@ def _tokens(settings: RegistrySettings, asked: AccessReviewRequest) -> Tokens:
         scopes=None if asked.scopes is None else frozenset(asked.scopes),
         groups=frozenset(asked.groups),
         client=asked.client,
+        closed=True,
     )

@@ -9,11 +9,16 @@ import orjson
 import pytest
 
 from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
+from toolcrib import subjects
+from toolcrib.access_review import AccessReview
 from toolcrib.identity import Issuer, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
+from toolcrib.snapshot import Snapshot
+from toolcrib.subjects import Tokens
 from toolcrib.wire.access import Changes, Explanation, WhatCan, WhoCan
-from toolcrib.wire.publish import PublishedSubject
+from toolcrib.wire.publish import Publish, PublishedSubject, Revision
 from toolcrib_cli import main as cli
+from toolcrib_registry.settings import Discovery
 
 OAUTH = "https://login.test"
 IDE = PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=OAUTH, client_id="ide")
@@ -181,6 +186,48 @@ def test_who_may_not_ask_learns_nothing_from_the_refusal(registry: RunningRegist
     sent.add(registry.http.post(url, json={"bindings": [{"kind": "Nonsense"}]}, headers=headers).content)
 
     assert len(got | sent) == 1
+
+
+@pytest.mark.parametrize("anonymous", ["none", "list"])
+def test_whoever_no_trusted_issuer_vouches_for_is_nobody(anonymous: str) -> None:
+    """A real token of that issuer is refused with 401; a deny binding with the typo is found by who-can."""
+    mistyped = PublishedSubject(kind=SubjectKind.USER, issuer=f"{OAUTH}/", name="alice")
+    right = PublishedSubject(kind=SubjectKind.USER, issuer=OAUTH, name="alice")
+    with running_registry(
+        TOOLS,
+        [
+            *GRANTS,
+            binding("typo", [], deny=("calculator",), subjects=(mistyped,)),
+            binding("alice", ["calculator:use"], subjects=(right,)),
+        ],
+        issuers=ISSUERS,
+        discovery=Discovery(anonymous=anonymous),
+    ) as r:
+        alice: dict[str, Any] = {"subject": "User/alice", "issuer": f"{OAUTH}/", "scopes": "calculator:use"}
+        words = f"this registry trusts no such issuer: {OAUTH}/"
+        for action in ("call", "list"):
+            found = Explanation.model_validate(ask(r, **alice, tool="calculator", action=action))
+            assert (found.allowed, found.reason, found.rule) == (False, "no_identity", words)
+            assert (found.steps[0].verdict, found.steps[0].detail) == ("failed", words)
+        hidden = WhatCan.model_validate(ask(r, **alice, hidden="true"))
+        rows = WhoCan.model_validate(ask(r, tool="calculator")).subjects
+
+        assert (hidden.visible, {t.rule for t in hidden.tools}) == (0, {words})
+        said = {s.who.issuer: (s.allowed, s.rule) for s in rows if s.who.name == "alice"}
+        assert said[f"{OAUTH}/"] == (False, words)
+        assert said[OAUTH][0] is True
+        assert ask(r, **{**alice, "issuer": OAUTH}, tool="calculator")["allowed"] is True
+
+
+def test_without_a_clusters_issuer_no_service_account_is_anybody() -> None:
+    snapshot = Snapshot().apply(
+        Publish(to=Revision(epoch=1, seq=1), tools=tuple(TOOLS), bindings=(binding("bot"),))
+    )
+    tokens = Tokens(policies={OAUTH: ScopesPolicy.INTERSECTION}, closed=True)
+
+    found = AccessReview(snapshot, 0.0, tokens).what_can(subjects.parse("team/bot"), hidden=True)
+
+    assert {t.rule for t in found.tools} == {"this registry trusts no cluster's issuer"}
 
 
 def test_bindings_that_are_not_applied_are_counted_and_change_nothing(registry: RunningRegistry) -> None:
