@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import re
@@ -127,7 +128,10 @@ class RotatingFile:
         os.fdatasync(self._file)
         numbered = rotated(self._path)
         number = 1 + (_number(self._path, numbered[-1]) if numbered else 0)
-        away = self._path.with_name(f"{self._path.stem}.{number:06d}{self._path.suffix}")
+        while os.path.lexists(
+            away := self._path.with_name(f"{self._path.stem}.{number:06d}{self._path.suffix}")
+        ):
+            number += 1  # a rename would delete it
         os.rename(self._path, away)
         try:
             self.reopen()
@@ -201,7 +205,7 @@ class Stream:
     found = Found()
 
     def __init__(self, path: str) -> None:
-        self._file = os.dup(1) if path == STDOUT else os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._file = os.dup(1) if path == STDOUT else _writable(path)
         os.set_blocking(self._file, True)
         self._torn = False
 
@@ -244,6 +248,16 @@ class Stream:
         os.close(self._file)
 
 
+def _writable(path: str) -> int:
+    # a pipe that nobody reads would hold up whoever opens it until somebody does
+    try:
+        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads this decision log", path) from None
+        raise
+
+
 def open_target(path: str, most: int, keep: int) -> Target:
     """What `path` means: `-`, what is below /dev and what is no plain file are streams.
 
@@ -259,7 +273,11 @@ def open_target(path: str, most: int, keep: int) -> Target:
 
 def rotated(path: Path) -> list[Path]:
     """The rotated files of a log, the oldest first."""
-    found = [p for p in path.parent.glob(f"{path.stem}.*{path.suffix}") if _number(path, p)]
+    found = [
+        p
+        for p in path.parent.glob(f"{glob.escape(path.stem)}.*{glob.escape(path.suffix)}")
+        if _number(path, p)
+    ]
     return sorted(found, key=lambda p: _number(path, p))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from toolcrib.audit_anchors import Anchor
 from toolcrib.authorizer import Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib_registry.audit import opening
-from toolcrib_registry.audit.files import LogBusy
+from toolcrib_registry.audit.files import LogBusy, RotatingFile, Stream, rotated
 from toolcrib_registry.audit.keys import KeyFileError
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.settings import Audit
@@ -201,6 +203,63 @@ def test_a_key_that_others_can_read_or_guess_is_refused_and_not_shown(
     with pytest.raises(KeyFileError, match=words) as caught, opened(tmp_path / "d.jsonl", key_file=str(file)):
         pass
     assert secret not in str(caught.value)
+
+
+def test_a_pipe_that_nobody_reads_is_an_error_at_once_and_one_that_is_read_waits_for_its_reader(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    # in a thread: what opens a pipe the plain way waits for ever
+    with ThreadPoolExecutor(1) as pool:
+        opening_it = pool.submit(Stream, str(path))
+        try:
+            with pytest.raises(OSError, match="nobody reads this decision log") as caught:
+                opening_it.result(3)
+            assert caught.value.filename == str(path)
+        finally:
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    stream = Stream(str(path))
+    size = fcntl.fcntl(reader, fcntl.F_GETPIPE_SZ) + 1
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(stream.append, b"x" * size)
+        os.set_blocking(reader, True)
+        got = 0
+        while got < size:
+            got += len(os.read(reader, 65536))
+        writing.result(3)
+    stream.close()
+    os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["de[c]isions.jsonl", "[a-z]*?.jsonl", "decisions.[1]"])
+def test_signs_of_a_pattern_in_a_logs_name_cost_no_file(tmp_path: Path, name: str) -> None:
+    path, counts = tmp_path / name, Counts()
+    with opened(path, counts, max_bytes=4096, keep=3) as log:
+        for n in range(0, 100, 10):
+            for i in range(10):
+                call(log, n + i)
+            wait_written(counts, n + 10)
+    files = [*rotated(path), path]
+    assert len(files) == 4
+    lines = [line for file in files for line in file.read_bytes().splitlines()]
+    numbers = [orjson.loads(line)["seq"] for line in lines]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
+
+
+def test_a_rotated_file_never_takes_the_place_of_another(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    file = RotatingFile(path, 10, 3)
+    taken = tmp_path / "decisions.000001.jsonl"
+    taken.mkdir()  # even of what is no file
+    file.append(b"one\n")
+    first = file.rotate()
+    file.append(b"two\n")
+    second = file.rotate()
+    file.close()
+    assert [(f.name, f.read_bytes()) for f in (first, second)] == [
+        ("decisions.000002.jsonl", b"one\n"), ("decisions.000003.jsonl", b"two\n")
+    ]  # fmt: skip
 
 
 def test_a_disk_that_hangs_loses_only_what_is_counted_in_the_chain(tmp_path: Path) -> None:
