@@ -5,7 +5,8 @@ Three verbs on two resources of our group that exist in RBAC alone, after `escal
 * `grant` on `scopes/<scope>`: hand a scope out in a binding; in the binding's namespace, or in the whole cluster
 * `gate` on `scopes/<scope>`: put a scope on a Tool, in the Tool's namespace
 * `equip` on `subjects/<name>`: give tools to that subject; in its namespace (ServiceAccount, Agent), or in the whole
-  cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient)
+  cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient). A binding without
+  scopes gives nobody a tool
 
 Every create and every change of a spec is checked in full. Whoever takes a deny back, by deleting or by changing its
 binding, needs `grant` on all scopes there, and `equip` on each subject that it held back.
@@ -34,6 +35,9 @@ MOST = 16
 
 OPERATOR_BY_NAME = "request.userInfo.username.matches('^system:serviceaccount:[^:]+:toolcrib-operator$')"
 """Who the operator is where nobody says more: a service account of this name, in whatever namespace."""
+
+END_THE_GRANT = "to end the grant, remove its scopes (and tools.allow and limits) and leave the deny"
+"""What is left to who may not take a deny back: it takes no right over the subjects."""
 
 _BINDING_KINDS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
 _DOCS = "docs/guides/admission.md"
@@ -172,8 +176,13 @@ def _scope_checks(verb: str, what: str, where: str = "") -> list[dict[str, str]]
     return checks
 
 
-def _subject_checks(who: str, unless: str, wanted: str) -> list[dict[str, str]]:
-    """`who` is the object whose subjects are meant; `unless` is CEL that lets them through."""
+def _gives(who: str) -> dict[str, str]:
+    """Whether a binding, `object` or `oldObject`, hands out anything: without scopes it only denies."""
+    return {"name": "gives", "expression": f"has({who}.spec.scopes) && size({who}.spec.scopes) > 0"}
+
+
+def _subject_checks(who: str, unless: str, wanted: str, more: str = "") -> list[dict[str, str]]:
+    """`who` is the object whose subjects are meant; `unless` is CEL that lets them through; `more` CEL that adds advice."""
     checks = []
     for i in range(MOST):
         namespace, name = f"variables.namespaces[{i}]", f"variables.names[{i}]"
@@ -184,7 +193,7 @@ def _subject_checks(who: str, unless: str, wanted: str) -> list[dict[str, str]]:
                 f"({namespace} == '' ? 'the whole cluster' : 'the namespace ' + {namespace}) + \": it takes the rule \" + "
                 + _rule("equip", "subjects", name)
                 + f" + \" in \" + ({namespace} == '' ? 'a ClusterRole bound by a ClusterRoleBinding' : "
-                f"'a Role bound in the namespace ' + {namespace}) + \" (see {_DOCS})\"",
+                f"'a Role bound in the namespace ' + {namespace}){more} + \" (see {_DOCS})\"",
                 f"you may not {wanted} one of these subjects: it takes the verb equip on each (see {_DOCS})",
             )
         )
@@ -223,9 +232,8 @@ def _grant() -> dict[str, Any]:
 
 def _equip() -> dict[str, Any]:
     checks = _subject_checks("object", "", "give tools to")
-    return _policy(
-        _BINDING_KINDS, ["CREATE", "UPDATE"], [_SPEC_CHANGES], [*_WHERE, *_subjects("object")], checks
-    )
+    conditions = [_SPEC_CHANGES, _gives("object")]
+    return _policy(_BINDING_KINDS, ["CREATE", "UPDATE"], conditions, [*_WHERE, *_subjects("object")], checks)
 
 
 def _gate() -> dict[str, Any]:
@@ -263,13 +271,15 @@ def _lift() -> dict[str, Any]:
         "variables.kept || " + _may("grant", "scopes", "variables.within", "'*'"),
         '"you may not take back the deny of " + oldObject.metadata.name + " in " + variables.place'
         ' + ": it takes the verb grant on all scopes, {apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}, in "'
-        f' + variables.role + "; to end a grant alone, remove its scopes and leave the deny (see {_DOCS})"',
+        f' + variables.role + variables.instead + " (see {_DOCS})"',
         f"you may not take back a deny: it takes the verb grant on all scopes (see {_DOCS})",
     )
-    variables = [*_WHERE, {"name": "kept", "expression": kept}, *_subjects("oldObject")]
+    gives = _gives("oldObject")["expression"]
+    instead = {"name": "instead", "expression": f"{gives} ? '; {END_THE_GRANT}' : ''"}
+    variables = [*_WHERE, {"name": "kept", "expression": kept}, instead, *_subjects("oldObject")]
     checks = [
         everything,
-        *_subject_checks("oldObject", "variables.kept || ", "take back a deny from"),
+        *_subject_checks("oldObject", "variables.kept || ", "take back a deny from", " + variables.instead"),
     ]
     return _policy(_BINDING_KINDS, ["UPDATE", "DELETE"], [has_deny, spec_changes], variables, checks)
 

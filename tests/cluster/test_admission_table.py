@@ -17,6 +17,7 @@ from admission_server import (
     User,
     all_but,
     cluster_grant,
+    denying,
     grant,
 )
 from operator_harness import tool
@@ -46,6 +47,7 @@ VERBS = {
     "gate": "gate",
     "grant-in-the-cluster": "grant",
     "equip-by-the-cluster": "equip",
+    "deny": "equip",
 }
 
 
@@ -53,6 +55,9 @@ def _rows() -> Iterator[Attempt]:
     for what in VERBS:
         everywhere = what == "grant-in-the-cluster"
         for size in SIZES:
+            if what == "deny":
+                yield Attempt(what, size, "no right", True)
+                continue
             yield Attempt(what, size, "no right", False)
             yield Attempt(what, size, "all in this namespace", not everywhere)
             yield Attempt(what, size, "all in another namespace", False)
@@ -145,6 +150,8 @@ def _manifest(row: Attempt) -> Manifest:
     names = _names(row)
     if row.what == "gate":
         return tool("attempt", HOME, scopes=names)
+    if row.what == "deny":
+        return denying("attempt", accounts=names)
     make = grant if row.what in ("grant", "equip") else cluster_grant
     if VERBS[row.what] == "equip":
         return make("attempt", ["x:use"], names)

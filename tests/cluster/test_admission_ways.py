@@ -278,16 +278,41 @@ def test_narrowing_the_namespaces_of_a_deny_takes_the_right_in_the_whole_cluster
         assert admission.patch(people[who], held, narrower).status_code == status
 
 
-def test_a_grant_ends_and_its_deny_stays_without_the_right_to_lift_it(
-    admission: Admission, people: dict[str, User]
+ENDING: dict[str, Any] = {"scopes": None, "limits": None, "tools": {"allow": None}}
+
+
+@pytest.mark.parametrize("who", ["nobody", "some", "admin of the namespace"])
+def test_a_grant_over_ones_tools_ends_and_its_deny_stays_without_a_right_over_its_subjects(
+    who: str, admission: Admission, people: dict[str, User]
 ) -> None:
-    held = grant("both", HELD, ["bot"], tools={"deny": ["x"]})
+    """Whom a binding that only denies names is given nothing, whoever he is."""
+    group = {"kind": "Group", "issuer": "https://id.example.com", "name": "thieves"}
+    foreign = {"kind": "ServiceAccount", "namespace": OTHER, "name": "bot"}
+    tools = {"allow": ["a", "x"], "deny": ["x"]}
+    held = grant("both", ["write:use"], ["bot"], tools=tools, limits={"callsPerMinute": 3})
+    held["spec"]["subjects"] += [group, foreign]
     admission.there(held)
-    user = people["some"]
-    assert admission.request(user, "DELETE", path_of(held)).status_code == 403
-    assert admission.patch(user, held, {"spec": {"scopes": None}}).status_code == 200
+    user = people[who]
+    refused = admission.request(user, "DELETE", path_of(held))
+    assert refused.status_code == 403
+    assert f"; {policies.END_THE_GRANT} (see docs/guides/admission.md)" in refused.text
+    assert admission.patch(user, held, {"spec": {"limits": None}}).status_code == 403
+    assert admission.patch(user, held, {"spec": ENDING}).status_code == 200
     more = {"spec": {"tools": {"deny": ["y", "x"]}}}
     assert admission.patch(user, held, more).status_code == 200
+    # there is no grant left to end, and no way back to it
+    refused = admission.request(user, "DELETE", path_of(held))
+    assert refused.status_code == 403
+    assert policies.END_THE_GRANT not in refused.text
+    again = admission.patch(user, held, {"spec": {"scopes": list(HELD)}})
+    assert again.status_code == 403
+    if who == "admin of the namespace":
+        assert "resourceNames: ['Group:https://id.example.com#thieves'], verbs: [equip]" in again.text
+
+
+def test_a_grant_that_denies_nothing_is_deleted_by_whoever_may_delete(
+    admission: Admission, people: dict[str, User]
+) -> None:
     plain = own("no-deny")
     admission.there(plain)
     assert admission.request(people["nobody"], "DELETE", path_of(plain)).status_code == 200
