@@ -8,6 +8,9 @@ import time
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux counts a suspended machine's time too: the policy of a laptop that slept is old."""
 
+LOOK_SECONDS = 2.0
+"""A wall clock that is set forward is noticed within this time."""
+
 
 class SystemClock:
     """The machine's clock."""
@@ -21,6 +24,6 @@ class SystemClock:
         return time.clock_gettime(_SINCE_BOOT)
 
     async def sleep_until(self, moment: float) -> None:
-        """Return at `moment` or later; never, for infinity. A long wait looks at the clock again every minute."""
+        """Return at `moment` or later; never, for infinity. The clock may be set meanwhile."""
         while (left := moment - self.now()) > 0:  # noqa: ASYNC110 - it is time that is waited for
-            await asyncio.sleep(min(left, 60.0))
+            await asyncio.sleep(min(left, LOOK_SECONDS))
