@@ -69,6 +69,8 @@ class Assessor:
         self._secrets: dict[Ref, Ref] = {}
         self._users: defaultdict[Ref, set[Ref]] = defaultdict(set)
         self._selecting: set[Ref] = set()
+        self._ending: set[str] = set()
+        """Namespaces whose deletion has begun: their objects go in any order, a deny may go before the tools."""
 
     @property
     def credentials(self) -> list[Credential]:
@@ -86,7 +88,7 @@ class Assessor:
         touched: set[Ref] = set()
         for ref in dirty:
             if ref.kind == NAMESPACE:
-                touched |= self._selecting
+                touched |= self._selecting | self._index_namespace(ref)
             elif ref.kind == SECRET:
                 touched |= self._users[ref]
             elif ref.kind == SERVICE_ACCOUNT:
@@ -106,7 +108,7 @@ class Assessor:
         for ref in refs:
             entry = self._world.get(ref)
             self._pending.add(ref)
-            if entry is None or entry.deleting is not None:
+            if entry is None or entry.deleting is not None or self._ends(ref):
                 self.verdicts.pop(ref, None)
                 self._credentials.pop(ref, None)
                 self._admitted.forget(ref)
@@ -194,6 +196,27 @@ class Assessor:
         if verdict.published is None:
             self._credentials.pop(entry.ref, None)
         return verdict
+
+    def _ends(self, ref: Ref) -> bool:
+        """Whether it is a Tool that its namespace takes with it: gone as far as callers are concerned."""
+        return ref.kind == "Tool" and ref.namespace in self._ending
+
+    def _index_namespace(self, ref: Ref) -> set[Ref]:
+        """Note whether a namespace is being deleted; returns its tools where that has changed."""
+        entry, known = self._world.get(ref), ref.name in self._ending
+        if not known and (entry is None or entry.deleting is None):
+            return set()
+        tools = {e.ref for e in self._world.all("Tool") if e.ref.namespace == ref.name}
+        if entry is None:  # what is left of its tools goes with it, though that is not known here yet
+            if not tools:
+                self._ending.discard(ref.name)
+        elif entry.deleting is None:
+            self._ending.discard(ref.name)
+        elif known:
+            return set()
+        else:
+            self._ending.add(ref.name)
+        return tools
 
     def _index_tool(self, ref: Ref) -> set[Ref]:
         """Update the lookup tables; returns who shares the tool's name, before or now."""

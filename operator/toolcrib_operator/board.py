@@ -100,7 +100,8 @@ class Board:
         if entry.deleting is not None:
             return self._plan_removal(entry, now)
         verdict = self._assessor.verdicts.get(ref)
-        if verdict is None:
+        if verdict is None:  # it goes with its namespace
+            self.waiting.discard(ref)
             return Plan()
         if isinstance(verdict, ToolVerdict):
             desired = statuses.tool_status(entry, verdict, self._progress(ref, verdict.published), now)

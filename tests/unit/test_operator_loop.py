@@ -319,6 +319,19 @@ async def test_labels_of_namespaces_move_the_territory_of_a_cluster_binding() ->
         )
 
 
+async def test_a_tool_whose_namespace_is_being_deleted_is_withdrawn_and_nothing_waits_for_it() -> None:
+    async with staged(tool("calculator"), tool("calculator", "bank")) as stage:
+        await stage.ready("heist/calculator")
+        await stage.ready("bank/calculator")
+        ending = {"name": "heist", "deletionTimestamp": "2026-11-22T10:00:00Z"}
+        async with asyncio.timeout(5):
+            await stage.loop.published(
+                stage.world.upsert("Namespace", {"kind": "Namespace", "metadata": ending})
+            )
+        assert set(stage.replicas[0].snapshot.tools) == {"bank/calculator"}
+        await until(lambda: not stage.loop._board.waiting)
+
+
 async def test_a_selector_on_a_label_nobody_trusts_is_refused() -> None:
     selecting = cluster_binding(
         "auditor", ["calculator:use"], namespaceSelector={"matchLabels": {"team": "a"}}
