@@ -4,10 +4,12 @@ tests compose it with parts of their own."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -43,6 +45,8 @@ from toolcrib_registry.settings import CounterStore, RegistrySettings, Store
 from toolcrib_registry.state import PolicyState
 from toolcrib_registry.streams import Streams
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Registry:
@@ -71,15 +75,26 @@ class Registry:
         """Both on one port."""
         return create_one_port_app(self.deps)
 
-    async def start(self) -> None:
+    async def start(self, on_broken: Callable[[], None] = lambda: None) -> None:
         """Fetch keys and keep them fresh, prepare searches, cut calls that are revoked; an issuer that is away does
-        not stop the start."""
-        self._following = [
-            asyncio.create_task(self.deps.searching.follow(self.deps.state)),
-            asyncio.create_task(self.deps.in_flight.follow()),
-        ]
+        not stop the start.
+
+        Args:
+            on_broken: called when calls cannot be cut any more. The registry is not ready from then on; whoever runs
+                it should end it at once.
+        """
+        cutting = asyncio.create_task(self.deps.in_flight.follow())
+        cutting.add_done_callback(partial(self._cutting_ended, on_broken))
+        self._following = [asyncio.create_task(self.deps.searching.follow(self.deps.state)), cutting]
         if self.owned_keys is not None:
             await self.owned_keys.start()
+
+    def _cutting_ended(self, on_broken: Callable[[], None], cutting: asyncio.Task[None]) -> None:
+        if cutting.cancelled() or self.deps.state.closing:
+            return
+        log.critical("revoked calls are not cut any more: giving up", exc_info=cutting.exception())
+        self.deps.state.drain()
+        on_broken()
 
     async def aclose(self) -> None:
         """End streams and threads, close clients and files."""

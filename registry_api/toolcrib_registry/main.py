@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,10 @@ EXIT_USAGE = 2
 EXIT_FAILED = 1
 
 
+class Broken(Exception):
+    """The process must not go on serving; the message says why."""
+
+
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Serve; 0 after a stop that was asked for, 1 if it could not start or broke, 2 for wrong settings."""
     environ = os.environ if environ is None else environ
@@ -47,7 +51,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     tracing.start(environ, "toolcrib-registry")
     try:
         uvloop.run(run(settings))
-    except (OSError, ValueError, SearchError) as error:
+    except (OSError, ValueError, SearchError, Broken) as error:
         log.error("the registry cannot run: %s", error)
         return EXIT_FAILED
     finally:
@@ -59,27 +63,37 @@ async def run(settings: RegistrySettings) -> None:
     """Serve both listeners of a composed registry until a signal comes; one that comes during the start ends it, too.
 
     A container's first process is told nothing of a signal that it has no handler for: it would go on and serve.
+
+    Raises:
+        Broken: a part without which nothing may be served has ended; nothing is waited for.
     """
-    stop, at_once = asyncio.Event(), asyncio.Event()
+    stop, at_once, broken = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def give_up() -> None:
+        for event in (broken, stop, at_once):
+            event.set()
+
     with serving.stop_signals(stop, at_once):
         certificates = [
             ServedCertificate.of(name, tls)
             for name, tls in (("agents", settings.tls), ("admin", settings.admin_tls))
         ]
-        registry = await _unless(stop, _started(settings))
+        registry = await _unless(stop, _started(settings, give_up))
+        if registry is not None:
+            try:
+                await _serve(registry, certificates, stop, at_once)
+            finally:
+                await registry.aclose()
+        if broken.is_set():
+            raise Broken("calls would not be cut when they are revoked")
         if registry is None:
             log.info("asked to stop during the start")
-            return
-        try:
-            await _serve(registry, certificates, stop, at_once)
-        finally:
-            await registry.aclose()
 
 
-async def _started(settings: RegistrySettings) -> Registry:
+async def _started(settings: RegistrySettings, on_broken: Callable[[], None]) -> Registry:
     registry = await build(settings)
     try:
-        await registry.start()
+        await registry.start(on_broken)
     except BaseException:
         await registry.aclose()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import ScopesPolicy
@@ -12,6 +13,8 @@ from toolcrib_registry.ports import Clock
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.searcher import SearchAnswer, Searcher
 from toolcrib_registry.state import PolicyState, Sight
+
+log = logging.getLogger(__name__)
 
 _FEW = 32
 """Scopes or namespaces worth pushing down; a longer list costs more than it saves."""
@@ -81,8 +84,12 @@ class Searching:
         while not state.closing:
             changed = state.changed
             tools = state.snapshot.tools
-            self._entries.keep(tools)
-            await self._searcher.prepare(await asyncio.to_thread(self._all, list(tools.values())))
+            try:
+                self._entries.keep(tools)
+                await self._searcher.prepare(await asyncio.to_thread(self._all, list(tools.values())))
+            except Exception:
+                # searches take in what they lack; whatever it is, it must not end this for all later snapshots
+                log.exception("the words of a snapshot were not taken in ahead of searches")
             await changed.wait()
 
     def _all(self, tools: list[PublishedTool]) -> list[IndexEntry]:

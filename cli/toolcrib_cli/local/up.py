@@ -114,7 +114,7 @@ async def _up(options: Options, store: Store) -> None:
             s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
         } | options.backends
         settings = _settings(options, store, issuer, port, backends)
-        loop, registry = await _compose(settings, store, world, issuer, stack)
+        loop, registry = await _compose(settings, store, world, issuer, stack, stop.set)
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(
             options, store, folders, world, loop, registry, issuer, report, stop, port, str(tools.url), loaded
@@ -185,6 +185,7 @@ async def _compose(
     world: World,
     issuer: LocalIssuer,
     stack: contextlib.AsyncExitStack,
+    on_broken: Callable[[], None],
 ) -> tuple[Loop, Registry]:
     """The registry and the loop, each given the other by its port."""
 
@@ -204,7 +205,7 @@ async def _compose(
         oauth=oauth.router(issuer, granted),
     )
     stack.push_async_callback(registry.aclose)
-    await registry.start()
+    await registry.start(on_broken)
     publisher = Publisher(store.next_epoch(), FixedReplicas(InProcessReplica(registry.deps)))
     indexing = Indexing(publisher, settings=IndexSettings(spared_namespace=None))
     loop = Loop(
