@@ -240,7 +240,7 @@ def test_a_users_token_is_described_by_options(capsys: pytest.CaptureFixture[str
         "kind": "AgentScopeBinding",
         "metadata": {"name": "developers", "namespace": "heist"},
         "spec": {
-            "subjects": [{"kind": "Group", "issuer": iss, "name": "dev"}],
+            "subjects": [{"kind": "Group", "issuer": iss, "name": g} for g in ("dev", "system:masters")],
             "scopes": ["calculator:use", "file_reader:use"],
         },
     }
@@ -252,6 +252,7 @@ def test_a_users_token_is_described_by_options(capsys: pytest.CaptureFixture[str
         return [t["tool_id"] for t in answered(capsys, *alice, *more)["tools"]]
 
     assert seen() == []
+    assert seen("--group", "system:masters") == [], "groups of that name are the cluster's"
     assert seen("--group", "dev") == ["heist/calculator", "heist/file-reader"]
     assert seen("--group", "dev", "--scopes", "calculator:use other") == ["heist/calculator"]
     assert seen("--group", "dev", "--scopes", "") == []

@@ -283,6 +283,34 @@ def test_what_is_no_subject_is_refused_with_the_way_to_write_one(text: str, hint
         subjects.parse(text)
 
 
+@pytest.mark.parametrize(
+    ("who", "groups"),
+    [
+        (Who(SubjectKind.USER, "alice", issuer=OAUTH), {"dev"}),
+        (Who(SubjectKind.GROUP, "ops", issuer=OAUTH), {"dev", "ops"}),
+        (IDE, {"dev"}),
+    ],
+)
+def test_groups_that_belong_to_the_cluster_are_in_no_token_of_another_issuer(
+    who: Who, groups: set[str]
+) -> None:
+    claimed = ("dev", "system:masters", "system:serviceaccounts", "system:serviceaccounts:team-a")
+    named = [PublishedSubject(kind=SubjectKind.GROUP, issuer=OAUTH, name=g) for g in claimed[1:]]
+    tokens = Tokens(TOKENS.cluster_issuer, TOKENS.policies, groups=frozenset(claimed))
+    asked = review([tool("team-a/a")], [binding("masters", subjects=tuple(named))], tokens=tokens)
+
+    identity = asked.identity(who)
+
+    assert identity is not None
+    assert identity.groups == groups
+    assert asked.what_can(who).tools == ()
+
+
+@pytest.mark.parametrize("kind", [SubjectKind.USER, SubjectKind.GROUP, SubjectKind.OAUTH_CLIENT])
+def test_no_token_of_another_issuer_has_a_name_of_the_cluster(kind: SubjectKind) -> None:
+    assert subjects.identity_of(Who(kind, "system:masters", issuer=OAUTH), Snapshot(), TOKENS) is None
+
+
 def test_an_issuer_is_taken_from_the_bindings_where_only_one_is_meant() -> None:
     def named(issuer: str) -> PublishedSubject:
         return PublishedSubject(kind=SubjectKind.USER, issuer=issuer, name="alice")
