@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from toolcrib.identity import Issuer, ScopesPolicy, check_issuers
-from toolcrib_registry import cluster_issuer
+from toolcrib_registry import cluster_issuer, strict_yaml
+from toolcrib_registry.strict_yaml import InvalidYaml
 
 PREFIX = "TOOLCRIB_"
 
@@ -380,8 +380,10 @@ def from_env(environ: Mapping[str, str], config_file: str | None = None) -> Regi
         if keys[0] not in RegistrySettings.model_fields and keys != ["decision_log"]:
             continue
         try:
-            _put(data, keys, yaml.safe_load(text))
-        except (yaml.YAMLError, TypeError):
+            _put(data, keys, strict_yaml.parse(text))
+        except InvalidYaml as error:
+            problems.append(f"{name}: cannot be read: {error}")
+        except TypeError:
             problems.append(f"{name}: cannot be read")
     if isinstance(issuers := data.get("issuers"), list):
         data["issuers"] = [_completed(entry, number, problems) for number, entry in enumerate(issuers)]
@@ -410,8 +412,8 @@ def _completed(entry: Any, number: int, problems: list[str]) -> Any:
 
 def _from_file(path: str) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        data = strict_yaml.parse(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, InvalidYaml) as error:
         raise SettingsError(f"the configuration file cannot be read: {error}") from error
     if data is None:
         return {}

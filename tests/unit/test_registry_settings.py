@@ -7,6 +7,7 @@ from typing import Any
 import jwt
 import pytest
 
+from toolcrib_registry import strict_yaml
 from toolcrib_registry.settings import RegistrySettings, SettingsError, from_env
 
 JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
@@ -126,3 +127,47 @@ def test_a_store_of_counters_is_named_by_its_address(url: str) -> None:
     settings = from_env({"TOOLCRIB_COUNTERS__KIND": "redis", "TOOLCRIB_COUNTERS__URL": url})
     assert settings.counters.url == url
     assert from_env({}).counters.kind == "memory"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("port: 1\ncounters: {}\nport: 2\n", "line 3: the key 'port' is there twice"),
+        (
+            "limits:\n  watch_streams: 7\n  watch_streams: 9\n",
+            "line 3: the key 'watch_streams' is there twice",
+        ),
+        ('port: 1\n"port": 2\n', "line 2: the key 'port' is there twice"),
+        ("audit: {path: a, path: hunter2}", "line 1: the key 'path' is there twice"),
+        ("port: [1, hunter2", "line 1: "),
+        ("port: *hunter2", "line 1: not valid YAML"),
+        ("--- 1\n--- hunter2\n", "not valid YAML"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_by_its_name_and_no_value_shown(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "registry.yaml"
+    path.write_text(text)
+
+    with pytest.raises(SettingsError) as error:
+        from_env({}, str(path))
+
+    assert "the configuration file cannot be read" in str(error.value)
+    assert said in str(error.value)
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_key_that_stands_twice_in_a_variable_is_refused_with_the_variables_name() -> None:
+    with pytest.raises(SettingsError) as error:
+        from_env({"TOOLCRIB_LIMITS": "{watch_streams: 7, watch_streams: 9}"})
+
+    assert "TOOLCRIB_LIMITS: cannot be read: line 1: the key 'watch_streams' is there twice" in str(
+        error.value
+    )
+
+
+def test_what_a_merge_key_brings_may_be_overridden() -> None:
+    merged = strict_yaml.parse("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n")
+
+    assert merged == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}}
