@@ -6,6 +6,7 @@ For holders of `registry:admin`: its answers hold what is hidden from everybody 
 from __future__ import annotations
 
 import asyncio
+import difflib
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -72,6 +73,9 @@ async def ask(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Answer:
     """With `subject` its tools, with `tool` its subjects, with both the order step by step. For `registry:admin`."""
+    if wrong := _misspelt(request):
+        await _admitted(deps, asker, None)
+        raise ProblemError("invalid_request", wrong)
     if subject is None and tool is None:
         await _admitted(deps, asker, None)
         raise ProblemError("invalid_request", "Say subject, tool, or both.")
@@ -128,6 +132,20 @@ async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessR
         ) from error
     _record(deps, identity, asked, snapshot, Decision(True, Reason.GRANTED), answer.question)
     return answer
+
+
+def _misspelt(request: Request) -> str | None:
+    """What is wrong with the names of parameters: one that is passed over would leave an answer to a wider question."""
+    known = {parameter.alias: parameter for parameter in request.scope["route"].dependant.query_params}
+    given = request.query_params
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"There are {', '.join(known)}."
+            return f"There is no parameter {name[:64]!r}: {hint}"
+        if len(given.getlist(name)) > 1 and name != "group":
+            return f"{name} is there twice."
+    return None
 
 
 async def _admitted(deps: DepsOf, asker: AskerOf, asked: AccessReviewRequest | None) -> Identity:

@@ -350,6 +350,35 @@ def test_a_question_that_cannot_be_answered_says_why(
         assert "calculator" in found["close"]
 
 
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("subject=OAuthClient/ide&tool=calculator&scope=other", "'scope': did you mean scopes?"),
+        ("subject=team/bot&groups=dev", "'groups': did you mean group?"),
+        ("subjekt=team/bot", "'subjekt': did you mean subject?"),
+        ("subject=team/bot&bindings=x", "There are subject, tool, action,"),
+        ("subject=OAuthClient/ide&tool=calculator&scopes=a&scopes=calculator:use", "scopes is there twice"),
+    ],
+)
+def test_a_parameter_that_there_is_not_is_refused_instead_of_passed_over(
+    registry: RunningRegistry, query: str, said: str
+) -> None:
+    url = f"{registry.url}/v1/access-review?{query}"
+
+    answer = registry.http.get(url, headers=registry.auth("team", "admin"))
+    barred = registry.http.get(url, headers=registry.auth("team", "bot"))
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+    assert said in answer.json()["detail"]
+    assert barred.status_code == 403, "only who may ask is told"
+
+
+def test_several_groups_are_several_parameters(registry: RunningRegistry) -> None:
+    url = f"{registry.url}/v1/access-review?subject=User/alice&issuer={OAUTH}&group=a&group=b"
+
+    assert registry.http.get(url, headers=registry.auth("team", "admin")).status_code == 200
+
+
 def test_pages_hold_everything_once_and_end_with_the_revision() -> None:
     tools = [tool(f"tool_{i:04}", scopes=("many:use",)) for i in range(25)]
     grants = [
