@@ -163,6 +163,17 @@ async def test_an_oddity_leaves_the_binding_ready_and_is_told_by_one_event() -> 
         ]  # fmt: skip
 
 
+async def test_a_binding_of_powers_alone_reaches_no_tool_and_that_is_no_mistake() -> None:
+    both = cluster_binding("both", ["registry:admin", "x:use"], namespaceSelector={})
+    powers = cluster_binding("powers", ["registry:admin", "registry:write"], namespaceSelector={})
+    async with staged(tool("calculator"), powers, both, ACCOUNT) as stage:
+        await until(lambda: stage.said("both", "ClusterAgentScopeBinding").get("Ready") == ("True", "Ready"))
+        said = stage.said("powers", "ClusterAgentScopeBinding")
+        assert (said["Ready"], said["MatchesNothing"]) == (("True", "Ready"), ("False", "PowersAlone"))
+        said = stage.said("both", "ClusterAgentScopeBinding")
+        assert said["MatchesNothing"] == ("True", "MatchesNothing")
+
+
 async def test_a_binding_that_is_sound_is_told_of_by_ready_alone() -> None:
     async with staged(tool("calculator"), binding("planner", ["calculator:use"]), ACCOUNT) as stage:
         await until(lambda: stage.told() == [("Normal", "Ready")])

@@ -63,6 +63,7 @@ class Reason(StrEnum):
     IN_FORCE = "InForce"
     MATCHES = "Matches"
     MATCHES_NOTHING = "MatchesNothing"
+    POWERS_ALONE = "PowersAlone"
     NOTHING_ODD = "NothingOdd"
     EXPIRED_AT_APPLY = "ExpiredAtApply"
     SUBJECT_NOT_FOUND = "SubjectNotFound"
@@ -97,6 +98,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.IN_FORCE: "The binding's dates include now.",
     Reason.MATCHES: "At least one tool is within the binding's reach.",
     Reason.MATCHES_NOTHING: "No tool is within the binding's reach: check scopes, servers and patterns.",
+    Reason.POWERS_ALONE: "The binding grants powers of the registry alone (registry:*): no tool is meant to be within its reach.",
     Reason.NOTHING_ODD: "Nothing about the binding looks like a mistake.",
     Reason.EXPIRED_AT_APPLY: "expiresAt had passed when this generation was applied: it never grants anything.",
     Reason.SUBJECT_NOT_FOUND: "A ServiceAccount among the subjects (an Agent's is that of its own name) does not exist.",

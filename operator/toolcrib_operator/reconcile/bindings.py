@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from toolcrib import authorizer, publishing
+from toolcrib.names import is_reserved_scope
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, LabelSelector
 from toolcrib.resources.conditions import Reason
 from toolcrib.snapshot import Snapshot
@@ -55,6 +56,11 @@ def uses_selector(entry: Entry) -> bool:
     """Whether a change of some namespace may change what is published."""
     binding = entry.resource
     return isinstance(binding, ClusterAgentScopeBinding) and binding.spec.namespace_selector is not None
+
+
+def wants_tools(binding: PublishedBinding) -> bool:
+    """Whether it is there for tools; not if all that it grants are powers of the registry (`registry:*`), which no tool carries."""
+    return not binding.scopes or not all(map(is_reserved_scope, binding.scopes))
 
 
 def matched_tools(binding: PublishedBinding, snapshot: Snapshot) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 from toolcrib.resources import conditions
 from toolcrib.resources.conditions import Condition, Reason
 from toolcrib.resources.tools import ToolState
+from toolcrib_operator.reconcile.bindings import wants_tools
 from toolcrib_operator.reconcile.questions import NONE, Question, summary
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
 from toolcrib_operator.world import Entry
@@ -117,15 +118,17 @@ def binding_status(
         ready = Problem(Reason.READY)
     matched = (entry.status.get("matchedTools") or 0) if reach is None else reach.matched
     odd, question = questioned(entry.status) if reach is None else summary(reach.questions)
-    nothing = matched == 0
+    for_tools = wants_tools(verdict.published)
+    nothing = for_tools and matched == 0
     if nothing and ready.reason is Reason.READY:
         ready = Problem(Reason.READY, "In force, but no tool is within reach: see MatchesNothing.")
+    match = Reason.MATCHES_NOTHING if nothing else Reason.MATCHES if for_tools else Reason.POWERS_ALONE
     rows = [
         ("Ready", ready.reason is Reason.READY, ready),
         ("Accepted", True, Problem(Reason.ACCEPTED)),
         ("Propagated", propagated, spread),
         ("Expired", dates is Reason.EXPIRED, Problem(dates)),
-        ("MatchesNothing", nothing, Problem(Reason.MATCHES_NOTHING if nothing else Reason.MATCHES)),
+        ("MatchesNothing", nothing, Problem(match)),
         ("Questionable", odd, question),
     ]
     return Desired(_status(entry, rows, now, matchedTools=matched), provisional=not propagated)
