@@ -10,10 +10,13 @@ from toolcrib.resources.conditions import MEANINGS, Reason
 from toolcrib_cli.manifests import FileContent, Loaded
 from toolcrib_cli.predicting import APPLY_REFUSED, predict
 from toolcrib_operator.accounts import is_there
-from toolcrib_operator.reconcile.bindings import Territories, matched_tools
+from toolcrib_operator.reconcile.bindings import Territories, matched_tools, wants_tools
 from toolcrib_operator.reconcile.questions import questions
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import BINDINGS, SERVICE_ACCOUNT, Ref, World
+from toolcrib_operator.world import BINDINGS, NAMESPACE, SERVICE_ACCOUNT, Ref, World
+
+NAMESPACE_NOT_FOUND = "NamespaceNotFound"
+"""Why an object cannot be applied: an API server refuses what is in a namespace that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ def expected(
         trusted: namespace labels that the operator trusts; none: its default.
         now: when they would be applied, in seconds since the epoch.
     """
+    contents = list(contents)
+    brought = {item.name for content in contents for item in content.objects if item.kind == NAMESPACE}
     usable = [content for content in contents if not content.refused]
     after = predict(world, usable, trusted=trusted or LoopSettings.trusted_namespace_labels)
     refusals = {found.ref: found for found in after.not_used}
@@ -47,6 +52,10 @@ def expected(
         refusal = refusals.get(item.named)
         if refusal is not None and refusal.reason == APPLY_REFUSED:
             found.append(Expected(item, refusal.reason, Finding("", refusal.message), used=False))
+        elif item.namespace and item.namespace not in brought and not _there(world, item.namespace):
+            message = f"{NAMESPACE_NOT_FOUND}: there is no namespace {item.namespace} in the cluster, nor in these files"
+            told = Finding("metadata.namespace", message)
+            found.append(Expected(item, NAMESPACE_NOT_FOUND, told, used=False))
         elif refusal is not None and refusal.reason in _FIELDS:
             field = _FIELDS[refusal.reason]
             message = refusal.message.removeprefix(f"{field}: ")
@@ -55,7 +64,7 @@ def expected(
         elif item.kind in BINDINGS and (binding := bindings.get(item.key)) is not None:
             tools = territories.tools_of(binding, after.after)
             odd = questions(binding, tools, exists=_exists(world), applied=now)
-            if matched_tools(binding, after.after) == 0:
+            if wants_tools(binding) and matched_tools(binding, after.after) == 0:
                 reason = Reason.MATCHES_NOTHING
                 found.append(Expected(item, reason.value, Finding("spec", f"{reason}: {MEANINGS[reason]}")))
             found += [
@@ -66,6 +75,10 @@ def expected(
 
 _FIELDS = {Reason.NAME_CONFLICT.value: "spec.name", Reason.UNTRUSTED_LABEL.value: "spec.namespaceSelector"}
 """Refusals that need the cluster, and what they are about; the others are told without one."""
+
+
+def _there(world: World, namespace: str) -> bool:
+    return world.get(Ref(NAMESPACE, namespace)) is not None
 
 
 def _exists(world: World) -> Callable[[str], bool]:

@@ -21,9 +21,14 @@ def account(name: str = "planner") -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
+def namespace(name: str = "heist", **labels: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
 def there(*objects: dict[str, Any]) -> World:
-    """A cluster that holds these objects."""
+    """A cluster that holds these objects, and their namespace if it is not among them."""
     world = World()
+    objects = (*(() if any(o["kind"] == "Namespace" for o in objects) else (namespace(),)), *objects)
     for kind in WATCHED:
         world.replace(kind, [
             {**o, "metadata": {"uid": f"uid-{i}", "generation": 1, "resourceVersion": "1", "creationTimestamp": OLD}
@@ -102,10 +107,40 @@ def test_a_selector_on_a_label_that_is_not_trusted_is_a_problem(tmp_path: Path) 
         "planner", ["calculator:use"], namespaceSelector={"matchLabels": {"team": "a"}}
     )
     name = "ClusterAgentScopeBinding planner"
-    heist = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "heist", "labels": {"team": "a"}}}
-    objects = (tool("calculator"), account(), heist)
+    objects = (tool("calculator"), account(), namespace(team="a"))
     refused = [(name, "UntrustedLabel", "spec.namespaceSelector", False)]
     assert said(tmp_path, there(*objects), labelled) == refused
     assert said(tmp_path, there(*objects), labelled, trusted=["team"]) == []
     nowhere = there(tool("calculator"), account())
     assert said(tmp_path, nowhere, labelled, trusted=["team"]) == [(name, "MatchesNothing", "spec", True)]
+
+
+def test_a_binding_of_powers_alone_is_not_missed_a_tool(tmp_path: Path) -> None:
+    powers = cluster_binding("planner", ["registry:admin"], namespaceSelector={})
+    assert said(tmp_path, there(account()), powers) == []
+
+
+def test_what_is_in_a_namespace_that_does_not_exist_is_a_problem_unless_the_files_bring_it(
+    tmp_path: Path,
+) -> None:
+    world = there(tool("calculator"), account())
+    lost = (tool("calculator", "hiest"), binding("planner", ["calculator:use"], "hiest"))
+    problem = ("NamespaceNotFound", "metadata.namespace", False)
+    assert said(tmp_path, world, *lost) == [
+        ("Tool hiest/calculator", *problem),
+        ("AgentScopeBinding hiest/planner", *problem),
+    ]
+    # wherever in the files: what comes too early takes a second apply
+    fresh = account() | {"metadata": {"name": "planner", "namespace": "hiest"}}
+    assert said(tmp_path, there(account()), *lost, fresh, namespace("hiest")) == []
+
+
+def test_a_namespace_in_a_file_that_is_refused_is_no_second_problem_elsewhere(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    bad = tool("bad", "fresh") | {"spec": {}}
+    broken.write_text(yaml.safe_dump_all([namespace("fresh"), bad]))
+    good = tmp_path / "good.yaml"
+    good.write_text(yaml.safe_dump(tool("calculator", "fresh")))
+    contents = [manifests.read(file) for file in (broken, good)]
+    assert contents[0].refused
+    assert expected(there(), contents, trusted=(), now=NOW) == []
