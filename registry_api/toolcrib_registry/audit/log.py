@@ -27,8 +27,10 @@ log = logging.getLogger(__name__)
 
 LONGEST = 512
 """Characters of any text that a caller chose."""
-PLAIN_BYTES = 16 * 1024
-"""Arguments larger than this are recorded as their hash even where they are recorded plain."""
+LONGEST_NAME = 128
+"""Characters of a name that means no tool."""
+PLAIN_BYTES = 4 * 1024
+"""Arguments larger than this are recorded as their hash and size even where they are recorded plain."""
 READS = 600
 """Lists, searches and the like of one caller and kind that are written one by one in a minute; the rest is counted."""
 
@@ -147,7 +149,7 @@ class DecisionLog:
             return
         identity, reason = _known(identity, reason)
         record = self._common(action, identity) | {
-            "tool": name and name[:LONGEST],
+            "tool": name and name[:LONGEST_NAME],
             "allowed": False,
             "reason": reason,
         }
@@ -228,7 +230,7 @@ class DecisionLog:
         if identity is None:  # anybody could try any name: none is told apart
             name, tool = "", None
         return {
-            "tool": tool.tool_id if tool else name[:LONGEST] or None,
+            "tool": tool.tool_id if tool else name[:LONGEST_NAME] or None,
             "allowed": decision.allowed,
             "reason": decision.reason.value,
             "digest": tool.digest if tool else None,
@@ -245,7 +247,8 @@ class DecisionLog:
         if self._arguments == "plain" and len(text) <= PLAIN_BYTES:
             return {"arguments": arguments}
         made = self._key.arguments(text)
-        return {} if made is None else {"arguments_hash": made}
+        shown: Record = {} if made is None else {"arguments_hash": made}
+        return shown | ({"arguments_bytes": len(text)} if self._arguments == "plain" else {})
 
     def _folded(self, record: Record, identity: Identity | None, details: Record) -> None:
         """The first one at once with its details, the rest as a sum."""

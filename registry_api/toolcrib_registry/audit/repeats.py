@@ -1,7 +1,8 @@
 """Floods become counts: of equal records only so many a minute are written one by one, the rest as one sum.
 
 So neither a crowd of refused requests nor an agent that lists in a loop can push other records out of the log: what
-they can write in a minute is bounded, and nothing is lost but the time of each.
+they can write in a minute is bounded, and nothing is lost but the time of each. What has no place of its own is summed
+by caller, action and reason; only where the callers are too many for that, by action and reason.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import Any
 
 Record = dict[str, Any]
 Key = tuple[object, ...]
+_GENERAL = ("ts", "replica", "action", "allowed", "reason")
+_OF_CALLER = ("issuer", "subject", "client")
+"""What a sum without names still says."""
 
 
 @dataclass(slots=True)
@@ -32,17 +36,25 @@ class Repeats:
     Args:
         interval: seconds that one sum covers.
         keys: how many different ones are told apart at one time.
-        each: how many of them one caller may have.
-        fold: what finds no place is counted with others of its action and reason; False: it is written.
+        each: how many of them one caller may have; where repeats are folded, an eighth of it once half of the places
+                are taken.
+        sums: how many callers' sums there are at one time, by action and reason.
+        fold: what finds no place is counted; False: it is written.
     """
 
     def __init__(
-        self, *, interval: float = 60.0, keys: int = 1024, each: int = 64, fold: bool = True
+        self,
+        *,
+        interval: float = 60.0,
+        keys: int = 1024,
+        each: int = 64,
+        sums: int = 2048,
+        fold: bool = True,
     ) -> None:
-        self._interval, self._keys, self._each, self._fold = interval, keys, each, fold
+        self._interval, self._fold = interval, fold
         self._lock = threading.Lock()
-        self._table: dict[Key, _Entry] = {}
-        self._callers: dict[Key, int] = {}
+        self._named = _Table(keys, each, max(1, each // 8) if fold else each)
+        self._sums = _Table(sums, 16, 2)
         self._rest: dict[Key, _Entry] = {}
 
     def admit(self, key: Key, caller: Key, record: Record, now: float, *, least: int = 1) -> bool:
@@ -56,7 +68,7 @@ class Repeats:
             least: how many an interval are written one by one.
         """
         with self._lock:
-            entry = self._table.get((caller, key)) or self._place(key, caller, record, now, least)
+            entry = self._named.entries.get((caller, key)) or self._place(key, caller, record, now, least)
             if entry is None:
                 return True
             if entry.written < entry.least:
@@ -72,7 +84,11 @@ class Repeats:
         """Sums of the intervals that are over, each with `repeated: {count, since, until}` in the log's own clock."""
         with self._lock:
             found = []
-            for table in (self._table, self._rest):
+            for table, forget in (
+                (self._named.entries, self._named.forget),
+                (self._sums.entries, self._sums.forget),
+                (self._rest, self._rest.pop),
+            ):
                 for key, entry in list(table.items()):
                     if not everything and now - entry.opened < self._interval:
                         continue
@@ -81,45 +97,58 @@ class Repeats:
                         entry.opened, entry.count, entry.until = now, 0, 0.0
                         entry.written = entry.least if entry.least == 1 else 0
                     else:
-                        self._forget(table, key)
+                        forget(key)
             return found
 
     def _place(self, key: Key, caller: Key, record: Record, now: float, least: int) -> _Entry | None:
-        mine = self._callers.get(caller, 0)
-        if len(self._table) < self._keys and mine < self._each:
-            self._callers[caller] = mine + 1
-            made = self._table[caller, key] = _Entry(dict(record), now, least)
-            return made
+        if self._named.has_room(caller):
+            return self._named.add(caller, key, _Entry(dict(record), now, least))
         if not self._fold:
             return None
-        # one caller's surplus stays its own where the table has room, else it is nobody's
-        own = mine >= self._each and mine < self._each + 8 and len(self._table) < self._keys + self._keys // 8
-        general = {k: record.get(k) for k in ("ts", "replica", "action", "allowed", "reason")} | {
-            "tool": None
-        }
-        if own:
-            general |= {k: record.get(k) for k in ("issuer", "subject", "client")}
-            place: Key = (caller, ("rest", record.get("action"), record.get("reason")))
-            table = self._table
-        else:
-            place, table = ("rest", record.get("action"), record.get("reason")), self._rest
-        entry = table.get(place)
-        if entry is None:
-            if own:
-                self._callers[caller] = mine + 1
-            entry = table[place] = _Entry(general, now, 0)
+        kind: Key = (record.get("action"), record.get("allowed"), record.get("reason"))
+        general = {k: record.get(k) for k in (*_GENERAL, *_OF_CALLER) if k in record} | {"tool": None}
+        if (entry := self._sums.entries.get((caller, kind))) is not None:
+            return entry
+        if self._sums.has_room(caller):
+            return self._sums.add(caller, kind, _Entry(general, now, 0))
+        nobody = {k: v for k, v in general.items() if k not in _OF_CALLER}
+        return self._rest.setdefault(kind, _Entry(nobody, now, 0))
+
+
+class _Table:
+    """Entries by caller and key.
+
+    Args:
+        places: how many there are.
+        each: how many of them one caller may have.
+        crowded: the same once half of them are taken, so that a few callers cannot take all of them.
+    """
+
+    def __init__(self, places: int, each: int, crowded: int) -> None:
+        self.entries: dict[Key, _Entry] = {}
+        self._places, self._each, self._crowded = places, each, crowded
+        self._callers: dict[Key, int] = {}
+
+    def has_room(self, caller: Key) -> bool:
+        """Whether the caller may have one more."""
+        taken = len(self.entries)
+        share = self._each if taken < self._places // 2 else self._crowded
+        return taken < self._places and self._callers.get(caller, 0) < share
+
+    def add(self, caller: Key, key: Key, entry: _Entry) -> _Entry:
+        """Keep it."""
+        self._callers[caller] = self._callers.get(caller, 0) + 1
+        self.entries[caller, key] = entry
         return entry
 
-    def _forget(self, table: dict[Key, _Entry], key: Key) -> None:
-        del table[key]
-        if table is self._table:
-            caller = key[0]
-            assert isinstance(caller, tuple)
-            left = self._callers[caller] - 1
-            if left:
-                self._callers[caller] = left
-            else:
-                del self._callers[caller]
+    def forget(self, place: Key) -> None:
+        """Let it go."""
+        del self.entries[place]
+        caller = place[0]
+        assert isinstance(caller, tuple)
+        self._callers[caller] -= 1
+        if not self._callers[caller]:
+            del self._callers[caller]
 
 
 def _sum(entry: _Entry) -> Record:

@@ -101,6 +101,28 @@ def test_arguments_are_shown_as_the_settings_say(
     assert {k: v for k, v in called.items() if k.startswith("arguments")} == shown
 
 
+@pytest.mark.parametrize("key", [True, False])
+def test_plain_arguments_beyond_four_kibibytes_are_a_hash_and_a_size(key: bool, tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    texts = ["x" * (4096 - len('{"n":""}')), "x" * 4096]
+    with opened(path, arguments="plain", **({} if key else {"key_file": None})) as log:
+        for text in texts:
+            log.decided("call", BOT, "t", None, GRANTED, "1.1", outcome="ok", arguments={"n": text})
+    within, beyond = ({k: v for k, v in r.items() if k.startswith("arguments")} for r in records(path)[1:3])
+    assert within == {"arguments": {"n": texts[0]}}
+    size = len(texts[1]) + len('{"n":""}')
+    hashed = {"arguments_hash": KEY.arguments(b'{"n":"%s"}' % texts[1].encode())} if key else {}
+    assert beyond == {"arguments_bytes": size, **hashed}
+
+
+def test_names_that_mean_nothing_are_cut(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    with opened(path) as log:
+        log.decided("call", BOT, "n" * 400, None, REFUSED, "1.1")
+        log.refused("call", "ambiguous_name", BOT, "m" * 400)
+    assert [r["tool"] for r in records(path)[1:3]] == ["n" * 128, "m" * 128]
+
+
 def test_a_full_file_is_closed_the_chain_goes_on_and_the_oldest_file_is_deleted_on_the_record(
     tmp_path: Path,
 ) -> None:
