@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from toolcrib import subjects
 from toolcrib.access_changes import changes
+from toolcrib.access_notes import no_account, notes
 from toolcrib.access_review import AccessReview, UnknownTool
 from toolcrib.authorizer import Action
 from toolcrib.resources import KINDS
@@ -26,7 +27,7 @@ from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.manifests import FileContent
 from toolcrib_cli.predicting import Kept, NotUsed, Prediction, absent, folder_world, predict, read_files
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import World
+from toolcrib_operator.world import SERVICE_ACCOUNT, Ref, World
 
 _Answer = TypeVar("_Answer", bound=Review)
 _PAGE = 2_000
@@ -97,13 +98,13 @@ class Here:
     not_used: tuple[NotUsed, ...] = field(default=(), init=False)
     _reviews: tuple[AccessReview, AccessReview] | None = field(default=None, init=False)
     _kept: tuple[Kept, ...] = field(default=(), init=False)
+    _world: World | None = field(default=None, init=False)
 
     def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
         """The tools of a subject."""
         review = self._after()
-        return self._told(
-            review.what_can(self._who(subject), hidden=hidden, namespace=self.question.namespace)
-        )
+        who = self._who(subject)
+        return self._told(review.what_can(who, hidden=hidden, namespace=self.question.namespace), who)
 
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
@@ -112,16 +113,27 @@ class Here:
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""
         who = self._who(subject)
-        return self._told(self._after().explain(who, _found(self._after(), tool, who)))
+        return self._told(self._after().explain(who, _found(self._after(), tool, who)), who)
 
     def diff(self, subject: str | None) -> Changes:
         """What the manifests change."""
         before, after = self._made()
-        return self._told(changes(before, after, None if subject is None else [self._who(subject)]))
+        if subject is None:
+            return self._told(changes(before, after))
+        who = self._who(subject)
+        found = self._told(changes(before, after, [who]), who)
+        either, other = (notes(r.snapshot, r.tokens, who, r.identity(who)) for r in (before, after))
+        both = (*found.notes, *(note for note in either if note in other))
+        return found.model_copy(update={"notes": tuple(dict.fromkeys(both))})
 
-    def _told(self, answer: _Answer) -> _Answer:
-        """With what an apply keeps among what is assumed."""
-        return answer.model_copy(update={"assumptions": (*answer.assumptions, *map(str, self._kept))})
+    def _told(self, answer: _Answer, who: Who | None = None) -> _Answer:
+        """With what an apply keeps among what is assumed, and a note where the cluster has no such account."""
+        found = list(answer.notes)
+        if who is not None and who.kind in subjects.IN_CLUSTER and self.accounts and self._world is not None:
+            there = self._world.get(Ref(SERVICE_ACCOUNT, f"{who.namespace}/{who.name}"))
+            found += [no_account(who)] if there is None else []
+        kept = (*answer.assumptions, *map(str, self._kept))
+        return answer.model_copy(update={"assumptions": kept, "notes": tuple(dict.fromkeys(found))})
 
     def _after(self) -> AccessReview:
         return self._made()[1]
@@ -149,7 +161,7 @@ class Here:
                 trusted=self.trusted or LoopSettings.trusted_namespace_labels,
                 accounts=self.accounts,
             )
-            self.not_used, self._kept = found.not_used, found.kept
+            self.not_used, self._kept, self._world = found.not_used, found.kept, world
             self._reviews = self._of(found)
         return self._reviews
 

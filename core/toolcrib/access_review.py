@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolcrib.access_notes import notes
 from toolcrib.access_rules import Rules, moment
 from toolcrib.authorizer import STEPS, Action, Considered, Decision, Reason, concerned, considered, decide
 from toolcrib.identity import Identity, ScopesPolicy
@@ -119,7 +120,7 @@ class AccessReview:
         chosen = ids if limit is None else ids[:limit]
         names = {tool_id: name for name, tool_id in view.names.items()}
         return WhatCan(
-            **self.head(who, identity),
+            **self.head(who, identity, namespace),
             who=shown(who),
             action=self.action,
             visible=len(view.tools),
@@ -265,7 +266,9 @@ class AccessReview:
             else:
                 yield Step(step=step, title=title, verdict="passed", detail=passed[step])
 
-    def head(self, who: Who | None, identity: Identity | None) -> dict[str, object]:
+    def head(
+        self, who: Who | None, identity: Identity | None, namespace: str | None = None
+    ) -> dict[str, object]:
         """What every answer says of itself."""
         assumed = []
         if assumes_scopes(identity, self.tokens):
@@ -277,6 +280,7 @@ class AccessReview:
             "at": moment(self.now),
             "predicted": self.predicted,
             "assumptions": tuple(assumed),
+            "notes": notes(self.snapshot, self.tokens, who, identity, namespace),
         }
 
 

@@ -152,7 +152,10 @@ def what_can(
         return
     columns = ("tool", "name", "allowed", "reason", "by", "generation", "rule")
     output.table(columns, [(t.tool_id, t.name or "", *_decided(t)) for t in answer.tools])
-    output.line(f"{answer.who.subject} sees {answer.visible} tool(s).", stderr=True)
+    namespace, listed = source.question.namespace, sum(t.allowed for t in answer.tools)
+    of = "" if namespace is None else f"{listed} tool(s) in {namespace}, "
+    among = "tool(s)" if namespace is None else "in all"
+    output.line(f"{answer.who.subject} sees {of}{answer.visible} {among}.", stderr=True)
     if answer.ambiguous:
         output.line(f"Names that several of its tools share: {', '.join(answer.ambiguous)}.", stderr=True)
 
@@ -281,6 +284,8 @@ def _printed(answer: Review, source: Source, out: Format) -> bool:
         output.line(f"not in force: {len(source.not_used) - 20} more", stderr=True)
     for text in answer.assumptions:
         output.line(f"assumed: {text}", stderr=True)
+    for text in answer.notes:
+        output.line(f"note: {text}", stderr=True)
     if out is Format.TABLE:
         return False
     output.data(answer.model_dump(mode="json"), out)

@@ -138,6 +138,9 @@ class Review(Answer):
     at: str = Field(description="The moment that the answer is for.")
     predicted: bool = Field(default=False, description="Bindings that are not applied were counted.")
     assumptions: tuple[str, ...] = Field(default=(), description="What was taken to be so.")
+    notes: tuple[str, ...] = Field(
+        default=(), description="What to know besides: a name that nothing has, a parameter without effect."
+    )
 
 
 class WhatCan(Review):

@@ -116,7 +116,7 @@ def test_who_can_and_explain_give_the_same_verdict(registry: RunningRegistry) ->
 
 
 def test_the_shape_of_the_answers_is_fixed(registry: RunningRegistry) -> None:
-    head = {"question", "revision", "at", "predicted", "assumptions", "action"}
+    head = {"question", "revision", "at", "predicted", "assumptions", "notes", "action"}
     rule = {
         "allowed", "reason", "step", "rule", "binding", "scopes", "others", "token_scopes", "until", "limits",
     }  # fmt: skip

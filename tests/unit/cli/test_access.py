@@ -13,8 +13,10 @@ from toolcrib.authorizer import Action
 from toolcrib.wire.access import Changes, Explanation, WhatCan, WhoCan
 from toolcrib_cli import cluster
 from toolcrib_cli import main as cli
+from toolcrib_cli.asking import Here, Question
 from toolcrib_cli.commands import access
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.predicting import folder_world, read_files
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HEIST, ACCESS = str(EXAMPLES / "heist"), EXAMPLES / "access"
@@ -86,6 +88,72 @@ def test_hidden_tools_are_listed_with_what_hides_them(capsys: pytest.CaptureFixt
         "heist/simulation-data": "scope_not_granted",
     }
     assert all(t.name is None for t in found.tools if not t.allowed)
+
+
+def test_the_tools_of_a_namespace_are_counted_apart_from_all(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("what-can", "heist/hacker", "-m", HEIST, "-m", str(EXAMPLES / "catalog"))
+
+    assert run(*asked, "-n", "heist") == 0
+    heist = capsys.readouterr().err
+    assert run(*asked, "-n", "catalog", "--hidden") == 0
+    catalog = capsys.readouterr().err
+    assert run(*asked, "-n", "catalogue") == 0
+    mistyped = capsys.readouterr().err
+
+    assert "ServiceAccount/heist/hacker sees 2 tool(s) in heist, 2 in all." in heist
+    assert "ServiceAccount/heist/hacker sees 0 tool(s) in catalog, 2 in all." in catalog
+    assert "note:" not in heist + catalog
+    assert "note: no tool is in the namespace catalogue; did you mean catalog?" in mistyped
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        (
+            ["what-can", "heist/hackr"],
+            "no binding names ServiceAccount/heist/hackr; did you mean heist/hacker?",
+        ),
+        (["what-can", "Agent/heist/hackr"], "no binding names Agent/heist/hackr; did you mean heist/hacker?"),
+        (["what-can", "vault/nobody"], "no binding names ServiceAccount/vault/nobody"),
+        (["what-can", "heist/hacker", "--scopes", "x"], "the given scopes are without effect"),
+        (["what-can", "heist/hacker", "--group", "x"], "the given groups and client are without effect"),
+        (["diff", "-f", str(ACCESS / "changes"), "--subject", "heist/plannr"], "did you mean heist/planner?"),
+    ],
+)
+def test_a_name_that_nothing_has_and_an_option_without_effect_are_noted(
+    capsys: pytest.CaptureFixture[str], asked: list[str], note: str
+) -> None:
+    assert run(*asked, "-m", HEIST) == 0
+    shown = capsys.readouterr().err
+    found = answered(capsys, *asked, "-m", HEIST)
+
+    assert any(line.startswith("note: ") and note in line for line in shown.splitlines())
+    assert any(note in text for text in found["notes"])
+
+
+def test_a_service_account_that_the_cluster_does_not_have_is_noted() -> None:
+    def notes(subject: str) -> tuple[str, ...]:
+        return (
+            Here(Question(), lambda: folder_world(read_files([Path(HEIST)])), "x")
+            .what_can(subject, hidden=False)
+            .notes
+        )
+
+    assert notes("heist/hacker") == ()
+    assert notes("heist/hackr") == (
+        "no binding names ServiceAccount/heist/hackr; did you mean heist/hacker?",
+        "there is no ServiceAccount heist/hackr",
+    )
+
+
+def test_an_account_that_bindings_name_and_the_cluster_lacks_is_noted_once(tmp_path: Path) -> None:
+    file = tmp_path / "new.yaml"
+    file.write_text((ACCESS / "hacker-files.yaml").read_text().replace("name: hacker\n", "name: ghost\n"))
+    source = Here(
+        Question(bindings=(file,), namespace="heist"), lambda: folder_world(read_files([Path(HEIST)])), "x"
+    )
+
+    assert source.what_can("heist/ghost", hidden=False).notes == ("there is no ServiceAccount heist/ghost",)
 
 
 def test_who_can_lists_each_subject_with_its_binding(capsys: pytest.CaptureFixture[str]) -> None:
