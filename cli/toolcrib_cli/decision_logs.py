@@ -37,7 +37,7 @@ def found(places: Iterable[str]) -> list[str]:
     folder for every `.jsonl` and `.log` file below it; `-` for standard input.
 
     Raises:
-        CliError: there is nothing of that name, or nothing in it.
+        CliError: there is nothing of that name, or nothing in it, or it is a pipe or a device, which may never end.
     """
     files: dict[str, None] = {}
     for place in places:
@@ -47,8 +47,10 @@ def found(places: Iterable[str]) -> list[str]:
         elif path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.suffix in (".jsonl", ".log") and p.is_file())
             files |= dict.fromkeys(map(str, inside))
-        elif path.exists():
+        elif path.is_file():
             files |= dict.fromkeys(map(str, (*rotated(path), path)))
+        elif path.exists():
+            raise CliError(f"{place} is no file", hint="say - and give it as standard input", code=Exit.USAGE)
         else:
             raise CliError(f"there is no decision log {place}", code=Exit.USAGE)
     if not files:
@@ -200,23 +202,53 @@ def count_of(record: Record) -> int:
     return int(record.get("repeated", {}).get("count", 1))
 
 
-def records(files: Iterable[str], wanted: Filter) -> Iterator[Record]:
-    """The records that are wanted, one file after the other; lines that are none are passed over."""
+@dataclass(slots=True)
+class Passed:
+    """How many lines were passed over, since they are no records."""
+
+    lines: int = 0
+
+
+def records(files: Iterable[str], wanted: Filter, passed: Passed | None = None) -> Iterator[Record]:
+    """The records that are wanted, one file after the other; lines that are none are counted in `passed`."""
     for name in files:
         with _opened(name) as file:
             for raw in file:
-                if (record := parsed(raw)) is not None and wanted(record):
+                record = parsed(raw)
+                if record is None:
+                    if passed is not None:
+                        passed.lines += 1
+                elif wanted(record):
                     yield record
 
 
+_TEXTS = ("replica", "issuer", "subject", "client", "tool", "reason", "outcome", "phase")
+
+
 def parsed(raw: bytes) -> Record | None:
-    """A line as a record of any version."""
+    """A line as a record of any version; None if what people ask of it has other types than records have."""
     try:
         record = orjson.loads(raw)
     except ValueError:
         return None
-    known = isinstance(record, dict) and isinstance(record.get("ts"), str) and "action" in record
-    return record if known else None
+    if not isinstance(record, dict):
+        return None
+    binding, repeated, lost = record.get("binding"), record.get("repeated"), record.get("lost", [])
+    sound = (
+        isinstance(record.get("ts"), str)
+        and isinstance(record.get("action"), str)
+        and all(isinstance(record.get(key), str | None) for key in _TEXTS)
+        and isinstance(record.get("ms", 0), int | float)
+        and (binding is None or _has(binding, ref=str, generation=int))
+        and ("repeated" not in record or _has(repeated, count=int, since=str))
+        and isinstance(lost, list)
+        and all(_has(entry, count=int, action=str, reason=str) for entry in lost)
+    )
+    return record if sound else None
+
+
+def _has(found: object, **types: type) -> bool:
+    return isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in types.items())
 
 
 def followed(name: str, wanted: Filter) -> Iterator[Record]:

@@ -223,8 +223,11 @@ class Verification:
     def _note(self, state: _Replica, line: Line, details: dict[str, Any]) -> None:
         """What the log says of itself."""
         if line.action == audit.GAP:
-            for entry in details.get("lost", ()):
-                self._lost[str(entry.get("reason"))] += int(entry.get("count", 0))
+            lost = details.get("lost")
+            for entry in lost if isinstance(lost, list) else ():
+                # without a key anybody can write lines that are genuine and say anything
+                if isinstance(entry, dict) and isinstance(count := entry.get("count"), int):
+                    self._lost[str(entry.get("reason"))] += count
         elif line.action == audit.RETIRED and (head := _head(details.get("last"))) is not None:
             state.retired.append(head)
 
@@ -276,7 +279,7 @@ class Verification:
 def _details(raw: bytes) -> dict[str, Any]:
     try:
         found = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -286,7 +289,7 @@ def _head(found: Any) -> Head | None:
         return None
     try:
         return Head(str(found["chain"]), int(found["seq"]), str(found["hash"]))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

@@ -158,9 +158,12 @@ def tail(
     from toolcrib_cli import decision_logs
 
     wanted = decision_logs.Filter(agent, tool, action, reason, denied)
-    files = decision_logs.found(_logs(logs, data))
-    for record in deque(decision_logs.records(files, wanted), maxlen=lines):
+    files, passed = decision_logs.found(_logs(logs, data)), decision_logs.Passed()
+    if follow and files[-1] == decision_logs.STDIN:
+        raise CliError("-f follows a file, not standard input", code=Exit.USAGE)
+    for record in deque(decision_logs.records(files, wanted, passed), maxlen=lines):
         _print(record, out)
+    _tell_passed(passed.lines)
     if follow:
         sys.stdout.flush()
         for record in decision_logs.followed(files[-1], wanted):
@@ -195,12 +198,15 @@ def query(
         since=decision_logs.moment(since) if since else None,
         until=decision_logs.moment(until) if until else None,
     )  # fmt: skip
-    found = decision_logs.records(decision_logs.found(_logs(logs, data)), wanted)
+    passed = decision_logs.Passed()
+    found = decision_logs.records(decision_logs.found(_logs(logs, data)), wanted, passed)
     if each:
         for record in itertools.islice(found, limit):
             _print(record, out)
+        _tell_passed(passed.lines)
         return
     used = sorted(decision_logs.summary(found).items())
+    _tell_passed(passed.lines)
     if out is not Format.TABLE:
         output.data([{"agent": a, "action": b, "tool": c, **asdict(row)} for (a, b, c), row in used], out)
         return
@@ -221,6 +227,12 @@ def query(
             for (who, what, which), row in used
         ),
     )
+
+
+def _tell_passed(lines: int) -> None:
+    if lines:
+        what = "1 line is no record and was" if lines == 1 else f"{lines} lines are no records and were"
+        output.line(f"{what} passed over: see toolcrib audit verify", style="yellow", stderr=True)
 
 
 def _reasons(counts: dict[str, int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -211,6 +212,68 @@ def test_query_says_who_used_what(folder: Path, capsys: pytest.CaptureFixture[st
     assert run("query", str(folder / "logs"), "--records", "--limit", "1", "-o", "json", "--denied") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
     assert run("query", str(folder / "logs"), "--since", "soon") == 2
+
+
+BAD = [
+    b'{"ts":"x","action":5,"repeated":7}',
+    b'{"ts":5,"action":"call"}',
+    *(b'{"ts":"x","action":"call",%s}' % part for part in (
+        b'"outcome":{}', b'"reason":["a"],"allowed":false', b'"repeated":7', b'"repeated":{"count":"9","since":"x"}',
+        b'"repeated":null', b'"repeated":{"count":1}', b'"binding":"b"', b'"binding":{"ref":"b"}', b'"ms":"slow"',
+        b'"tool":7', b'"subject":[]', b'"client":{}', b'"phase":1', b'"replica":{}', b'"issuer":1',
+    )),
+    b'{"ts":"x","action":"audit.gap","lost":7}',
+    b'{"ts":"x","action":"audit.gap","lost":[5]}',
+    b'{"ts":"x","action":"audit.gap","lost":[{"count":1}]}',
+    b"[" * 5000,
+    b"5",
+    b"\xff\xfe",
+]  # fmt: skip
+
+
+def test_lines_that_are_no_records_are_passed_over_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, _ = lines_of("registry-0")
+    path = tmp_path / "decisions.jsonl"
+    path.write_bytes(b"\n".join([*lines[:3], *BAD, *lines[3:]]) + b"\n")
+    for command in (
+        ("tail", "-n", "99"),
+        ("query",),
+        ("query", "--records"),
+        ("tail", "-n", "99", "-o", "yaml"),
+    ):
+        assert run(*command, str(path)) == 0, command
+        told = capsys.readouterr()
+        assert f"{len(BAD)} lines are no records and were passed over" in told.err
+        assert "team/calculator" in told.out
+    for bad in BAD:
+        assert logs.parsed(bad) is None, bad
+
+
+def test_an_unkeyed_log_may_say_anything_of_itself_and_is_still_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, made = Head(audit.chain_id("r", 1_800_000_000.0, "aa"), 0, GENESIS), []
+    for action, fields in (
+        (audit.GAP, '"lost":7'), (audit.GAP, '"lost":[7,{"count":"x"},{"count":3,"reason":"r"}]'),
+        (audit.RETIRED, '"last":{"chain":"c","seq":Infinity,"hash":"h"}'),
+        (audit.RETIRED, '"last":' + "[" * 100_000),
+    ):  # fmt: skip
+        text = f'{{"ts":"2027-01-15T08:00:00.000Z","replica":"r","action":"{action}",{fields}}}'
+        line, head = audit.sealed(audit.NO_KEY, head, text.encode())
+        made.append(line)
+    path = tmp_path / "decisions.jsonl"
+    path.write_bytes(b"\n".join(made) + b"\n")
+    assert run("verify", str(path)) == 0
+    assert "lost, as the log itself says: 3 r" in capsys.readouterr().out
+
+
+def test_a_pipe_is_no_log_and_waited_for_by_nobody(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "decisions.jsonl")
+    command = [sys.executable, "-m", "toolcrib_cli", "audit", "verify", str(pipe)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=20)  # else it waits for ever
+    assert (done.returncode, b"is no file" in done.stderr) == (2, True)
 
 
 def test_times_are_moments_dates_or_how_long_ago() -> None:
