@@ -138,6 +138,9 @@ async def compared(one: Rig, other: Rig, draw: random.Random) -> tuple[int, int]
                 await one.step(step[0])
                 await other.step(elsewhere(draw, step[0], key, moments))  # on the way there, another one
                 await other.step(step[1])
+                # when the index takes in what has become visible is nobody's promise; until then search says `degraded`
+                await one.index()
+                await other.index()
                 world = later
             for method, path, body, query in requests(draw, world, key, at):
                 if worlds.rarely(draw, 3):
