@@ -1,18 +1,21 @@
 """`make cluster-demo`: the cluster tour on loopback, on a real API server and a real Weaviate, step by step.
 
-Everything is a process of its own and ends with this one. `--keep` leaves it running until Ctrl-C and prints how to
-reach it.
+Everything is a process of its own and ends with this one, and no file stays, also where a signal ends it. `--keep`
+leaves it running until Ctrl-C and prints how to reach it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
@@ -35,8 +38,11 @@ def main() -> int:
     def say(text: str) -> None:
         output.line(f"{time.monotonic() - started:6.1f} s  starting {text}", style="dim")
 
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, interrupt)
     try:
-        with Cluster(replicas=2, operators=2, say=say) as cluster:
+        with scratch(), Cluster(replicas=2, operators=2, say=say) as cluster:
             tour(cluster)
             if arguments.keep:
                 keep(cluster)
@@ -44,11 +50,26 @@ def main() -> int:
         output.line(f"error: {error}", style="bold red", stderr=True)
         output.line("  hint: make build-tools", stderr=True)
         return 3
-    except KeyboardInterrupt:
-        output.line("interrupted; everything that was started has ended")
-        return 130
+    except KeyboardInterrupt as error:
+        with contextlib.suppress(OSError):  # the terminal may be what went away
+            output.line("interrupted; everything that was started has ended")
+        return 128 + (error.args[0] if error.args else signal.SIGINT)
     output.line("everything that was started has ended")
     return 0
+
+
+def interrupt(number: int, frame: object) -> None:
+    """A signal handler: ends the tour as Ctrl-C does, once."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt(number)
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[None]:
+    """One folder for every temporary file, ours and those of what we start: it goes, whatever they leave."""
+    with tempfile.TemporaryDirectory(prefix="toolcrib-demo-", ignore_cleanup_errors=True) as folder:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        yield
 
 
 def tour(cluster: Cluster) -> None:
