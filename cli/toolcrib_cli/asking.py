@@ -55,7 +55,9 @@ class Question:
 
     def contents(self) -> list[FileContent]:
         """The manifests read."""
-        return read_files(self.bindings, namespace=self.namespace or "default") if self.bindings else []
+        if not self.bindings:
+            return []
+        return read_files(self.bindings, namespace=self.namespace or "default", empty=self.prune)
 
 
 class Source(Protocol):
@@ -206,7 +208,10 @@ class Asked:
         found = self._all(Changes, "subjects")
         if subject is None:
             return found
-        asked = subjects.parse(subject, self.question.issuer)
+        try:
+            asked = subjects.parse(subject, self.question.issuer)
+        except SubjectError as error:
+            raise CliError(str(error), code=Exit.USAGE) from error
         kept = [
             s
             for s in found.subjects
@@ -233,7 +238,12 @@ class Asked:
             "scopes": None if q.scopes is None else list(q.scopes), "groups": list(q.groups),
             "bindings": self._bindings(), "delete": list(q.delete),
         }  # fmt: skip
-        answer: dict[str, Any] = self.client.post("/v1/access-review", asked)
+        try:
+            answer: dict[str, Any] = self.client.post("/v1/access-review", asked)
+        except CliError as error:
+            if error.code is Exit.FAILED:  # which is how an answer that is no ends
+                error.code = Exit.USAGE
+            raise
         return answer
 
     def _bindings(self) -> list[dict[str, Any]]:
@@ -261,8 +271,9 @@ def cluster_source(
     from toolcrib_cli import cluster
 
     if not cluster.can_connect(kubeconfig):
+        place = f" {kubeconfig}" if kubeconfig else ""
         raise CliError(
-            "which cluster? there is no kubeconfig",
+            f"which cluster? there is no kubeconfig{place}",
             hint="say --kubeconfig FILE, --manifests FOLDER or --registry URL",
             code=Exit.USAGE,
         )
@@ -281,7 +292,7 @@ def folder_source(question: Question, folders: Sequence[Path], **options: Any) -
     where = ", ".join(map(str, folders))
     return Here(
         question,
-        lambda: folder_world(read_files(folders)),
+        lambda: folder_world(read_files(folders, empty=question.prune)),
         f"manifests of {where}",
         accounts=False,
         **options,

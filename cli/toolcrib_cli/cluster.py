@@ -60,7 +60,7 @@ def read_config_map(
         except Gone as error:
             raise CliError(f"there is no ConfigMap {namespace}/{name}", code=Exit.USAGE) from error
         except Refused as error:
-            code = Exit.NOT_PERMITTED if error.status == 403 else Exit.FAILED
+            code = Exit.NOT_PERMITTED if error.status == 403 else Exit.UNREACHABLE
             raise CliError(
                 f"the ConfigMap {namespace}/{name} cannot be read: {error.message}", code=code
             ) from error

@@ -65,8 +65,14 @@ class Prediction:
     kept: tuple[Kept, ...] = ()
 
 
-def read_files(paths: Sequence[Path], *, namespace: str = "default") -> list[FileContent]:
-    """Manifests of files, folders and standard input (`-`); `namespace` is of those that name none.
+def read_files(
+    paths: Sequence[Path], *, namespace: str = "default", empty: bool = False
+) -> list[FileContent]:
+    """Manifests of files, folders and standard input (`-`).
+
+    Args:
+        namespace: of those that name none.
+        empty: there need not be any.
 
     Raises:
         CliError: one of them is refused, each problem with its file and line; or nothing is there.
@@ -76,8 +82,8 @@ def read_files(paths: Sequence[Path], *, namespace: str = "default") -> list[Fil
     if problems:
         shown = "\n".join(f"  {p}" for p in problems[:_SHOWN])
         more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise CliError(f"{len(problems)} problem(s) in the manifests:\n{shown}{more}")
-    if not any(c.objects for c in contents):
+        raise CliError(f"{len(problems)} problem(s) in the manifests:\n{shown}{more}", code=Exit.USAGE)
+    if not empty and not any(c.objects for c in contents):
         named = ", ".join(map(str, paths))
         raise CliError(f"no objects of ours in {named}", code=Exit.USAGE)
     return contents

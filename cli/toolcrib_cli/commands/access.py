@@ -199,7 +199,7 @@ def explain(source: Source, out: Format, subject: Subject, tool: Tool, binding: 
                 (
                     _ref(b.binding),
                     b.binding.generation,
-                    b.verdict,
+                    _VERDICTS.get(b.verdict, b.verdict),
                     b.reason.value if b.reason else "",
                     _words(b.rule, b.binding),
                 )
@@ -249,6 +249,8 @@ def diff(
         raise typer.Exit(Exit.FAILED)
 
 
+# "passes" would read like a step that is passed
+_VERDICTS = {"passes": "grants nothing"}
 _SIGNS = {"gained": "+ gained", "lost": "- lost", "changed": "~ changed"}
 for _name, _command in (("what-can", what_can), ("who-can", who_can), ("explain", explain), ("diff", diff)):
     app.command(_name)(_command)

@@ -495,7 +495,7 @@ def test_the_command_line_asks_a_registry_and_gets_every_page(
         code, _, said = run(r, "admin", "diff", "-f", str(unwanted))
         assert (code, "asked about bindings alone, not about a Tool" in said) == (2, True)
         code, _, said = run(r, "admin", "diff", "--delete", "AgentScopeBinding/team/none")
-        assert (code, "delete[0]: there is no binding" in said) == (1, True)
+        assert (code, "delete[0]: there is no binding" in said) == (2, True)
         code, _, said = run(r, "bot", "who-can", "calculator")
         assert (code, "registry:admin" in said) == (4, True)
         code, _, said = run(r, "admin", "who-can", "calculater")

@@ -156,6 +156,14 @@ def test_an_account_that_bindings_name_and_the_cluster_lacks_is_noted_once(tmp_p
     assert source.what_can("heist/ghost", hidden=False).notes == ("there is no ServiceAccount heist/ghost",)
 
 
+def test_a_binding_that_grants_nothing_is_not_said_to_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", "heist/hacker", "file_reader", "-m", HEIST) == 1
+
+    shown = capsys.readouterr().out
+    assert "\tgrants nothing\tscope_not_granted" in shown
+    assert "\tpasses\t" not in shown
+
+
 def test_who_can_lists_each_subject_with_its_binding(capsys: pytest.CaptureFixture[str]) -> None:
     changes = ("-b", str(ACCESS / "changes"))
 
@@ -266,6 +274,27 @@ def test_the_check_of_a_pull_request_runs_on_a_real_repository(tmp_path: Path) -
     assert gone.returncode == 1, gone.stderr
     assert "ServiceAccount/heist/hacker" in gone.stdout
 
+    def compared(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [script[0], *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    folder.rename(tmp_path / "moved")
+    new, old = compared("moved", "main"), compared("manifests", "main")
+    nowhere, base = compared("none", "main"), compared("moved", "origin/main")
+
+    assert (new.returncode, old.returncode) == (1, 1), new.stderr + old.stderr
+    assert "+ gained\tServiceAccount/heist/planner" in new.stdout
+    assert "- lost\tServiceAccount/heist/planner" in old.stdout
+    assert (nowhere.returncode, base.returncode) == (2, 2)
+    assert "there is no none, neither here nor in main" in nowhere.stderr
+    assert "there is no commit origin/main here; fetch it first" in base.stderr
+
 
 def test_selectors_name_conflicts_and_refused_objects_come_out_as_they_would(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -351,10 +380,14 @@ def test_a_users_token_is_described_by_options(capsys: pytest.CaptureFixture[str
         (["diff", "-m", HEIST, "--delete", "Tool/heist/none"], Exit.USAGE, "there is no Tool heist/none"),
         (
             ["diff", "-m", HEIST, "-f", "/no/such/file.yaml"],
-            Exit.FAILED,
+            Exit.USAGE,
             "/no/such/file.yaml: cannot be read",
         ),
-        (["who-can", "calculator", "--kubeconfig", "/no/such/file"], Exit.USAGE, "which cluster?"),
+        (
+            ["who-can", "calculator", "--kubeconfig", "/no/such/file"],
+            Exit.USAGE,
+            "there is no kubeconfig /no/such/file",
+        ),
         (["who-can", "calculator", "--context", "x"], Exit.USAGE, "which cluster?"),
     ],
 )
@@ -371,9 +404,10 @@ def test_broken_yaml_is_named_with_file_and_line(capsys: pytest.CaptureFixture[s
     worse = tmp_path / "worse.yaml"
     worse.write_text((ACCESS / "hacker-files.yaml").read_text().replace("scopes:", "scope:"))
 
-    assert run("diff", "-m", HEIST, "-f", str(file)) == Exit.FAILED
+    assert run("diff", "-m", HEIST, "-f", str(file)) == Exit.USAGE
     assert f"{file}:3: not valid YAML" in capsys.readouterr().err
-    assert run("diff", "-m", HEIST, "-f", str(worse)) == Exit.FAILED
+    assert run("diff", "-m", HEIST, "-f", str(worse), "--exit-code") == Exit.USAGE
+    assert run("explain", "heist/hacker", "calculator", "-m", HEIST, "-b", str(worse)) == Exit.USAGE
     shown = capsys.readouterr().err
     assert f"{worse}:12: spec.scope: unknown field" in shown
 
