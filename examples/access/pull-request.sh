@@ -1,13 +1,30 @@
 #!/bin/sh
-# What does this pull request change, and for whom? For continuous integration; needs no cluster.
-#   examples/access/pull-request.sh manifests origin/main
+# What does this pull request change, and for whom? For continuous integration; needs no cluster. Copy it into your repository.
+#   ./pull-request.sh manifests origin/main
 # Ends with 1 if any subject gains, loses or changes a tool: let a person who answers for that look at the output.
+# With 2 or more nothing was compared. A folder that only one side has is empty on the other.
 set -eu
 folder=${1:?usage: pull-request.sh FOLDER [BASE]}
 base=${2:-origin/main}
 
-before=$(mktemp -d)
-trap 'rm -rf "$before"' EXIT
-git archive "$base" "$folder" | tar -x -C "$before"
+if ! git rev-parse --verify --quiet "$base^{commit}" >/dev/null; then
+    echo "pull-request.sh: there is no commit $base here; fetch it first (actions/checkout: fetch-depth: 0)" >&2
+    exit 2
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+before=$work/before/$folder after=$folder
+mkdir -p "$work/before" "$work/none"
+held=$(git ls-tree "$base" -- "$folder") || exit 2
+if [ -n "$held" ]; then
+    git archive -o "$work/before.tar" "$base" "$folder" || exit 2
+    tar -xf "$work/before.tar" -C "$work/before" || exit 2
+else
+    before=$work/none
+fi
+if [ ! -e "$folder" ]; then
+    [ -n "$held" ] || { echo "pull-request.sh: there is no $folder, neither here nor in $base" >&2; exit 2; }
+    after=$work/none
+fi
 
-toolcrib access diff --manifests "$before/$folder" -f "$folder" --prune --exit-code
+toolcrib access diff --manifests "$before" -f "$after" --prune --exit-code
