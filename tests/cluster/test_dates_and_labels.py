@@ -214,6 +214,22 @@ def test_validate_says_before_what_the_operator_says_after(
     assert (validate()[0], validate("--strict")[0]) == (0, 1)
 
 
+def test_tools_of_a_namespace_are_withdrawn_as_its_deletion_begins(cluster: Cluster, operator: Child) -> None:
+    """Nothing deletes its objects here: the API server alone has marked the namespace."""
+    name = {"metadata": {"name": "fading"}}
+    tool = manifest("Tool", "photo", "fading", scopes=["calculator:use"], backend={"none": {}})
+    grant_all = selecting("leaver", "kubernetes.io/metadata.name", "fading")
+    apply(cluster, {"apiVersion": "v1", "kind": "Namespace", **name}, tool, grant_all)
+    token = cluster.token("crew", "leaver")
+    wait_until(lambda: cluster.discover(token) == ["photo"], timeout=20)
+
+    cluster.kubectl("delete", "namespace", "fading", "--wait=false")
+
+    wait_until(lambda: cluster.discover(token) == [], timeout=10)
+    left = json.loads(cluster.kubectl("get", "tool", "photo", "-n", "fading", "-o", "json"))
+    assert "deletionTimestamp" not in left["metadata"]
+
+
 def test_grants_end_and_begin_at_the_registry_while_the_operator_hangs_and_after_it_was_killed(
     cluster: Cluster, operator: Child
 ) -> None:
@@ -243,22 +259,6 @@ def test_grants_end_and_begin_at_the_registry_while_the_operator_hangs_and_after
             )
     finally:
         operator.stop()
-
-
-def test_tools_of_a_namespace_are_withdrawn_as_its_deletion_begins(cluster: Cluster, operator: Child) -> None:
-    """Nothing deletes its objects here: the API server alone has marked the namespace."""
-    name = {"metadata": {"name": "fading"}}
-    tool = manifest("Tool", "photo", "fading", scopes=["calculator:use"], backend={"none": {}})
-    grant_all = selecting("leaver", "kubernetes.io/metadata.name", "fading")
-    apply(cluster, {"apiVersion": "v1", "kind": "Namespace", **name}, tool, grant_all)
-    token = cluster.token("crew", "leaver")
-    wait_until(lambda: cluster.discover(token) == ["photo"], timeout=20)
-
-    cluster.kubectl("delete", "namespace", "fading", "--wait=false")
-
-    wait_until(lambda: cluster.discover(token) == [], timeout=10)
-    left = json.loads(cluster.kubectl("get", "tool", "photo", "-n", "fading", "-o", "json"))
-    assert "deletionTimestamp" not in left["metadata"]
 
 
 def may_call(cluster: Cluster, token: str) -> bool:
