@@ -4,6 +4,7 @@ import io
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,25 @@ pytestmark = pytest.mark.node
 
 # The first commit from whose chart one can upgrade: with it StatefulSets got their podManagementPolicy, which cannot change.
 EARLIER = "218864a"
+
+
+def _rights_of_today() -> list[dict[str, Any]]:
+    """What today's operator reads and the earlier chart's role does not name: an upgrade brings both, this one has
+    today's image from the start."""
+    name = "toolcrib-operator-of-today"
+    group = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["list", "watch"]}
+    subject = {"kind": "ServiceAccount", "name": f"{RELEASE}-operator", "namespace": SYSTEM}
+    return [
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+            "subjects": [subject],
+        },
+    ]
 
 
 def _contents(cluster: NodeCluster) -> dict[str, str]:
@@ -52,6 +72,7 @@ def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
     ).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         tar.extractall(tmp_path, filter="data")
+    cluster.node.apply(*_rights_of_today())
     cluster.install("--take-ownership", "--force-conflicts", chart=tmp_path / "helm" / "toolcrib")
     cluster.forget_address()
     wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
@@ -65,6 +86,8 @@ def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
         cluster.wait_ready(timeout=240)
         load.go_on(30)
     figures.note("upgrade from an earlier chart, under load", str(load.result))
+    for each in _rights_of_today():
+        cluster.node.kubectl("delete", each["kind"], each["metadata"]["name"])
 
     assert not load.result.failed, str(load.result)
     assert _contents(cluster) == before
