@@ -133,7 +133,7 @@ async def test_one_node_of_a_three_node_weaviate_may_be_lost() -> None:
             async def search(store: WeaviateStore) -> None:
                 assert len(await found(store)) >= 5
 
-            async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(180), asyncio.TaskGroup() as group:
                 for store in stores:
                     group.create_task(repeat("search", lambda _, s=store: search(s)))
                 group.create_task(repeat("write", lambda n: put(stores[0], tool(100 + n))))
