@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 
 import pytest
@@ -186,7 +187,8 @@ async def test_a_loss_that_cannot_be_mended_yet_is_said_once() -> None:
             await super().write(text, resource_version)
 
     store = Refusing()
-    anchoring = Anchoring(store, dict)
+    minutes = itertools.count(1_800_000_000.0, 60.0)
+    anchoring = Anchoring(store, dict, clock=lambda: next(minutes))
     await anchoring.anchor({CHAIN: head(4)})
     store.text, store.refuses = "", True
     for _ in range(3):

@@ -134,6 +134,7 @@ async def compared(one: Rig, other: Rig, draw: random.Random) -> tuple[int, int]
         for at, step in zip(moments, (None, None, (later, later_twin)), strict=True):
             one.clock.set(at)
             other.clock.set(at)
+            await _settled(streams)  # what the clock changed is said before what a publish changes
             if step is not None:
                 await one.step(step[0])
                 await other.step(elsewhere(draw, step[0], key, moments))  # on the way there, another one
