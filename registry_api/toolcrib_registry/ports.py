@@ -101,6 +101,14 @@ class Embedder(Protocol):
         """
         ...
 
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """One normalised vector for each of a user's words, as rows: a request and its parts in one turn.
+
+        Raises:
+            EmbedderUnavailable: no vectors could be made now.
+        """
+        ...
+
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """One normalised vector a text, as rows. The same text always gives the same vector.
 

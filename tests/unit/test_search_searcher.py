@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class BrokenEmbedder(HashEmbedder):
         super().__init__()
         self.asked = 0
 
-    async def embed_query(self, text: str) -> Vector:
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
         """Fail and count."""
         self.asked += 1
         raise EmbedderUnavailable("no model")
@@ -413,9 +413,9 @@ async def test_a_repeated_query_is_embedded_once() -> None:
     class Counting(HashEmbedder):
         asked = 0
 
-        async def embed_query(self, text: str) -> Vector:
+        async def embed_queries(self, texts: Sequence[str]) -> Vector:
             type(self).asked += 1
-            return await super().embed_query(text)
+            return await super().embed_queries(texts)
 
     cache = QueryCache(Counting(), size=2)
 

@@ -90,6 +90,10 @@ class OnnxEmbedder:
         """One normalised vector; about 4 ms."""
         return await self._run(self._queries, self._encode, text[:QUERY_LIMIT])
 
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """One normalised vector a text, as rows."""
+        return await self._run(self._queries, self._encode_all, [t[:QUERY_LIMIT] for t in texts])
+
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """One normalised vector a text, as rows; about 6 ms each, in a thread of its own."""
         vectors = np.zeros((len(texts), self._dimension), np.float32)

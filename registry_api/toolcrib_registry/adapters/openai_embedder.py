@@ -61,9 +61,13 @@ class OpenAIEmbedder:
 
     async def embed_query(self, text: str) -> Vector:
         """One normalised vector."""
-        rows = await self._embed([text[:QUERY_LIMIT]])
+        rows = await self.embed_queries([text])
         row: Vector = rows[0]
         return row
+
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """One normalised vector a text, as rows, in one request."""
+        return await self._embed([t[:QUERY_LIMIT] for t in texts])
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """One normalised vector a text, as rows; 64 texts a request."""

@@ -29,6 +29,10 @@ class NullEmbedder:
         """Always raises: there is nothing to embed with."""
         raise EmbedderUnavailable("no embedder is configured")
 
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Always raises: there is nothing to embed with."""
+        raise EmbedderUnavailable("no embedder is configured")
+
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """A matrix with a row a text and no columns."""
         return np.zeros((len(texts), 0), np.float32)
@@ -47,6 +51,11 @@ class HashEmbedder:
     async def embed_query(self, text: str) -> Vector:
         """The sum of the directions of the words of `text`, normalised."""
         return self._vector(query_terms(text))
+
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """One vector a text, as rows."""
+        rows = [self._vector(query_terms(t)) for t in texts]
+        return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """One vector a text, as rows."""
@@ -88,17 +97,25 @@ class QueryCache:
 
     async def embed_query(self, text: str) -> Vector:
         """The remembered vector of `text`, else a new one."""
-        key = " ".join(text[:QUERY_LIMIT].split())
-        known = self._known.get(key)
-        if known is None:
-            known = await self._embedder.embed_query(key)
-            known.setflags(write=False)
-            self._known[key] = known
-            if len(self._known) > self._size:
-                self._known.popitem(last=False)
-        else:
+        rows = await self.embed_queries([text])
+        row: Vector = rows[0]
+        return row
+
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """The remembered vectors of `texts`; those that are new are made in one turn."""
+        keys = [" ".join(t[:QUERY_LIMIT].split()) for t in texts]
+        found = {k: self._known[k] for k in keys if k in self._known}
+        missing = [k for k in dict.fromkeys(keys) if k not in found]
+        if missing:
+            made = await self._embedder.embed_queries(missing)
+            found |= dict(zip(missing, made, strict=True))
+        for key in dict.fromkeys(keys):
+            found[key].setflags(write=False)
+            self._known[key] = found[key]
             self._known.move_to_end(key)
-        return known
+        while len(self._known) > self._size:
+            self._known.popitem(last=False)
+        return np.stack([found[k] for k in keys])
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """Documents are not remembered: the store keeps their vectors."""

@@ -124,6 +124,14 @@ class Pushdown:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several things that a request asks for (`search.clauses`), ranked beside the whole."""
+
+    text: str
+    vector: Vector | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreQuery:
     """One question to a store. A restriction is required: either `ids` or `within`."""
@@ -131,6 +139,8 @@ class StoreQuery:
     text: str
     limit: int
     vector: Vector | None = None
+    parts: tuple[Part, ...] = ()
+    """The things that `text` asks for, where there are several; a vector each where `vector` is given."""
     mode: Mode = "hybrid"
     """`hybrid` without a vector, or whose text has no words, uses the evidence there is."""
     ids: frozenset[str] | None = None
@@ -169,6 +179,8 @@ class StoreHit:
     """How much of the query's words it carries, 0 to 1; None where the store cannot tell."""
     dense: float | None = None
     """Cosine between query and tool, -1 to 1; None without a vector."""
+    parts: tuple[float, ...] = ()
+    """The cosine with each of the query's parts; empty where `dense` is None or there are no parts."""
 
 
 def has_tags(entry: IndexEntry, tags: tuple[str, ...]) -> bool:

@@ -178,7 +178,7 @@ class Searcher:
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._embed_seconds):
-                vector = await self._embedder.embed_query(text)
+                vector = (await self._embedder.embed_queries([text]))[0]
         except (EmbedderUnavailable, TimeoutError) as error:
             self._embedder_outage.failed(error)
             return None, "embedder_unavailable"

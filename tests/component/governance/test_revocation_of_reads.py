@@ -24,10 +24,14 @@ class WaitingEmbedder:
     def __init__(self) -> None:
         self.asked, self.go = threading.Event(), threading.Event()
 
-    async def embed_query(self, text: str) -> Vector:
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
         self.asked.set()
         await asyncio.to_thread(self.go.wait, 10)
-        return np.array([1.0, 0.0], dtype=np.float32)
+        return await self.embed_documents(texts)
+
+    async def embed_query(self, text: str) -> Vector:
+        row: Vector = (await self.embed_queries([text]))[0]
+        return row
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         return np.tile(np.array([1.0, 0.0], dtype=np.float32), (len(texts), 1))

@@ -9,7 +9,7 @@ import itertools
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -42,12 +42,12 @@ class Slow(HashEmbedder):
         self.go = asyncio.Event()
         self.go.set()
 
-    async def embed_query(self, text: str) -> Any:
+    async def embed_queries(self, texts: Sequence[str]) -> Any:
         self.asked.set()
         await self.go.wait()
         for _ in range(self.draw.randrange(4)):
             await asyncio.sleep(0)
-        return await super().embed_query(text)
+        return await super().embed_queries(texts)
 
 
 def a_caller(draw: random.Random, world: World) -> Any:
