@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from toolcrib_registry.search.document import dense_text, document
+from toolcrib_registry.search.document import (
+    EXAMPLES_EMBEDDED,
+    combined,
+    dense_text,
+    dense_texts,
+    document,
+)
 from toolcrib_registry.search.entry import IndexEntry, fingerprint
 from toolcrib_registry.search.text import QUERY_LIMIT, QUERY_TERMS, query_terms, split_identifier, terms
 
@@ -117,3 +124,32 @@ def test_a_fingerprint_changes_with_every_field_that_a_search_sees(change: dict[
 
     assert fingerprint(changed) != fingerprint(plain)
     assert fingerprint(IndexEntry.from_json({**plain.to_json(), "digest": "x"})) == fingerprint(plain)
+
+
+def test_the_sentence_and_the_examples_are_embedded_each_once() -> None:
+    entry = IndexEntry(
+        tool_id="a/b", digest="d", namespace="a", name="b", description="Does it.",
+        examples=("do it", " do  it", "", *(f"number {i}" for i in range(20))),
+    )  # fmt: skip
+
+    texts = dense_texts(entry)
+
+    assert texts[:3] == [dense_text(entry), "do it", "number 0"]
+    assert len(texts) == 1 + EXAMPLES_EMBEDDED
+
+
+def test_a_tool_without_examples_keeps_the_vector_of_its_sentence() -> None:
+    vector = np.asarray([0.6, 0.8], np.float32)
+
+    assert combined(vector[None]).tobytes() == vector.tobytes()
+
+
+def test_examples_draw_the_vector_of_a_tool_towards_their_mean_and_it_stays_a_unit_vector() -> None:
+    sentence, *examples = np.eye(4, dtype=np.float32)[:3]
+
+    mixed = combined(np.stack([sentence, *examples]))
+
+    assert np.linalg.norm(mixed) == pytest.approx(1.0, abs=1e-6)
+    assert mixed @ sentence > 0.9
+    assert mixed @ examples[0] == pytest.approx(mixed @ examples[1])
+    assert mixed @ examples[0] > 0.15

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from toolcrib_registry.search.entry import IndexEntry
+import numpy as np
+
+from toolcrib_registry.search.entry import IndexEntry, Vector
 from toolcrib_registry.search.text import split_identifier, terms
 
 FIELD_WEIGHTS: Mapping[str, float] = {
@@ -20,6 +22,11 @@ FIELD_WEIGHTS: Mapping[str, float] = {
 }
 """How much one occurrence counts. All are multiples of a quarter, so sums of them are exact in floating point
 and a document's length does not depend on the order of addition."""
+
+EXAMPLES_EMBEDDED = 8
+"""Examples of a tool that are embedded, the first ones: each costs an encoding when the tool is indexed."""
+EXAMPLE_SHARE = 0.25
+"""How much of a tool's vector comes from its examples: more loses where examples are boilerplate (measured)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +68,27 @@ def dense_text(entry: IndexEntry) -> str:
     """The sentence that is embedded: `server splitname: description`. Parameters belong to BM25 (measured)."""
     head = f"{split_identifier(entry.server or '')} {split_identifier(entry.name)}".strip()
     return f"{head}: {' '.join(entry.description.split())}".strip()
+
+
+def dense_texts(entry: IndexEntry) -> list[str]:
+    """The texts whose vectors make up the tool's own, in the order that `combined` takes them: the sentence, then
+    its examples."""
+    examples = dict.fromkeys(" ".join(e.split()) for e in entry.examples)
+    return [dense_text(entry), *[e for e in examples if e][:EXAMPLES_EMBEDDED]]
+
+
+def combined(vectors: Vector) -> Vector:
+    """The one vector of a tool from those of its `dense_texts` as rows: the sentence drawn towards the mean example.
+
+    One vector a tool, so that a store needs nothing new and a tool with many examples is not the nearest to
+    everything. A tool without examples keeps the vector of its sentence bit for bit.
+    """
+    if len(vectors) == 1:
+        return vectors[0]
+    mixed = (1.0 - EXAMPLE_SHARE) * vectors[0] + EXAMPLE_SHARE * _unit(vectors[1:].mean(axis=0))
+    return _unit(mixed)
+
+
+def _unit(vector: Vector) -> Vector:
+    norm = float(np.linalg.norm(vector))
+    return np.asarray(vector / norm if norm > 0.0 else vector, np.float32)
