@@ -83,12 +83,14 @@ def combined(vectors: Vector) -> Vector:
     One vector a tool, so that a store needs nothing new and a tool with many examples is not the nearest to
     everything. A tool without examples keeps the vector of its sentence bit for bit.
     """
+    sentence: Vector = vectors[0]
     if len(vectors) == 1:
-        return vectors[0]
-    mixed = (1.0 - EXAMPLE_SHARE) * vectors[0] + EXAMPLE_SHARE * _unit(vectors[1:].mean(axis=0))
+        return sentence
+    mixed = (1.0 - EXAMPLE_SHARE) * sentence + EXAMPLE_SHARE * _unit(vectors[1:].mean(axis=0))
     return _unit(mixed)
 
 
 def _unit(vector: Vector) -> Vector:
     norm = float(np.linalg.norm(vector))
-    return np.asarray(vector / norm if norm > 0.0 else vector, np.float32)
+    unit: Vector = np.asarray(vector / norm if norm > 0.0 else vector, np.float32)
+    return unit
