@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import PublishedTool
@@ -38,6 +38,10 @@ _TOOL: dict[str, Any] = {
 }
 
 
+_MOST_MISTAKES = 20
+"""Mistakes of one request that are told."""
+
+
 class Answer(BaseModel):
     """Base of answers: a client ignores what it does not know."""
 
@@ -48,6 +52,16 @@ class Request(BaseModel):
     """Base of requests: unknown fields are refused, so that a misspelt one is not silently without effect."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_max_length=65_536)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_mistakes(cls, given: Any) -> Any:
+        """Of many unknown fields only the first are refused by name: an error for each of 80,000 takes a second."""
+        if not isinstance(given, dict) or len(given) <= _MOST_MISTAKES:
+            return given
+        known = {f.alias or name for name, f in cls.model_fields.items()} | cls.model_fields.keys()
+        unknown = [name for name in given if name not in known]
+        return {name: given[name] for name in (*(known & given.keys()), *unknown[:_MOST_MISTAKES])}
 
 
 class ToolDefinition(Answer):
@@ -129,8 +143,12 @@ class SearchRequest(Request):
     model_config = example(query="work out a percentage", tags=["math"], limit=5)
 
     query: str | None = Field(default=None, max_length=10_000)
-    tags: tuple[Annotated[str, Field(max_length=64)], ...] = Field(default=(), max_length=16)
-    servers: tuple[Annotated[str, Field(max_length=128)], ...] = Field(default=(), max_length=32)
+    tags: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], FailFast()] = Field(
+        default=(), max_length=16
+    )
+    servers: Annotated[tuple[Annotated[str, Field(max_length=128)], ...], FailFast()] = Field(
+        default=(), max_length=32
+    )
     limit: int = Field(default=10, ge=1, le=100)
     top_k_servers: int | None = Field(default=None, ge=1, le=100)
     min_score: float | None = Field(default=None, ge=0, le=1)
@@ -183,7 +201,7 @@ class LoadRequest(Request):
 
     model_config = example(tools=["calculator", "heist/file-reader"])
 
-    tools: tuple[ToolName, ...] = Field(min_length=1, max_length=100)
+    tools: Annotated[tuple[ToolName, ...], FailFast()] = Field(min_length=1, max_length=100)
 
 
 class McpTool(Answer):

@@ -26,8 +26,10 @@ def clauses(text: str) -> list[str]:
     """The clauses of `text` in order; the whole as the only one where it asks for one thing."""
     if len(text.split()) <= _SHORT:
         return [text]
+    # a run of spaces costs the pattern its square
+    folded = "\n".join(" ".join(line.split()) for line in text.splitlines())
     found: list[str] = []
-    for piece in _BREAK.split(text):
+    for piece in _BREAK.split(folded):
         piece = piece.strip(" ,.;:!?\t\n")
         if not piece:
             continue
