@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from toolcrib_registry.ports import CatalogStore
-from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreHit, StoreQuery, Vector
+from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import StoreError
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
 
 Degradation: TypeAlias = Literal["", "store_unavailable", "index_empty", "embedder_unavailable"]
+QuestionMode: TypeAlias = Literal["hybrid", "dense", "compat"]
 
 _FIRST_LIMIT = 64
 _GROWTH = 5
@@ -47,6 +48,10 @@ class Question:
     pushdown: Pushdown
     tags: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+    """The things that `text` asks for, where there are several."""
+    mode: QuestionMode = "hybrid"
+    """`dense` ranks by cosine alone, `compat` by the seed formula; without a vector words decide in every mode."""
 
 
 @dataclass(slots=True)
