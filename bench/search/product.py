@@ -1,0 +1,183 @@
+"""The search that agents get, over one catalog: the registry's own searcher, with the defaults of its route.
+
+`hybrid` and `lexical` ask the embedded store, `hybrid_weaviate` a real Weaviate. The caller sees every tool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from metrics import DEPTH
+
+from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
+from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+from toolcrib_registry.ports import CatalogStore, Embedder
+from toolcrib_registry.search.embedding import NullEmbedder, identity_of
+from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
+from toolcrib_registry.search.searcher import Searcher
+
+if TYPE_CHECKING:
+    from realparts.weaviate import Weaviate
+
+_PATIENCE = 60.0
+"""Seconds: on a busy machine an answer must not become a lexical one because it was slow."""
+_BATCH = 500
+_VIEW = Pushdown()
+
+
+class DegradedError(Exception):
+    """A search was not answered by what it was to be answered by."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Ids, best first, and how long it took."""
+
+    found: list[str]
+    seconds: float
+    """From the text to the answer."""
+    embed_seconds: float
+    """Of these, waiting for vectors."""
+
+
+class Product:
+    """A searcher over a filled store."""
+
+    def __init__(self, store: CatalogStore, embedder: Embedder, tools: Sequence[IndexEntry]) -> None:
+        self._view = {t.tool_id: t for t in tools}
+        self._searcher = Searcher(store, embedder, store_seconds=_PATIENCE, embed_seconds=_PATIENCE)
+        self._mode = "hybrid" if embedder.dimension else "lexical"
+
+    async def prepare(self) -> None:
+        """Take in the words of the catalog, as the registry does with every snapshot."""
+        await self._searcher.prepare(list(self._view.values()))
+
+    async def ask(self, text: str) -> Answer:
+        """What the route answers by default.
+
+        Raises:
+            DegradedError: store or embedder did not take part.
+        """
+        start = time.perf_counter()
+        answer = await self._searcher.search(self._view, text, limit=DEPTH, pushdown=_VIEW)
+        seconds = time.perf_counter() - start
+        if answer.degradation or answer.mode not in (self._mode, "filter"):
+            raise DegradedError(f"answered as {answer.mode}: {answer.degradation or 'no reason given'}")
+        return Answer([h.tool_id for h in answer.hits], seconds, answer.timings.embed)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._searcher.close()
+
+
+@asynccontextmanager
+async def embedded(
+    tools: Sequence[IndexEntry], vectors: Vector | None, embedder: Embedder
+) -> AsyncIterator[Product]:
+    """A search over the embedded store, in a temporary folder. Without vectors there is no embedder either."""
+    used = NullEmbedder() if vectors is None else embedder
+    with tempfile.TemporaryDirectory(prefix="toolcrib-bench-") as folder:
+        store = await EmbeddedStore.open(Path(folder), identity_of(used))
+        try:
+            await _fill(store, tools, vectors)
+            product = Product(store, used, tools)
+            try:
+                await product.prepare()
+                yield product
+            finally:
+                product.close()
+        finally:
+            await store.aclose()
+
+
+@asynccontextmanager
+async def on_weaviate(
+    server: Weaviate, tools: Sequence[IndexEntry], vectors: Vector, embedder: Embedder
+) -> AsyncIterator[tuple[Product, dict[str, float]]]:
+    """A search over `server`, which is emptied afterwards; with seconds and bytes that the filling took."""
+    settings = WeaviateSettings(
+        server.host, server.http_port, grpc_port=server.grpc_port, collection_prefix="Bench"
+    )
+    store = WeaviateStore(settings, identity_of(embedder))
+    try:
+        before, start = _resident(server.process.pid), time.perf_counter()
+        await _fill(store, tools, vectors)
+        seconds = time.perf_counter() - start
+        product = Product(store, embedder, tools)
+        try:
+            await product.prepare()
+            # the server goes on tidying up for a moment; searches of that moment are not those of a running one
+            await asyncio.sleep(1.0)
+            memory = max(0, _resident(server.process.pid) - before)
+            yield product, {"build_seconds": seconds, "memory_bytes": float(memory)}
+        finally:
+            product.close()
+    finally:
+        await store.wipe()
+        await store.aclose()
+
+
+def footprint(tools: Sequence[IndexEntry], vectors: Vector) -> dict[str, float]:
+    """What the embedded store and the searcher's own index need for `tools`: `build_seconds` and `memory_bytes`.
+
+    Measured in a process of its own, because one that has run before gives memory back to itself, not to the system.
+    """
+    with tempfile.TemporaryDirectory(prefix="toolcrib-bench-") as folder:
+        np.save(f"{folder}/vectors.npy", vectors)
+        Path(folder, "tools.json").write_text(json.dumps([t.to_json() for t in tools]))
+        done = subprocess.run(
+            [sys.executable, __file__, folder], stdout=subprocess.PIPE, check=True, text=True, timeout=600
+        )
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
+
+
+async def _fill(store: CatalogStore, tools: Sequence[IndexEntry], vectors: Vector | None) -> None:
+    for start in range(0, len(tools), _BATCH):
+        part = slice(start, start + _BATCH)
+        await store.upsert(tools[part], None if vectors is None else vectors[part])
+
+
+def _resident(pid: int | str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    raise ValueError(f"process {pid} has no memory")
+
+
+class _Named(NullEmbedder):
+    """Says its dimension and encodes nothing."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dimension = dimension
+
+
+async def _measure_footprint(folder: Path) -> dict[str, float]:
+    vectors = np.load(folder / "vectors.npy")
+    tools = [IndexEntry.from_json(t) for t in json.loads((folder / "tools.json").read_text())]
+    embedder = _Named(vectors.shape[1])
+    store = await EmbeddedStore.open(folder / "index", identity_of(embedder))
+    before, start = _resident("self"), time.perf_counter()
+    await _fill(store, tools, vectors)
+    product = Product(store, embedder, tools)
+    await product.prepare()
+    seconds, after = time.perf_counter() - start, _resident("self")
+    product.close()
+    await store.aclose()
+    return {"build_seconds": seconds, "memory_bytes": float(max(0, after - before))}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(_measure_footprint(Path(sys.argv[1])))))
