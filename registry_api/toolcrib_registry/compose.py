@@ -21,6 +21,7 @@ from toolcrib_registry import registration
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.memory_counters import MemoryCounters
 from toolcrib_registry.adapters.outbound_http import OutboundHttp
+from toolcrib_registry.adapters.vector_file import VectorFile
 from toolcrib_registry.app import create_admin_listener, create_app, create_one_port_app
 from toolcrib_registry.audit import opening
 from toolcrib_registry.auth import Authenticator
@@ -36,16 +37,28 @@ from toolcrib_registry.keys import KeyStore
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.outbox import OutboxQueue
-from toolcrib_registry.ports import Calls, CatalogStore, Clock, Counters, Embedder, Keys, Registrar
+from toolcrib_registry.ports import (
+    Calls,
+    CatalogStore,
+    Clock,
+    Counters,
+    Embedder,
+    Keys,
+    Registrar,
+    VectorShelf,
+)
+from toolcrib_registry.search.document_vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexIdentity
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.searching import Searching
-from toolcrib_registry.settings import CounterStore, RegistrySettings, Store
+from toolcrib_registry.settings import CounterStore, EmbedderSettings, RegistrySettings, Store
 from toolcrib_registry.state import PolicyState
 from toolcrib_registry.streams import Streams
 
 log = logging.getLogger(__name__)
+_SHELF_IN_MEMORY = 64 << 20
+"""Bytes of vectors that are kept where there is no folder for them: 43,000 texts of the packaged model."""
 
 
 @dataclass(slots=True)
@@ -55,6 +68,7 @@ class Registry:
     deps: Deps
     store: CatalogStore
     embedder: Embedder
+    shelf: VectorShelf
     keys: Keys
     outbound: OutboundHttp
     owned_keys: KeyStore | None = None
@@ -108,6 +122,7 @@ class Registry:
         await self.outbound.close()
         await self.deps.charging.counters.aclose()
         await self.store.aclose()
+        await self.shelf.aclose()
         await self.embedder.aclose()
         self.deps.decisions.close()
 
@@ -148,8 +163,9 @@ async def build(
     owned_keys = None
     if keys is None:
         keys = owned_keys = KeyStore(settings.issuers, outbound)
-    embedder = QueryCache(embedder or make_embedder(settings))
-    store = store or await make_store(settings.store, identity_of(embedder))
+    model = embedder or make_embedder(settings)
+    shelf = make_shelf(settings.embedder, None if store else settings.store)
+    store = store or await make_store(settings.store, identity_of(model))
     state = PolicyState(
         clock,
         replica=settings.replica,
@@ -168,6 +184,7 @@ async def build(
         clock=clock.now,
     )
     _observe(metrics, state)
+    embedder = QueryCache(model, on_embedded=metrics.query_embedded.inc, on_reused=metrics.query_reused.inc)
     decisions = opening.opened(settings.audit, settings.replica, clock, metrics.audit)
     state.audit_head = lambda: decisions.head
     credentials = CredentialStore()
@@ -183,8 +200,12 @@ async def build(
         state=state,
         agents=Authenticator(settings.issuers, keys, clock),
         admin=None if admin is None else Authenticator((admin,), keys, clock),
-        searching=Searching(Searcher(store, embedder, clock=time.monotonic), entries, clock),
-        indexing=Indexing(store, embedder, state, entries, metrics),
+        searching=Searching(
+            Searcher(store, embedder, embed_seconds=settings.embedder.query_seconds, clock=time.monotonic),
+            entries,
+            clock,
+        ),
+        indexing=Indexing(store, DocumentVectors(embedder, shelf, store), state, entries, metrics),
         calls=calls or Caller(outbound, credentials, policy),
         charging=Charging(counters or make_counters(settings.counters, clock), metrics, clock),
         in_flight=InFlight(state, clock, metrics.cut),
@@ -199,7 +220,7 @@ async def build(
         check_address=registration.address_check(policy),
         oauth=oauth,
     )
-    return Registry(deps, store, embedder, keys, outbound, owned_keys)
+    return Registry(deps, store, embedder, shelf, keys, outbound, owned_keys)
 
 
 def make_embedder(settings: RegistrySettings) -> Embedder:
@@ -218,10 +239,24 @@ def make_embedder(settings: RegistrySettings) -> Embedder:
             model=chosen.model,
             dimension=chosen.dimension,
             api_key_file=chosen.api_key_file,
+            seconds=chosen.request_seconds,
         )
     from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 
+    if chosen.kind == "onnx":
+        assert chosen.path is not None
+        return OnnxEmbedder(Path(chosen.path))
     return OnnxEmbedder.packaged()
+
+
+def make_shelf(settings: EmbedderSettings, store: Store | None) -> VectorShelf:
+    """Where the vectors of tools' texts are kept; `store` None: it is not of the settings."""
+    folder = settings.cache_path
+    if folder is None and store is not None and store.kind == "embedded":
+        folder = store.path
+    if folder is None:
+        return MemoryShelf(min(settings.cache_bytes, _SHELF_IN_MEMORY))
+    return VectorFile(Path(folder), settings.cache_bytes)
 
 
 async def make_store(settings: Store, identity: IndexIdentity) -> CatalogStore:

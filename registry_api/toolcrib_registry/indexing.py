@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from toolcrib import logs, tracing
-from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest
+from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest, PublishedTool
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.metrics import Metrics
-from toolcrib_registry.ports import CatalogStore, Embedder
-from toolcrib_registry.search.document import dense_text
+from toolcrib_registry.ports import CatalogStore
+from toolcrib_registry.search.document_vectors import DocumentVectors
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.errors import StoreRejected
 from toolcrib_registry.state import PolicyState
@@ -33,13 +33,13 @@ class Indexing:
     def __init__(
         self,
         store: CatalogStore,
-        embedder: Embedder,
+        vectors: DocumentVectors,
         state: PolicyState,
         entries: EntryCache,
         metrics: Metrics,
     ) -> None:
         self._store = store
-        self._embedder = embedder
+        self._vectors = vectors
         self._state = state
         self._entries = entries
         self._metrics = metrics
@@ -78,6 +78,7 @@ class Indexing:
             found = await self._store.confirm(wanted.keys() - failed.keys())
         good = {i for i, digest in found.items() if i in wanted and digest == wanted[i].digest}
         failed |= dict.fromkeys(wanted.keys() - failed.keys() - good, NOT_READ_BACK)
+        await self._vectors.remember([wanted[i] for i in good], forget=request.remove)
         return IndexAnswer(indexed={i: tools[i].digest for i in sorted(good)}, failed=failed)
 
     async def inventory(self) -> IndexInventory:
@@ -88,15 +89,11 @@ class Indexing:
         """
         held = await self._store.inventory()
         tools = self._state.snapshot.tools
-        shown: dict[str, str] = {}
-        fresh = 0
-        for tool_id, digest in held.items():
-            tool = tools.get(tool_id)
-            same = tool is not None and self._entries.of(tool).digest == digest
-            shown[tool_id] = tool.digest if tool is not None and same else digest
-            fresh += same
-        self._metrics.indexed.set(fresh)
-        self._metrics.index_lag.set(len(tools) - fresh)
+        # a large catalog takes a moment: not on the event loop
+        shown, fresh = await asyncio.to_thread(self._compared, held, tools)
+        await self._vectors.remember(fresh)
+        self._metrics.indexed.set(len(fresh))
+        self._metrics.index_lag.set(len(tools) - len(fresh))
         return IndexInventory(identity=self._store.identity.key, tools=shown)
 
     async def healthy(self) -> None:
@@ -107,17 +104,27 @@ class Indexing:
         """
         await self._store.healthy()
 
-    async def _write(self, entries: list[IndexEntry]) -> Mapping[str, str]:
-        if not entries:
-            return {}
-        vectors = None
-        if self._embedder.dimension:
-            vectors = await self._embedder.embed_documents([dense_text(e) for e in entries])
-            self._metrics.index_embedded.inc(len(entries))
-        try:
-            await self._store.upsert(entries, vectors)
-        except StoreRejected as error:
-            self._metrics.index_written.inc(len(entries) - len(error.reasons))
-            return error.reasons
-        self._metrics.index_written.inc(len(entries))
-        return {}
+    def _compared(
+        self, held: Mapping[str, str], tools: Mapping[str, PublishedTool]
+    ) -> tuple[dict[str, str], list[IndexEntry]]:
+        shown = dict(held)
+        fresh = []
+        for tool_id, digest in held.items():
+            tool = tools.get(tool_id)
+            if tool is not None and (entry := self._entries.of(tool)).digest == digest:
+                shown[tool_id] = tool.digest
+                fresh.append(entry)
+        return shown, fresh
+
+    async def _write(self, wanted: Sequence[IndexEntry]) -> Mapping[str, str]:
+        made = await self._vectors.of(wanted)
+        self._metrics.index_embedded.inc(made.embedded)
+        self._metrics.index_reused.inc(made.reused)
+        failed = dict(made.refused)
+        if made.entries:
+            try:
+                await self._store.upsert(made.entries, made.vectors)
+            except StoreRejected as error:
+                failed |= error.reasons
+            self._metrics.index_written.inc(len(wanted) - len(failed))
+        return failed

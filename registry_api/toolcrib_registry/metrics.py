@@ -176,6 +176,16 @@ class Metrics:
         )
         self.audit = AuditCounts(registry)
         self._publishes = Counter("toolcrib_publishes", "Publishes by result.", ["result"], registry=registry)
+        self.query_embedded = Counter(
+            "toolcrib_query_embedded_texts",
+            "Requests, and parts of them, that went through the embedder to be searched for.",
+            registry=registry,
+        )
+        self.query_reused = Counter(
+            "toolcrib_query_reused_texts",
+            "Requests, and parts of them, whose vector was there or being made for another search.",
+            registry=registry,
+        )
         self.indexed = Gauge(
             "toolcrib_index_tools", "Tools read back from the search index.", registry=registry
         )
@@ -185,6 +195,11 @@ class Metrics:
         self.index_embedded = Counter(
             "toolcrib_index_embedded_tools",
             "Tools whose text went through the embedder, to be indexed.",
+            registry=registry,
+        )
+        self.index_reused = Counter(
+            "toolcrib_index_reused_tools",
+            "Tools indexed with vectors that were there: their text had not changed, or was known from before.",
             registry=registry,
         )
         self.index_written = Counter(

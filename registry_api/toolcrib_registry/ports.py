@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from toolcrib.identity import KeySet
@@ -119,6 +119,22 @@ class Embedder(Protocol):
 
     async def aclose(self) -> None:
         """Release what the embedder holds."""
+        ...
+
+
+class VectorShelf(Protocol):
+    """Where vectors lie that were made once, by a hash that names embedder and text. Losing them costs time alone."""
+
+    async def get(self, keys: Collection[bytes]) -> dict[bytes, Vector]:
+        """Those of `keys` that are held. Never raises for a failure: nothing is held then."""
+        ...
+
+    async def put(self, vectors: Mapping[bytes, Vector]) -> None:
+        """Keep `vectors`, if possible. The longest unused make room when there are too many."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections and files."""
         ...
 
 

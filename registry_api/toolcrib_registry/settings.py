@@ -93,8 +93,13 @@ class Store(_Part):
 class EmbedderSettings(_Part):
     """What turns text into vectors."""
 
-    kind: Literal["packaged", "openai", "none"] = Field(
-        default="packaged", description="Which one; none: search by words alone."
+    kind: Literal["packaged", "onnx", "openai", "none"] = Field(
+        default="packaged",
+        description="Which one: the packaged model, a model in a folder, an OpenAI-compatible endpoint; "
+        "none: search by words alone.",
+    )
+    path: str | None = Field(
+        default=None, description="onnx: folder with model.onnx and tokenizer.json of a sentence model."
     )
     base_url: str | None = Field(default=None, description="openai: base URL of the endpoint.")
     model: str | None = Field(default=None, description="openai: the model.")
@@ -102,11 +107,32 @@ class EmbedderSettings(_Part):
     api_key_file: str | None = Field(
         default=None, description="openai: file with the API key; read again when it changes."
     )
+    query_seconds: float = Field(
+        default=2.0,
+        gt=0,
+        le=30,
+        description="How long a search waits for its vector; after that it is answered by words, and says so.",
+    )
+    request_seconds: float = Field(
+        default=30.0, gt=0, le=100, description="openai: how long one request of up to 64 texts may take."
+    )
+    cache_path: str | None = Field(
+        default=None,
+        description="Folder for the vectors of tools' texts, so that none is made twice. Absent: the folder of the "
+        "embedded index; in memory with weaviate.",
+    )
+    cache_bytes: int = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        description="Vectors that are kept there; the longest unused go first. In memory at most 64 MiB.",
+    )
 
     @model_validator(mode="after")
     def _named(self) -> EmbedderSettings:
         if self.kind == "openai" and not (self.base_url and self.model and self.dimension):
             raise ValueError("an openai embedder needs base_url, model and dimension")
+        if self.kind == "onnx" and not self.path:
+            raise ValueError("an onnx embedder needs path, a folder with model.onnx and tokenizer.json")
         return self
 
 

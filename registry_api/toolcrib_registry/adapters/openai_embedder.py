@@ -13,12 +13,14 @@ import numpy as np
 import openai
 
 from toolcrib_registry.search.entry import Vector
-from toolcrib_registry.search.errors import EmbedderUnavailable
+from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable
 from toolcrib_registry.search.text import QUERY_LIMIT
 
 _BATCH = 64
 _DOCUMENT_LIMIT = 8_000
 """Characters of a document that are sent."""
+_REFUSED = frozenset({400, 413, 422})
+"""What endpoints say of a text that they cannot take, such as one of too many tokens."""
 
 
 class OpenAIEmbedder:
@@ -31,21 +33,24 @@ class OpenAIEmbedder:
         model: str,
         dimension: int,
         api_key_file: str | None = None,
-        seconds: float = 10.0,
+        seconds: float = 30.0,
     ) -> None:
-        """Use `model` at `base_url`, waiting `seconds` for each answer; nothing is sent yet.
+        """Use `model` at `base_url`, waiting `seconds` for each request; nothing is sent yet.
 
         The key is read from its file for each request: whoever replaces it need not restart anything.
         """
         self._model = model
         self._dimension = dimension
         self._key_file = api_key_file
+        self._seconds = seconds
+        self._closed = False
         self._client = openai.AsyncOpenAI(
             base_url=base_url,
             # the library refuses to start without one; servers that want none ignore it
             api_key="none",
             timeout=seconds,
-            max_retries=1,
+            # whoever asks tries again, and knows when; the library would sleep as long as the server says
+            max_retries=0,
             http_client=openai.DefaultAsyncHttpxClient(trust_env=False, follow_redirects=False),
         )
 
@@ -79,24 +84,39 @@ class OpenAIEmbedder:
 
     async def aclose(self) -> None:
         """Close the connections."""
+        self._closed = True
         await self._client.close()
 
     async def _embed(self, texts: list[str]) -> Vector:
+        if self._closed:
+            raise EmbedderUnavailable("the embedder is closed")
+        if not texts:
+            return np.zeros((0, self._dimension), np.float32)
         # an empty input is an error for most servers
         sent = [t.encode("utf-8", "replace").decode() if t.strip() else "-" for t in texts]
         if self._key_file is not None:
             self._client.api_key = await asyncio.to_thread(_key, self._key_file)
         try:
-            answer = await self._client.embeddings.create(
-                model=self._model, input=sent, encoding_format="float"
-            )
+            # the library's own timeout is per read: an answer that drips would last for ever
+            async with asyncio.timeout(self._seconds):
+                answer = await self._client.embeddings.create(
+                    model=self._model, input=sent, encoding_format="float"
+                )
         except openai.APIStatusError as error:
             # the body may quote the key
-            raise EmbedderUnavailable(f"the embeddings endpoint answered {error.status_code}") from error
+            kind = EmbedderRefused if error.status_code in _REFUSED else EmbedderUnavailable
+            raise kind(f"the embeddings endpoint answered {error.status_code}") from error
         except openai.OpenAIError as error:
             raise EmbedderUnavailable(
                 f"the embeddings endpoint cannot be used: {type(error).__name__}"
             ) from error
+        except TimeoutError as error:
+            raise EmbedderUnavailable(
+                f"the embeddings endpoint did not answer in {self._seconds:g} s"
+            ) from error
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            # a body that is no JSON is the library's parser's own exception
+            raise EmbedderUnavailable("the embeddings endpoint answered something else") from error
         try:
             rows = sorted(answer.data, key=lambda item: item.index)
             vectors = np.array([row.embedding for row in rows], np.float32)

@@ -6,6 +6,7 @@
     │   ├── StoreDamaged         what was stored cannot be trusted; it was moved aside and must be rebuilt
     │   └── StoreRejected        the index refuses these entries; carries the ids and a reason
     └── EmbedderUnavailable      no vector could be made now; lexical search still works
+        └── EmbedderRefused      not of these texts: one of them may be to blame
 
 Adapters translate the exceptions of their libraries into these once, and chain the original. Messages are cut
 short: a server's error body may hold other people's text.
@@ -46,6 +47,10 @@ class StoreRejected(StoreError):
 
 class EmbedderUnavailable(SearchError):
     """No vector could be made now."""
+
+
+class EmbedderRefused(EmbedderUnavailable):
+    """The embedder answered, but not with vectors of these texts: try them apart."""
 
 
 def brief(error: BaseException) -> str:
