@@ -23,3 +23,41 @@ def test_an_outage_is_said_when_it_begins_and_when_it_is_over(caplog: pytest.Log
         "the search index answers again",
     ]
     assert not outage.lasts
+
+
+def test_after_each_pause_one_caller_tries_and_the_others_do_not_wait() -> None:
+    now = [0.0]
+    outage = Outage(lambda: now[0], "the embedder")
+    assert not any(outage.keeps_away() for _ in range(5))
+    for _ in range(5):  # all five waited for it
+        outage.failed(TimeoutError())
+
+    tried = []
+    for pause in (0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
+        now[0] += pause - 0.01
+        assert outage.keeps_away()
+        now[0] += 0.02
+        tried.append([outage.keeps_away() for _ in range(5)])
+        now[0] += 2.0  # it hangs
+        assert outage.keeps_away()
+        outage.failed(TimeoutError())
+        now[0] -= 0.01
+    assert tried == [[False, True, True, True, True]] * 7
+
+    now[0] += 10.1
+    assert not outage.keeps_away()
+    outage.over()
+    assert not any(outage.keeps_away() for _ in range(5))
+
+
+def test_whoever_tries_and_goes_away_is_not_waited_for_for_ever() -> None:
+    now = [0.0]
+    outage = Outage(lambda: now[0], "the embedder")
+    outage.failed(TimeoutError())
+    now[0] = 0.6
+    assert not outage.keeps_away()
+
+    now[0] = 3.5
+    assert outage.keeps_away()
+    now[0] = 3.7
+    assert not outage.keeps_away()

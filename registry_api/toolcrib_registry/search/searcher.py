@@ -173,7 +173,7 @@ class Searcher:
     async def _embed(self, text: str, timings: Timings) -> tuple[Vector | None, Degradation]:
         if self._embedder.dimension == 0:
             return None, ""
-        if self._embedder_outage.lasts:
+        if self._embedder_outage.keeps_away():
             return None, "embedder_unavailable"
         start = time.perf_counter()
         try:

@@ -80,7 +80,7 @@ class ViewSearch:
         """Rank the view for the question. Never raises for a store that fails."""
         if question.vector is None:
             return await self._by_words(question, timings, "")
-        if self.outage.lasts:
+        if self.outage.keeps_away():
             return await self._by_words(question, timings, "store_unavailable")
         start = time.perf_counter()
         try:
