@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolcrib_registry.search.document import document
-from toolcrib_registry.search.entry import IndexEntry, Vector
+from toolcrib_registry.search.entry import IndexEntry, Part, Vector
+from toolcrib_registry.search.lexical import LexicalIndex
 from toolcrib_registry.search.ranking import RankingIndex, rank
+from toolcrib_registry.search.scopes import Scopes
 
 WORDS = ["file", "read", "write", "weather", "city", "database", "query", "the", "getUserName", "vault"]
 DIMENSION = 24
@@ -52,6 +54,7 @@ def catalogs(draw: st.DrawFn) -> tuple[list[tuple[IndexEntry, Vector | None]], s
     text=phrases,
     seed=st.none() | st.integers(1, 50),
     limit=st.integers(1, 50),
+    asked=st.lists(phrases, max_size=3),
     order=st.randoms(use_true_random=False),
 )
 def test_an_answer_is_byte_identical_to_the_ranking_of_the_visible_tools_alone(
@@ -59,10 +62,12 @@ def test_an_answer_is_byte_identical_to_the_ranking_of_the_visible_tools_alone(
     text: str,
     seed: int | None,
     limit: int,
+    asked: list[str],
     order: object,
 ) -> None:
     tools, visible = catalog
     vector = None if seed is None else direction(seed)
+    parts = [Part(t, None if seed is None else direction(seed + n)) for n, t in enumerate(asked, 1)]
     shuffled = list(tools)
     order.shuffle(shuffled)  # type: ignore[attr-defined]
     everything = RankingIndex(DIMENSION)
@@ -73,10 +78,71 @@ def test_an_answer_is_byte_identical_to_the_ranking_of_the_visible_tools_alone(
     for entry, own in tools[:1]:
         everything.put(document(entry), own)
 
-    answer = everything.rank(text, vector, visible, limit=limit)
+    answer = everything.rank(text, vector, visible, limit=limit, parts=parts)
 
     alone = [(e, v) for e, v in tools if e.tool_id in visible]
-    assert answer == rank(text, vector, alone, limit=limit)
+    assert answer == rank(text, vector, alone, limit=limit, parts=parts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    catalog=catalogs(),
+    steps=st.lists(
+        st.tuples(phrases, st.integers(0, 39), st.sampled_from(["ask", "put", "discard", "learn"])),
+        max_size=12,
+    ),
+)
+def test_what_is_remembered_of_a_view_never_shows_in_an_answer(
+    catalog: tuple[list[tuple[IndexEntry, Vector | None]], set[str]], steps: list[tuple[str, int, str]]
+) -> None:
+    """One frozen set of ids, asked again and again while the index changes under it."""
+    tools, visible = catalog
+    held = {e.tool_id: (e, v) for e, v in tools}
+    index = RankingIndex(DIMENSION)
+    for entry, own in tools:
+        index.put(document(entry), own)
+    ids = frozenset(visible | {"ns/t000", "ns/t001"})
+    for text, number, what in [("read the file", 0, "ask"), *steps]:
+        changed = tool(number, text)
+        if what == "put":
+            held[changed.tool_id] = (changed, direction(number))
+            index.put(document(changed), direction(number))
+        elif what == "discard":
+            held.pop(changed.tool_id, None)
+            index.discard(changed.tool_id)
+        elif what == "learn" and changed.tool_id in held:
+            entry = held[changed.tool_id][0]
+            held[changed.tool_id] = (entry, direction(number + 50))
+            index.learn(entry.tool_id, entry.digest, direction(number + 50))
+        for words in (text, "read the weather", "getUserName vault"):
+            alone = [held[i] for i in sorted(ids) if i in held]
+            assert index.rank(words, direction(3), ids, limit=20) == rank(
+                words, direction(3), alone, limit=20
+            )
+
+
+def test_views_are_forgotten_when_nobody_holds_them_and_within_a_bound() -> None:
+    index = RankingIndex(0)
+    for i in range(100):
+        index.put(document(tool(i, WORDS[i % 5])))
+    held = [frozenset({f"ns/t{i:03d}", "ns/t099"}) for i in range(20)]
+    scopes = Scopes(bytes_=2_000)
+    for ids in held:
+        index.rank("file", None, ids, limit=3)
+        scopes.put(ids, LexicalIndex().scope(np.zeros(0, np.int64)))
+    kept = [ids for ids in held if scopes.get(ids) is not None]
+    assert len(kept) == 20
+    lexical = LexicalIndex()
+    for i in range(60):
+        lexical.add(document(tool(i, "file")))
+    scopes.put(held[3], lexical.scope(np.arange(60)))
+    scopes.put(held[4], lexical.scope(np.arange(60)))
+    assert scopes.get(held[4]) is not None
+    assert scopes.get(held[3]) is None
+    assert scopes.get(set(held[4])) is None
+    del kept, held, ids
+    scopes.put(frozenset({"ns/t001"}), lexical.scope(np.arange(1)))
+    assert len(scopes) <= 1
 
 
 def test_large_and_small_shares_are_multiplied_alike() -> None:
@@ -138,6 +204,50 @@ def test_fusing_a_stores_cosines_is_the_ranking_where_all_are_known() -> None:
     cosines = {r.entry.tool_id: r.dense for r in exact if r.dense is not None}
 
     assert index.fuse("read the weather", cosines, ids, limit=50) == exact
+
+
+def test_fusing_a_stores_cosines_of_the_parts_is_the_ranking_where_all_are_known() -> None:
+    index = RankingIndex(DIMENSION)
+    tools = [(tool(i, " ".join(WORDS[i % 5 : i % 5 + 3])), direction(i + 1)) for i in range(50)]
+    for entry, vector in tools:
+        index.put(document(entry), vector)
+    ids = [e.tool_id for e, _ in tools]
+    parts = [Part("read a file", direction(78)), Part("the weather", direction(79))]
+    told = [cosines(index, ids, direction(seed)) for seed in (77, 78, 79)]
+
+    fused = index.fuse(
+        "read the weather", told[0], ids, limit=50, parts=parts,
+        part_cosines={i: (told[1][i], told[2][i]) for i in ids},
+    )  # fmt: skip
+
+    assert fused == index.rank("read the weather", direction(77), ids, limit=50, parts=parts)
+
+
+def cosines(index: RankingIndex, ids: list[str], vector: Vector) -> dict[str, float]:
+    """What a store tells of `ids`: the cosine of each."""
+    return {r.entry.tool_id: r.dense or 0.0 for r in index.rank("", vector, ids, limit=len(ids))}
+
+
+def test_each_thing_that_a_request_asks_for_brings_its_tool_to_the_top() -> None:
+    flight = tool(1, "Finds planes between two cities.", name="search_flights")
+    hotel = tool(2, "Reserves a room.", name="book_hotel")
+    between = tool(3, "Travel advice: planes, cities and rooms.", name="travel_guide")
+    others = [(tool(i, "filler words here"), direction(20 + i)) for i in range(4, 12)]
+    a, b, c = direction(1), direction(2), direction(3)
+    tools = [(flight, a), (hotel, b), (between, c), *others]
+    text, whole = "planes between cities, then a room", (0.45 * a + 0.45 * b + 0.8 * c).astype(np.float32)
+    parts = [Part("planes between cities", a), Part("a room", b)]
+
+    assert rank(text, whole, tools, limit=1)[0].entry == between, "as a whole it is about travel"
+    found = rank(text, whole, tools, limit=2, parts=parts)
+
+    assert {r.entry.tool_id for r in found} == {flight.tool_id, hotel.tool_id}
+
+
+def test_a_tool_that_suits_only_one_part_by_its_words_is_found_without_a_vector() -> None:
+    found = rank("city", None, [(tool(1, "file"), None)], limit=5, parts=[Part("city"), Part("file")])
+
+    assert [r.entry.tool_id for r in found] == ["ns/t001"]
 
 
 def test_fusing_keeps_tools_that_the_store_did_not_name_if_they_carry_a_word() -> None:

@@ -25,6 +25,13 @@ B = 0.5
 Rows = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
+_FEW = 64
+"""What a term adds to fewer rows is not worth remembering."""
+_TERM_BYTES = 128
+"""A row: what is remembered of terms for one view."""
+_NOWHERE: Rows = np.zeros(0, np.int64)
+_NOTHING: Scores = np.zeros(0, np.float64)
+
 
 @dataclass(frozen=True, slots=True)
 class LexicalScores:
@@ -102,31 +109,77 @@ class LexicalIndex:
         self._lengths = lengths
         self._next = len(living)
 
+    def scope(self, rows: Rows) -> LexicalScope:
+        """`rows` (distinct) ready to be scored; good until something is added or the index is compacted."""
+        return LexicalScope(self._postings, self._lengths, self._next, rows)
+
     def score(self, query: Sequence[str], rows: Rows) -> LexicalScores:
         """BM25 of `rows` for the distinct terms of `query`."""
-        scores = np.zeros(len(rows), np.float64)
-        total = len(rows)
-        if not total or not query:
-            return LexicalScores(scores, 0.0)
-        lengths = self._lengths[rows]
-        mean = float(lengths.sum()) / total
-        damping = K1 * (1.0 - B + B * (lengths / mean)) if mean else np.full(total, K1)
-        position = np.full(self._next, -1, np.int64)
-        position[rows] = np.arange(total)
+        return self.scope(rows).score(query)
 
+
+class LexicalScope:
+    """The rows of one view, with what is the same for every query: how long they are and where each lies.
+
+    What a term adds to the rows is remembered as well, within a bound: the terms that cost most are in many queries.
+    """
+
+    __slots__ = ("_added", "_bound", "_damping", "_fixed", "_kept", "_position", "_postings", "rows")
+
+    def __init__(self, postings: dict[str, _Postings], lengths: Scores, size: int, rows: Rows) -> None:
+        self.rows = rows
+        self._postings = postings
+        total = len(rows)
+        own = lengths[rows]
+        mean = float(own.sum()) / total if total else 0.0
+        self._damping: Scores = K1 * (1.0 - B + B * (own / mean)) if mean else np.full(total, K1)
+        self._position = np.full(size, -1, np.int32)
+        self._position[rows] = np.arange(total)
+        self._fixed = rows.nbytes + self._damping.nbytes + self._position.nbytes
+        self._added: dict[str, tuple[float, Rows, Scores]] = {}
+        self._kept, self._bound = 0, _TERM_BYTES * total
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes now."""
+        return self._fixed + self._kept
+
+    def score(self, query: Sequence[str]) -> LexicalScores:
+        """BM25 of the rows for the distinct terms of `query`."""
+        scores = np.zeros(len(self.rows), np.float64)
+        if not len(self.rows) or not query:
+            return LexicalScores(scores, 0.0)
         ceiling = 0.0
         for term in query:
-            postings = self._postings.get(term)
-            seen = 0
-            if postings is not None:
-                all_rows, frequencies = postings.arrays()
-                where = position[all_rows]
-                visible = where >= 0
-                where = where[visible]
-                seen = len(where)
-            idf = math.log(1.0 + (total - seen + 0.5) / (seen + 0.5))
-            ceiling += idf * (K1 + 1.0)
-            if seen:
-                frequency = frequencies[visible]
-                scores[where] += idf * (K1 + 1.0) * (frequency / (frequency + damping[where]))
+            most, where, added = self._of(term)
+            ceiling += most
+            if len(where):
+                scores[where] += added
         return LexicalScores(scores, ceiling)
+
+    def _of(self, term: str) -> tuple[float, Rows, Scores]:
+        """The most that `term` can add to a row, the places of the rows that have it, and what it adds to each."""
+        found = self._added.pop(term, None)
+        if found is None:
+            found = self._made(term)
+            size = found[1].nbytes + found[2].nbytes
+            if len(found[1]) < _FEW or size > self._bound:
+                return found
+            self._kept += size
+            while self._kept > self._bound:
+                oldest = self._added.pop(next(iter(self._added)))
+                self._kept -= oldest[1].nbytes + oldest[2].nbytes
+        self._added[term] = found
+        return found
+
+    def _made(self, term: str) -> tuple[float, Rows, Scores]:
+        postings = self._postings.get(term)
+        where, frequency = _NOWHERE, _NOTHING
+        if postings is not None:
+            rows, frequencies = postings.arrays()
+            places = self._position[rows]
+            visible = places >= 0
+            where, frequency = places[visible].astype(np.int64), frequencies[visible]
+        seen = len(where)
+        most = math.log(1.0 + (len(self.rows) - seen + 0.5) / (seen + 0.5)) * (K1 + 1.0)
+        return most, where, most * (frequency / (frequency + self._damping[where]))

@@ -1,8 +1,8 @@
 """The ranking itself: exact, in process, over exactly the tools a caller may see.
 
-`a·mm(cosine) + (1-a)·mm(BM25)`, where `mm` is min-max over the visible documents. Everything that enters a score
-is computed from the visible documents and the query alone, each document's part independently of where it lies
-in memory, so the answer is byte-identical to the same ranking run over an index of the visible tools alone.
+`search.fusion` says how words and cosines become a score. Everything that enters it is computed from the visible
+documents and the query alone, each document's part independently of where it lies in memory, so the answer is
+byte-identical to the same ranking run over an index of the visible tools alone.
 
 It is the embedded store's ranking, the oracle of the tests, what completes a store that leaves an answer short,
 and what answers while a store is away. Not thread-safe: the owner holds a lock.
@@ -10,19 +10,20 @@ and what answers while a store is away. Not thread-safe: the owner holds a lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
 import numpy as np
 
 from toolcrib_registry.search.document import Document, document
-from toolcrib_registry.search.entry import IndexEntry, Vector
-from toolcrib_registry.search.lexical import LexicalIndex, Rows, Scores
+from toolcrib_registry.search.entry import IndexEntry, Part, Vector
+from toolcrib_registry.search.fusion import DENSE_WEIGHT as DENSE_WEIGHT
+from toolcrib_registry.search.fusion import Words, blended, hybrid, min_max, words
+from toolcrib_registry.search.lexical import LexicalIndex, LexicalScope, Rows, Scores
+from toolcrib_registry.search.scopes import Scopes
 from toolcrib_registry.search.text import query_terms
 
-DENSE_WEIGHT = 0.65
-"""Share of the cosine in a hybrid score; quality is flat between .5 and .7 (development data)."""
 SMALL_VIEW = 200
 """Views up to this many tools are asked for in full, so that every cosine is known."""
 DENSE_FLOOR = -0.15
@@ -39,10 +40,13 @@ class Ranked:
 
     entry: IndexEntry
     score: float
+    """For ordering within one ranking only."""
     lexical: float
-    """BM25 as a share of the most it could be for this query, 0 to 1."""
+    """BM25 as a share of the most it could be for this query, 0 to 1. For a request of several parts half of it is
+    the whole's share and half that of the part that the tool suits best."""
     dense: float | None
-    """Cosine; None without a query vector or without a vector of the tool."""
+    """Cosine, for a request of several parts blended likewise; None without a query vector or without a vector of
+    the tool."""
 
 
 class RankingIndex:
@@ -50,9 +54,12 @@ class RankingIndex:
 
     def __init__(self, dimension: int = 0) -> None:
         self._dimension = dimension
+        self._version = 0
+        self._scopes = Scopes()
         self._clear()
 
     def _clear(self) -> None:
+        self._changed()
         self._lexical = LexicalIndex()
         self._row_of: dict[str, int] = {}
         self._entries: list[IndexEntry | None] = []
@@ -61,6 +68,11 @@ class RankingIndex:
 
     def __len__(self) -> int:
         return len(self._row_of)
+
+    @property
+    def version(self) -> int:
+        """Another one after every change, also of a vector; never the same again."""
+        return self._version
 
     def __contains__(self, tool_id: object) -> bool:
         return tool_id in self._row_of
@@ -88,6 +100,7 @@ class RankingIndex:
     def put(self, doc: Document, vector: Vector | None = None) -> None:
         """Add `doc`, or put it in the place of the entry with the same id (and of its vector)."""
         self.discard(doc.entry.tool_id)
+        self._changed()
         row = self._lexical.add(doc)
         self._entries.append(doc.entry)
         self._row_of[doc.entry.tool_id] = row
@@ -104,6 +117,7 @@ class RankingIndex:
         row = self._row_of.pop(tool_id, None)
         if row is None:
             return
+        self._changed()
         self._entries[row] = None
         self._has_vector[row] = False
         if len(self._entries) > 2 * len(self._row_of) + 1024:
@@ -121,24 +135,27 @@ class RankingIndex:
         *,
         limit: int,
         dense_weight: float = DENSE_WEIGHT,
+        parts: Sequence[Part] = (),
     ) -> list[Ranked]:
         """The best `limit` of `ids` (unknown ones are ignored), best first, ties by tool id.
 
         With a vector every tool is ranked; without one, only tools that carry a word of `text`.
-        `dense_weight` 1 ranks by cosine alone.
+        `dense_weight` 1 ranks by cosine alone. `parts` are the things that `text` asks for, where there are several.
         """
-        rows = self._rows(ids)
+        scope = self._scope(ids)
+        rows = scope.rows
         if not len(rows) or limit < 1:
             return []
-        query = query_terms(text) if dense_weight < 1.0 or vector is None else []
-        lexical = self._lexical.score(query, rows)
-        coverage = lexical.scores / lexical.ceiling if lexical.ceiling else lexical.scores
+        said = _words(text, parts, scope) if dense_weight < 1.0 or vector is None else _silence(len(rows))
         if vector is None or not self._dimension:
-            wanted = np.flatnonzero(lexical.scores > 0.0)
-            return self._best(rows[wanted], lexical.scores[wanted], coverage[wanted], None, limit)
-        cosine, known = self._cosine(vector, rows)
-        fused = dense_weight * min_max(cosine) + (1.0 - dense_weight) * min_max(lexical.scores)
-        return self._best(rows, fused, coverage, np.where(known, cosine, np.nan), limit)
+            return self._best(rows, said.strength, said, None, limit, said.carried)
+        vectors = [vector, *(p.vector for p in parts if p.vector is not None)]
+        whole, *of_parts = self._cosines(vectors, rows)
+        cosine, known = blended(whole, of_parts), self._has_vector[rows]
+        if not known.all():
+            cosine[~known] = cosine[known].min() if known.any() else 0.0
+        fused = hybrid(min_max(cosine), said.strength, dense_weight)
+        return self._best(rows, fused, said, np.where(known, cosine, np.nan), limit)
 
     def fuse(
         self,
@@ -148,43 +165,46 @@ class RankingIndex:
         *,
         limit: int,
         dense_weight: float = DENSE_WEIGHT,
+        parts: Sequence[Part] = (),
+        part_cosines: Mapping[str, tuple[float, ...]] | None = None,
     ) -> list[Ranked]:
         """Rank `ids` where a store has found some and told their `cosines`; the vectors held here are not used.
 
         Words count exactly, over all of `ids`. Tools without a cosine are answered only if they carry a word of
         `text`: in a small view by their words alone, in a large one as the least similar. With a cosine for each of
-        `ids` this is `rank`.
+        `ids` this is `rank`. `part_cosines` are those with the vectors of `parts`, in their order; a tool without
+        them counts by the whole request.
         """
-        rows = self._rows(ids)
+        scope = self._scope(ids)
+        rows = scope.rows
         if not len(rows) or limit < 1:
             return []
-        lexical = self._lexical.score(query_terms(text), rows)
-        coverage = lexical.scores / lexical.ceiling if lexical.ceiling else lexical.scores
+        said = _words(text, parts, scope)
         told = [None if (e := self._entries[r]) is None else cosines.get(e.tool_id) for r in rows.tolist()]
         cosine = np.array([np.nan if c is None else c for c in told], np.float64)
         known = ~np.isnan(cosine)
         if not known.any():
-            wanted = np.flatnonzero(lexical.scores > 0.0)
-            return self._best(rows[wanted], lexical.scores[wanted], coverage[wanted], None, limit)
+            return self._best(rows, said.strength, said, None, limit, said.carried)
+        if part_cosines:
+            cosine = blended(cosine, self._told(part_cosines, rows, cosine))
         low = float(cosine[known].min())
         if not known.all() and len(rows) > SMALL_VIEW:
             low = min(low, DENSE_FLOOR)
         filled = np.where(known, cosine, low)
         high = float(filled.max())
         dense = (filled - low) / (high - low) if high > low else np.zeros_like(filled)
-        words = min_max(lexical.scores)
         if len(rows) <= SMALL_VIEW:
             # all were asked for: these are not in the store yet, which says nothing against them
-            dense = np.where(known, dense, words)
-        fused = dense_weight * dense + (1.0 - dense_weight) * words
-        wanted = np.flatnonzero(known | (lexical.scores > 0.0))
-        return self._best(rows[wanted], fused[wanted], coverage[wanted], cosine[wanted], limit)
+            dense = np.where(known, dense, said.strength)
+        fused = hybrid(dense, said.strength, dense_weight)
+        return self._best(rows, fused, said, cosine, limit, known | said.carried)
 
     def learn(self, tool_id: str, digest: str, vector: Vector) -> None:
         """Keep the vector of an entry that is held with this `digest`; another digest is ignored."""
         row = self._row_of.get(tool_id)
         entry = None if row is None else self._entries[row]
         if row is not None and entry is not None and entry.digest == digest and self._dimension:
+            self._version += 1
             self._vectors[row] = vector
             self._has_vector[row] = True
 
@@ -193,40 +213,64 @@ class RankingIndex:
         row = self._row_of.get(tool_id)
         return row is not None and bool(self._has_vector[row])
 
+    def _changed(self) -> None:
+        self._version += 1
+        self._scopes.clear()
+
+    def _scope(self, ids: Iterable[str]) -> LexicalScope:
+        """The rows of `ids`; those of a frozen set are remembered until the index changes."""
+        found = self._scopes.get(ids)
+        if found is None:
+            found = self._lexical.scope(self._rows(ids))
+            self._scopes.put(ids, found)
+        return found
+
     def _rows(self, ids: Iterable[str]) -> Rows:
         rows: Rows = np.unique(np.fromiter(map(self._row_of.get, ids, repeat(-1)), np.int64))
         return rows[1:] if len(rows) and rows[0] < 0 else rows
 
-    def _cosine(
-        self, vector: Vector, rows: Rows
-    ) -> tuple[Scores, np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]:
+    def _cosines(self, vectors: Sequence[Vector], rows: Rows) -> list[Scores]:
+        """The cosine of each row with each of `vectors`; without meaning where a row has no vector."""
         # einsum adds up each row by itself, in one order, wherever the row lies; a matrix product may not
         used = self._vectors[: len(self._entries)]
         if len(rows) < _GATHER_BELOW * len(used):
-            cosine = np.einsum("ij,j->i", used[rows], vector).astype(np.float64)
-        else:
-            cosine = np.einsum("ij,j->i", used, vector)[rows].astype(np.float64)
-        known = self._has_vector[rows]
-        if not known.all():
-            cosine[~known] = cosine[known].min() if known.any() else 0.0
-        return cosine, known
+            gathered = used[rows]
+            return [np.einsum("ij,j->i", gathered, v).astype(np.float64) for v in vectors]
+        return [np.einsum("ij,j->i", used, v)[rows].astype(np.float64) for v in vectors]
+
+    def _told(self, part_cosines: Mapping[str, tuple[float, ...]], rows: Rows, whole: Scores) -> list[Scores]:
+        """What a store told of each part, by the rows; the whole's where it told nothing."""
+        count = max(map(len, part_cosines.values()), default=0)
+        table = np.repeat(whole[:, None], count, axis=1)
+        for at, row in enumerate(rows.tolist()):
+            entry = self._entries[row]
+            own = () if entry is None else part_cosines.get(entry.tool_id, ())
+            if len(own) == count:
+                table[at] = own
+        return list(table.T)
 
     def _best(
-        self, rows: Rows, scores: Scores, coverage: Scores, cosine: Scores | None, limit: int
+        self,
+        rows: Rows,
+        scores: Scores,
+        said: Words,
+        cosine: Scores | None,
+        limit: int,
+        wanted: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] | None = None,
     ) -> list[Ranked]:
-        if limit < len(scores):
+        chosen = np.arange(len(rows)) if wanted is None else np.flatnonzero(wanted)
+        if limit < len(chosen):
             # keep every tie of the last place: ids decide among them below
-            floor = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-            chosen = np.flatnonzero(scores >= floor)
-        else:
-            chosen = np.arange(len(scores))
+            among = scores[chosen]
+            floor = np.partition(among, len(among) - limit)[len(among) - limit]
+            chosen = chosen[among >= floor]
         ranked = []
         for i in chosen.tolist():
             entry = self._entries[int(rows[i])]
             if entry is None:
                 continue
             dense = None if cosine is None or np.isnan(cosine[i]) else float(cosine[i])
-            ranked.append(Ranked(entry, float(scores[i]), float(coverage[i]), dense))
+            ranked.append(Ranked(entry, float(scores[i]), float(said.share[i]), dense))
         ranked.sort(key=lambda r: (-r.score, r.entry.tool_id))
         return ranked[:limit]
 
@@ -245,12 +289,14 @@ class RankingIndex:
         self._row_of = {e.tool_id: row for row, e in enumerate(entries)}
 
 
-def min_max(scores: Scores) -> Scores:
-    """`scores` stretched to 0…1; all 0 where they do not differ."""
-    low, high = float(scores.min()), float(scores.max())
-    if high <= low:
-        return np.zeros_like(scores)
-    return (scores - low) / (high - low)
+def _words(text: str, parts: Sequence[Part], scope: LexicalScope) -> Words:
+    whole, *of_parts = (scope.score(query_terms(t)) for t in (text, *(p.text for p in parts)))
+    return words(whole, of_parts)
+
+
+def _silence(size: int) -> Words:
+    nothing = np.zeros(size, np.float64)
+    return Words(nothing, nothing, np.zeros(size, np.bool_))
 
 
 def rank(
@@ -260,6 +306,7 @@ def rank(
     *,
     limit: int,
     dense_weight: float = DENSE_WEIGHT,
+    parts: Sequence[Part] = (),
 ) -> list[Ranked]:
     """Rank `tools` for a query in one go: the definition that every other path is compared with."""
     index = RankingIndex(0 if vector is None else len(vector))
@@ -267,4 +314,4 @@ def rank(
     for entry, own in tools:
         index.put(document(entry), own)
         ids.append(entry.tool_id)
-    return index.rank(text, vector, ids, limit=limit, dense_weight=dense_weight)
+    return index.rank(text, vector, ids, limit=limit, dense_weight=dense_weight, parts=parts)
