@@ -12,6 +12,7 @@ from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.ports import Clock
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.searcher import SearchAnswer, Searcher
+from toolcrib_registry.search.visible import Visible
 from toolcrib_registry.state import PolicyState, Sight
 
 log = logging.getLogger(__name__)
@@ -51,12 +52,12 @@ class Searching:
             pushdown=self._pushdown(sight),
         )
 
-    def entries_of(self, sight: Sight) -> dict[str, IndexEntry]:
+    def entries_of(self, sight: Sight) -> Visible:
         """The visible tools as the index sees them."""
         content = sight.content
         if content.entries is None:
             self._entries.keep(sight.snapshot.tools)
-            content.entries = {i: self._entries.of(tool) for i, tool in content.view.tools.items()}
+            content.entries = Visible((i, self._entries.of(tool)) for i, tool in content.view.tools.items())
         return content.entries
 
     def _pushdown(self, sight: Sight) -> Pushdown:

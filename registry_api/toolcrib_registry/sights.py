@@ -16,7 +16,7 @@ from typing import Any
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import View
-from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.visible import Visible
 
 MOST = 4096
 """Sights remembered at one time."""
@@ -35,7 +35,7 @@ class Content:
 
     view: View
     key: Any = None
-    entries: dict[str, IndexEntry] | None = None
+    entries: Visible | None = None
     """The same tools as the search index sees them."""
     answer: Answer | None = None
     weight: int = 0

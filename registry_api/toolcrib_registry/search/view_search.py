@@ -14,6 +14,7 @@ from toolcrib_registry.search.errors import StoreError
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
+from toolcrib_registry.search.visible import ids_of
 
 Degradation: TypeAlias = Literal["", "store_unavailable", "index_empty", "embedder_unavailable"]
 QuestionMode: TypeAlias = Literal["hybrid", "dense", "compat"]
@@ -137,7 +138,7 @@ class ViewSearch:
 
     async def _by_ids(self, question: Question, limit: int) -> dict[str, StoreHit]:
         query = StoreQuery(
-            text=question.text, vector=question.vector, limit=limit, ids=frozenset(question.view)
+            text=question.text, vector=question.vector, limit=limit, ids=ids_of(question.view)
         )
         return _admitted(question, await self.store.search(query))
 
