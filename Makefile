@@ -11,11 +11,17 @@ JOBS ?= 2
 TAG ?= toolcrib:dev
 BASE_IMAGE ?=
 BUILDER_IMAGE ?=
+# what `make bench-search` measures: a folder with one folder a set; where the figures go as JSON; how many requests a set
+DATA ?= $(or $(wildcard ../shared/retrieval/data),bench/search/subset)
+OUT ?=
+LIMIT ?=
+# embedded, weaviate, or auto: Weaviate too where its program is here
+STORES ?= auto
 SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench revocation image wheel ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench bench-search bench-search-scale search-gate revocation image wheel ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +87,15 @@ proof: env ## Ask a real registry 100,000 random questions over every path, hold
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)
+
+bench-search: env ## Search quality of every method: DATA=<folder of sets> OUT=<file.json> LIMIT=500 STORES=embedded
+	@$(BIN)/python bench/search/run.py compare "$(DATA)" --stores "$(STORES)" $(if $(OUT),--out "$(OUT)") $(if $(LIMIT),--limit "$(LIMIT)") $(ARGS)
+
+bench-search-scale: env ## Search speed at 1, 8 and 64 callers, with 1,000, 10,000 and 100,000 tools
+	@$(BIN)/python bench/search/scale.py $(ARGS)
+
+search-gate: env ## Fail where search quality fell by more than a point on the committed subset; ARGS=--update keeps new figures
+	@$(BIN)/python bench/search/run.py gate $(ARGS)
 
 revocation: env build-tools ## Measure how fast a revoked grant is gone, on three replicas under load; print the table of docs/guides/revocation.md
 	@exec $(BIN)/python bench/run.py revocation $(ARGS)

@@ -22,10 +22,10 @@ Scores = NDArray[np.float64]
 _WORD = re.compile(r"\w+")
 SEED_BOOSTS = {"path": 5.0, "name": 3.0, "description": 2.0, "tag": 1.5}
 SEED_STEP = 0.05
-_SEED_STOP_WORDS = frozenset(
-    "a an and are as at be by can do for from get has have how i in is it me my of on or that the this to use what"
-    " when where which who will with you your".split()
-)
+_SEED_STOP_WORDS = """
+    a an and are as at be by can do for from get has have how i in is it me my of on or that the this to use what
+    when where which who will with you your"""
+_SEED_STOPS = frozenset(_SEED_STOP_WORDS.split())
 
 
 class Baseline(Protocol):
@@ -145,7 +145,7 @@ class Seed(_Ranking):
         assert vector is not None
         boost = np.zeros(len(self.tools))
         for word in dict.fromkeys(words(text)):
-            if len(word) > 2 and word not in _SEED_STOP_WORDS:
+            if len(word) > 2 and word not in _SEED_STOPS:
                 rows, boosts = self._boosts(word)
                 boost[rows] += boosts
         return self.best(((self._vectors @ vector) + 1.0) / 2.0 + SEED_STEP * boost)

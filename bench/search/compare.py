@@ -1,6 +1,6 @@
 """Search quality and speed of every method on every set of a folder: `make bench-search [DATA=…] [OUT=…]`.
 
-    python bench/search/compare.py DATA [--out FILE] [--limit 500] [--sets a,b] [--stores auto|embedded|weaviate]
+    python bench/search/run.py compare DATA [--out FILE] [--limit 500] [--sets a,b] [--stores auto|embedded|weaviate]
 
 Tables go to the screen, progress to the standard error, everything to bench/out/search.json. `--out` receives
 `{set: {method: {"hit@1", "recall@5", "recall@10", "ndcg@5", "ndcg@10", "mrr", "zero_hit"}}}`, written anew after each
@@ -9,24 +9,16 @@ set. The figures are defined in metrics.py, the data format in folder.py. Nothin
 
 from __future__ import annotations
 
-import os
-
-for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    # times are those of one thread
-    os.environ.setdefault(_variable, "1")
-
 import argparse
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-HERE = Path(__file__).parent
-sys.path += [str(HERE.parent), str(HERE.parents[1] / "tests" / "support")]
 
 import folder
 import measure
@@ -39,14 +31,15 @@ from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 if TYPE_CHECKING:
     from realparts.weaviate import Weaviate
 
+OUT = Path(__file__).parents[1] / "out"
 _POOLED = 200
 _ENCODERS = 2
 
 
-def options(arguments: list[str] | None = None) -> argparse.Namespace:
+def options(arguments: list[str]) -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path, help="a folder with one folder a set")
     parser.add_argument("--out", type=Path, help="the figures as JSON")
@@ -150,8 +143,8 @@ async def run(chosen: argparse.Namespace) -> int:
     seconds = time.perf_counter() - started
     everything = report.everything(done, whole)
     everything |= {"machine": machine, "embedder": remembered.name, "seconds": seconds, "problems": problems}
-    (HERE.parent / "out").mkdir(exist_ok=True)
-    _write(HERE.parent / "out" / "search.json", everything)
+    OUT.mkdir(exist_ok=True)
+    _write(OUT / "search.json", everything)
     print(f"  ({seconds:.0f} s)")
     return 1 if problems else 0
 
@@ -171,14 +164,10 @@ def _write(path: Path | None, figures: dict[str, Any]) -> None:
         beside.replace(path)
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     """Run; 2 for data that is not what it should be."""
     try:
-        return asyncio.run(run(options()))
+        return asyncio.run(run(options(arguments)))
     except folder.DataError as error:
         print(f"The data cannot be used:\n{error}", file=sys.stderr)
         return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())
