@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -15,8 +16,10 @@ from typing import TypeVar
 from toolcrib_registry.search.document import document
 from toolcrib_registry.search.entry import IndexEntry, Vector
 from toolcrib_registry.search.ranking import Ranked, RankingIndex
+from toolcrib_registry.search.visible import Visible, ids_of
 
 _T = TypeVar("_T")
+_VIEWS = 1024
 _PART = 64
 """Entries taken in at a time: others may search in between."""
 
@@ -28,6 +31,8 @@ class LocalIndex:
         self._index = RankingIndex(dimension)
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(2, "search-local")
+        self._followed: dict[int, tuple[weakref.ref[Visible], int]] = {}
+        """Views that were looked through, and the index's version at which it held all of each."""
 
     async def follow(self, entries: Collection[IndexEntry]) -> None:
         """Take in what is new or changed among `entries`; about 0.3 ms each."""
@@ -50,9 +55,9 @@ class LocalIndex:
         """The exact ranking of `view`, with the vectors that are held."""
 
         def work() -> list[Ranked]:
-            self._follow(view.values())
+            self._follow_view(view)
             with self._lock:
-                return self._index.rank(text, vector, view, limit=limit)
+                return self._index.rank(text, vector, ids_of(view), limit=limit)
 
         return await self._run(work)
 
@@ -62,9 +67,9 @@ class LocalIndex:
         """The ranking of `view` by its words and the `cosines` that a store told."""
 
         def work() -> list[Ranked]:
-            self._follow(view.values())
+            self._follow_view(view)
             with self._lock:
-                return self._index.fuse(text, cosines, view, limit=limit)
+                return self._index.fuse(text, cosines, ids_of(view), limit=limit)
 
         return await self._run(work)
 
@@ -72,7 +77,7 @@ class LocalIndex:
         """Ids of `view` whose vectors are not held."""
 
         def work() -> list[str]:
-            self._follow(view.values())
+            self._follow_view(view)
             with self._lock:
                 return [i for i in view if not self._index.has_vector(i)]
 
@@ -92,16 +97,30 @@ class LocalIndex:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _follow(self, entries: Iterable[IndexEntry]) -> None:
+    def _follow_view(self, view: Mapping[str, IndexEntry]) -> None:
+        seen = self._followed.get(id(view))
+        if seen is not None and seen[0]() is view and seen[1] == self._index.version:
+            return
+        complete = self._follow(view.values())
+        if complete is not None and isinstance(view, Visible):
+            if len(self._followed) >= _VIEWS:
+                self._followed = {}
+            self._followed[id(view)] = weakref.ref(view), complete
+
+    def _follow(self, entries: Iterable[IndexEntry]) -> int | None:
+        """Take in what is new; the index's version at which there was nothing new."""
         with self._lock:
             held = self._index.get
             # identity first: a snapshot keeps the objects of what did not change
             new = [e for e in entries if (own := held(e.tool_id)) is not e and own != e]
+            if not new:
+                return self._index.version
         for start in range(0, len(new), _PART):
             documents = [document(e) for e in new[start : start + _PART]]
             with self._lock:
                 for doc in documents:
                     self._index.put(doc)
+        return None
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

@@ -1,0 +1,49 @@
+"""The searcher's own index: it follows the views it is asked about, however they alternate."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.local_index import LocalIndex
+from toolcrib_registry.search.visible import Visible
+
+pytestmark = pytest.mark.anyio
+
+
+def view(*tools: tuple[str, str]) -> Visible:
+    """Tools by object name and description."""
+    entries = [
+        IndexEntry(tool_id=f"ns/{i}", digest=text, namespace="ns", name=i, description=text)
+        for i, text in tools
+    ]
+    return Visible((e.tool_id, e) for e in entries)
+
+
+async def found(index: LocalIndex, visible: Visible, text: str) -> list[str]:
+    """The ids that `text` finds."""
+    return [r.entry.tool_id for r in await index.rank(visible, text, None, 10)]
+
+
+async def test_views_with_other_versions_of_a_tool_are_each_ranked_by_their_own() -> None:
+    index = LocalIndex(0)
+    older, newer = view(("a", "weather"), ("b", "file")), view(("a", "city"), ("b", "file"))
+    try:
+        for _ in range(3):
+            assert await found(index, older, "weather") == ["ns/a"]
+            assert await found(index, older, "weather") == ["ns/a"]
+            assert await found(index, newer, "weather") == []
+            assert await found(index, newer, "city") == ["ns/a"]
+    finally:
+        index.close()
+
+
+async def test_a_view_that_lost_a_tool_to_another_snapshot_gets_it_back() -> None:
+    index = LocalIndex(0)
+    visible = view(("a", "weather"), ("b", "file"))
+    try:
+        assert await found(index, visible, "file") == ["ns/b"]
+        await index.retain(["ns/a"])
+        assert await found(index, visible, "file") == ["ns/b"]
+    finally:
+        index.close()
