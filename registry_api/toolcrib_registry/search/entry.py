@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Vector: TypeAlias = NDArray[np.float32]
 """One embedding (dimension,) or a batch of them (n, dimension), L2-normalised."""
 
-Mode: TypeAlias = Literal["hybrid", "lexical", "dense"]
+Mode: TypeAlias = Literal["hybrid", "lexical", "dense", "nearest"]
 
 INDEX_FORMAT = 1
 """Raise it when the fields, the tokens or the dense text change: every store is then rebuilt."""
@@ -142,7 +142,9 @@ class StoreQuery:
     parts: tuple[Part, ...] = ()
     """The things that `text` asks for, where there are several; a vector each where `vector` is given."""
     mode: Mode = "hybrid"
-    """`hybrid` without a vector, or whose text has no words, uses the evidence there is."""
+    """`hybrid` without a vector, or whose text has no words, uses the evidence there is. `nearest` is exact in every
+    store: by the best cosine with `vector` or with that of a part, so what is not in a full answer is no nearer than
+    the last in it."""
     ids: frozenset[str] | None = None
     """Answer only with these tools."""
     within: Pushdown | None = None
@@ -181,6 +183,13 @@ class StoreHit:
     """Cosine between query and tool, -1 to 1; None without a vector."""
     parts: tuple[float, ...] = ()
     """The cosine with each of the query's parts; empty where `dense` is None or there are no parts."""
+    vector: Vector | None = field(default=None, compare=False, repr=False)
+    """The tool's own, as it was stored: for the mode `nearest` alone."""
+
+    @property
+    def nearness(self) -> float:
+        """The best of its cosines; -1 if it has none."""
+        return -1.0 if self.dense is None else max((self.dense, *self.parts))
 
 
 def has_tags(entry: IndexEntry, tags: tuple[str, ...]) -> bool:

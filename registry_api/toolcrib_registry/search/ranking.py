@@ -136,11 +136,16 @@ class RankingIndex:
         limit: int,
         dense_weight: float = DENSE_WEIGHT,
         parts: Sequence[Part] = (),
+        reach: float | None = None,
+        absent: Iterable[str] = (),
     ) -> list[Ranked]:
         """The best `limit` of `ids` (unknown ones are ignored), best first, ties by tool id.
 
         With a vector every tool is ranked; without one, only tools that carry a word of `text`.
         `dense_weight` 1 ranks by cosine alone. `parts` are the things that `text` asks for, where there are several.
+
+        A tool without a vector here counts as the least similar. With `reach` it counts as that similar instead,
+        which is the most that it can be where its vector is elsewhere; `absent` are those that have none anywhere.
         """
         scope = self._scope(ids)
         rows = scope.rows
@@ -153,7 +158,10 @@ class RankingIndex:
         whole, *of_parts = self._cosines(vectors, rows)
         cosine, known = blended(whole, of_parts), self._has_vector[rows]
         if not known.all():
-            cosine[~known] = cosine[known].min() if known.any() else 0.0
+            least = cosine[known].min() if known.any() else 0.0
+            cosine[~known] = least if reach is None else reach
+            if reach is not None and (away := self._rows(absent)).size:
+                cosine[~known & np.isin(rows, away)] = least
         fused = hybrid(min_max(cosine), said.strength, dense_weight)
         return self._best(rows, fused, said, np.where(known, cosine, np.nan), limit)
 
