@@ -1,0 +1,124 @@
+"""An OpenAI-compatible embeddings endpoint on loopback whose faults are asked for by name.
+
+Its vectors are those of `HashEmbedder`: deterministic, words of their own. `fault` may be changed at any time:
+
+    ""          it answers
+    hangs       it takes requests and answers none, until the fault is over
+    closes      it ends each connection without a word
+    500, 429, 401   it answers with that status
+    garbage     it answers with no JSON
+    empty       it answers JSON without vectors
+    other       its vectors have another dimension
+    nan         its vectors are no numbers
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from toolcrib_registry.search.embedding import HashEmbedder
+
+DIMENSION = 32
+FAULTS = ("hangs", "closes", "500", "429", "401", "garbage", "empty", "other", "nan")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class FaultyEmbeddings:
+    """Answers at `url`; `asked` counts requests, `waiting` those that hang now."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.waiting = 0
+        self._fault = ""
+        self._changed = threading.Condition()
+        self._embedder = HashEmbedder(DIMENSION)
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            wbufsize = -1
+
+            def do_POST(self) -> None:
+                outer._answer(self)
+
+            def log_message(self, *given: object) -> None:
+                """Stay quiet."""
+
+        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it now."""
+        return self._fault
+
+    @fault.setter
+    def fault(self, name: str) -> None:
+        with self._changed:
+            self._fault = name
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let go of what hangs and stop serving."""
+        self.fault = "closes"
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
+        texts = json.loads(handler.rfile.read(int(handler.headers["content-length"])))["input"]
+        with self._changed:
+            self.asked += 1
+            self.waiting += 1
+            if self._fault == "hangs":
+                self._changed.wait_for(lambda: self._fault != "hangs")
+            self.waiting -= 1
+            fault = self._fault
+        if fault == "closes":
+            handler.close_connection = True
+            return
+        sent = b"<html>" if fault == "garbage" else json.dumps(self._body(texts, fault)).encode()
+        try:
+            handler.send_response(int(fault) if fault.isdigit() else 200)
+            handler.send_header("content-type", "application/json")
+            handler.send_header("content-length", str(len(sent)))
+            handler.end_headers()
+            handler.wfile.write(sent)
+        except OSError:  # whoever asked has gone
+            handler.close_connection = True
+
+    def _body(self, texts: list[str], fault: str) -> Any:
+        if fault == "empty":
+            return {"object": "list", "data": None}
+        rows = asyncio.run(self._embedder.embed_documents(texts)).tolist()
+        if fault == "other":
+            rows = [row[1:] for row in rows]
+        if fault == "nan":
+            rows = [[float("nan")] * DIMENSION for _ in rows]
+        data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
+        return {
+            "object": "list",
+            "model": "m",
+            "data": data,
+            "usage": {"prompt_tokens": 1, "total_tokens": 1},
+        }
+
+
+@contextmanager
+def faulty_embeddings() -> Iterator[FaultyEmbeddings]:
+    """One that answers, until it is told otherwise."""
+    endpoint = FaultyEmbeddings()
+    try:
+        yield endpoint
+    finally:
+        endpoint.close()
