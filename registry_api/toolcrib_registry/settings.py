@@ -124,7 +124,7 @@ class EmbedderSettings(_Part):
     cache_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
-        description="Vectors that are kept there; the longest unused go first. In memory at most 64 MiB.",
+        description="Bytes of them that are kept; the longest unused make room. In memory at most 64 MiB.",
     )
 
     @model_validator(mode="after")

@@ -1,21 +1,24 @@
-"""The packaged model, and an embeddings endpoint over real HTTP."""
+"""What is particular to one embedder: models in folders, and an endpoint over real HTTP that fails in every way.
+
+What they have in common is in tests/contract/test_embedder.py.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import statistics
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from embeddings_endpoint import EmbeddingsEndpoint, embeddings_endpoint
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 from toolcrib_registry.adapters.openai_embedder import OpenAIEmbedder
 from toolcrib_registry.search.errors import EmbedderUnavailable
@@ -26,10 +29,6 @@ TEXTS = [
     "weather get forecast: Tomorrow's weather of a city",
     "files read file: Read a file of the shared folder",
     "payments create invoice: Bill a customer",
-    "x",
-    "",
-    "\x00\u202e 天气 \ud800",
-    "word " * 5_000,
 ]
 
 
@@ -39,26 +38,11 @@ def packaged() -> OnnxEmbedder:
     return OnnxEmbedder.packaged()
 
 
-async def test_a_text_has_one_vector_whatever_it_is_embedded_with(packaged: OnnxEmbedder) -> None:
-    together = await packaged.embed_documents(TEXTS * 3)
-    alone = [(await packaged.embed_documents([t]))[0] for t in TEXTS]
-
-    assert together.shape == (3 * len(TEXTS), packaged.dimension)
-    assert together.dtype == np.float32
-    for i, vector in enumerate(together):
-        assert (vector == alone[i % len(TEXTS)]).all()
-    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
-
-
 async def test_words_of_the_same_meaning_are_near(packaged: OnnxEmbedder) -> None:
     documents = await packaged.embed_documents(TEXTS[:3])
 
     for query, right in (("will it rain in Oslo", 0), ("open that document", 1), ("charge a client", 2)):
         assert int(np.argmax(documents @ await packaged.embed_query(query))) == right
-
-
-async def test_nothing_to_embed_is_an_empty_matrix(packaged: OnnxEmbedder) -> None:
-    assert (await packaged.embed_documents([])).shape == (0, packaged.dimension)
 
 
 async def test_a_query_overtakes_a_long_list_of_documents(packaged: OnnxEmbedder) -> None:
@@ -71,88 +55,115 @@ async def test_a_query_overtakes_a_long_list_of_documents(packaged: OnnxEmbedder
     documents.cancel()
 
 
-async def test_the_name_follows_the_files(packaged: OnnxEmbedder, tmp_path: Path) -> None:
-    assert packaged.name == OnnxEmbedder.packaged().name
+async def test_the_event_loop_goes_on_while_two_hundred_documents_are_embedded(
+    packaged: OnnxEmbedder,
+) -> None:
+    documents = asyncio.create_task(packaged.embed_documents([f"{TEXTS[0]} {i}" for i in range(200)]))
+    waits = []
+    while not documents.done():
+        before = time.perf_counter()
+        await asyncio.sleep(0.002)
+        waits.append(time.perf_counter() - before)
+    await documents
+
+    # one text takes 5 ms, all of them a second: whatever blocks shows at once, even on a busy machine
+    assert len(waits) > 20
+    assert statistics.median(waits) < 0.02
+    assert max(waits) < 0.4
+
+
+def model_folder(place: Path, **changed: str | bytes) -> Path:
+    """The packaged model in a folder of its own; `changed` are files' contents, `__` standing for a dot."""
+    place.mkdir()
+    with as_file(files("toolcrib_registry") / "model") as packaged:
+        for name in ("model.onnx", "tokenizer.json"):
+            (place / name).symlink_to(packaged / name)
+    for name, content in changed.items():
+        path = place / name.replace("__", ".").replace("_0_", "/")
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return place
+
+
+async def test_the_name_follows_every_file_that_vectors_depend_on(
+    packaged: OnnxEmbedder, tmp_path: Path
+) -> None:
+    same = OnnxEmbedder(model_folder(tmp_path / "same"))
+    other = OnnxEmbedder(
+        model_folder(tmp_path / "other", sentence_bert_config__json='{"max_seq_length": 64}')
+    )
+
     assert packaged.name.startswith("onnx-")
-    (tmp_path / "model.onnx").write_bytes(b"no model")
-    (tmp_path / "tokenizer.json").write_text("{}")
-
-    for model in (tmp_path / "model.onnx", tmp_path / "missing.onnx"):
-        with pytest.raises(EmbedderUnavailable):
-            OnnxEmbedder(model, tmp_path / "tokenizer.json")
-
-
-async def test_a_closed_model_says_so() -> None:
-    embedder = OnnxEmbedder.packaged()
-    await embedder.aclose()
-
-    with pytest.raises(EmbedderUnavailable):
-        await embedder.embed_query("anything")
+    assert same.name == packaged.name
+    assert other.name != packaged.name
+    long = "word " * 100 + "weather"
+    assert (await same.embed_query(long) == await packaged.embed_query(long)).all()
+    assert not (await other.embed_query(long) == await packaged.embed_query(long)).all()
+    await same.aclose()
+    await other.aclose()
 
 
-class Endpoint:
-    """An embeddings endpoint on loopback that answers as told."""
+async def test_a_models_prompts_and_pooling_are_used(packaged: OnnxEmbedder, tmp_path: Path) -> None:
+    prompts = '{"prompts": {"query": "query: ", "passage": "passage: "}}'
+    first = (
+        '{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false, "word_embedding_dimension": 384}'
+    )
+    prompted = OnnxEmbedder(model_folder(tmp_path / "prompted", config_sentence_transformers__json=prompts))
+    pooled = OnnxEmbedder(model_folder(tmp_path / "pooled", **{"1_Pooling_0_config__json": first}))
 
-    def __init__(self) -> None:
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str] = []
-        self.status = 200
-        self.answer: Any = None
-        outer = self
+    assert (await prompted.embed_query("rain") == await packaged.embed_query("query: rain")).all()
+    document = (await prompted.embed_documents(["rain"]))[0]
+    assert (document == (await packaged.embed_documents(["passage: rain"]))[0]).all()
+    by_first, by_mean = await pooled.embed_query("rain"), await packaged.embed_query("rain")
+    assert float(np.dot(by_first, by_mean)) < 0.99
+    await prompted.aclose()
+    await pooled.aclose()
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                outer.requests.append(body)
-                outer.keys.append(self.headers["authorization"])
-                data = [
-                    {"object": "embedding", "index": i, "embedding": [float(len(t)), 3.0, 4.0]}
-                    for i, t in enumerate(body["input"])
-                ]
-                whole = {"object": "list", "model": "m", "data": data[::-1], "usage": {}}
-                sent = json.dumps(whole if outer.answer is None else outer.answer).encode()
-                self.send_response(outer.status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(sent)))
-                self.end_headers()
-                self.wfile.write(sent)
 
-            def log_message(self, *given: object) -> None:
-                """Stay quiet."""
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model__onnx": b"no model"}, "cannot be loaded"),
+        ({"tokenizer__json": "{}"}, "cannot be loaded"),
+        ({"1_Pooling_0_config__json": '{"pooling_mode_max_tokens": true}'}, "max_tokens is not supported"),
+        ({"sentence_bert_config__json": '{"max_seq_length": "long"}'}, "max_seq_length is not between"),
+        ({"config_sentence_transformers__json": "[]"}, "is not an object"),
+        ({"config_sentence_transformers__json": "{"}, "is not JSON"),
+    ],
+)
+async def test_a_folder_that_cannot_be_used_is_refused_with_what_is_wrong(
+    tmp_path: Path, changed: dict[str, str | bytes], said: str
+) -> None:
+    with pytest.raises(EmbedderUnavailable, match=said):
+        OnnxEmbedder(model_folder(tmp_path / "model", **changed))
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
-        self.thread.start()
 
-    def close(self) -> None:
-        """Stop serving."""
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+async def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EmbedderUnavailable, match=r"model\.onnx cannot be read: No such file"):
+        OnnxEmbedder(tmp_path)
 
 
 @pytest.fixture
-def endpoint() -> Iterator[Endpoint]:
-    """A fresh endpoint."""
-    endpoint = Endpoint()
-    yield endpoint
-    endpoint.close()
+def endpoint() -> Iterator[EmbeddingsEndpoint]:
+    """A fresh endpoint of three dimensions, the first of which tells a text's length."""
+    with embeddings_endpoint(lambda texts: [[float(len(t)), 3.0, 4.0] for t in texts]) as endpoint:
+        yield endpoint
 
 
 @pytest.fixture
-async def remote(endpoint: Endpoint, tmp_path: Path) -> AsyncIterator[OpenAIEmbedder]:
+async def remote(endpoint: EmbeddingsEndpoint, tmp_path: Path) -> AsyncIterator[OpenAIEmbedder]:
     """An embedder of three dimensions that asks it."""
-    url = f"http://127.0.0.1:{endpoint.server.server_address[1]}/v1"
     (tmp_path / "key").write_text("secret-key\n")
     embedder = OpenAIEmbedder(
-        base_url=url, model="m", dimension=3, api_key_file=str(tmp_path / "key"), seconds=5
+        base_url=endpoint.url, model="m", dimension=3, api_key_file=str(tmp_path / "key"), seconds=5
     )
     yield embedder
     await embedder.aclose()
 
 
 async def test_an_endpoints_vectors_are_put_in_order_and_normalised(
-    remote: OpenAIEmbedder, endpoint: Endpoint
+    remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint
 ) -> None:
     texts = ["a" * n for n in range(1, 151)]
 
@@ -165,7 +176,7 @@ async def test_an_endpoints_vectors_are_put_in_order_and_normalised(
 
 
 async def test_a_key_that_is_replaced_is_used_at_once_and_one_that_is_missing_is_an_outage(
-    remote: OpenAIEmbedder, endpoint: Endpoint, tmp_path: Path
+    remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint, tmp_path: Path
 ) -> None:
     await remote.embed_query("x")
     (tmp_path / "key").write_text("another-key\n")
@@ -184,7 +195,7 @@ async def test_a_key_that_is_replaced_is_used_at_once_and_one_that_is_missing_is
 
 
 async def test_a_query_is_cut_and_cleaned_before_it_is_sent(
-    remote: OpenAIEmbedder, endpoint: Endpoint
+    remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint
 ) -> None:
     await remote.embed_query("x\ud800" * 10_000)
     await remote.embed_query("")
@@ -203,10 +214,19 @@ async def test_a_query_is_cut_and_cleaned_before_it_is_sent(
         (200, {"data": [{"index": 0, "embedding": ["a", "b", "c"], "object": "embedding"}]}),
         (200, {"unexpected": True}),
         (200, ["unexpected"]),
+        (200, b"<html>busy</html>"),
+        (200, b""),
+        (200, b"\xff\xfe"),
+        (200, b'{"data": [{"index": 0, "embedding": [NaN, 1.0, 1.0]}]}'),
+        (200, b'{"data": [{"index": 0, "embedding": [1e999, 1.0, 1.0]}]}'),
+        (200, {"data": [{"index": 0, "embedding": "AACAPwAAAEAAAEBA"}]}),
+        (200, {"data": [{"index": "x", "embedding": [1, 2, 3]}, {"embedding": None}]}),
+        (429, {"error": {"message": "slow down"}}),
+        (500, b"Traceback (most recent call last)"),
     ],
 )
 async def test_an_endpoint_that_answers_wrongly_is_unavailable_and_its_body_is_not_repeated(
-    remote: OpenAIEmbedder, endpoint: Endpoint, status: int, answer: object
+    remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint, status: int, answer: object
 ) -> None:
     endpoint.status, endpoint.answer = status, answer
 
@@ -214,6 +234,26 @@ async def test_an_endpoint_that_answers_wrongly_is_unavailable_and_its_body_is_n
         await remote.embed_query("anything")
 
     assert "secret-key" not in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["hangs", "drips"])
+async def test_an_endpoint_that_does_not_finish_is_unavailable_when_its_time_is_over(
+    endpoint: EmbeddingsEndpoint, how: str
+) -> None:
+    embedder = OpenAIEmbedder(base_url=endpoint.url, model="m", dimension=3, seconds=0.3)
+    if how == "hangs":
+        endpoint.go_on.clear()
+    endpoint.drips = how == "drips"
+    start = time.monotonic()
+
+    with pytest.raises(EmbedderUnavailable, match=r"Timeout|0\.3 s"):
+        await embedder.embed_query("anything")
+
+    assert time.monotonic() - start < 5
+    endpoint.go_on.set()
+    endpoint.drips = False
+    assert (await embedder.embed_query("anything")).shape == (3,)
+    await embedder.aclose()
 
 
 async def test_an_endpoint_that_is_not_there_is_unavailable() -> None:
