@@ -63,7 +63,11 @@ def with_sections() -> dict[str, str]:
         ValueError: a page lacks the marks of a part.
     """
     made = {}
-    for name, parts in {"concepts/authorization.md": {"reasons": objects.reasons_by_step()}}.items():
+    sections = {
+        "concepts/authorization.md": {"reasons": objects.reasons_by_step()},
+        "guides/tool-authors.md": {"search-lint": objects.search_lint()},
+    }
+    for name, parts in sections.items():
         text = (DOCS / name).read_text(encoding="utf-8")
         for part, content in parts.items():
             start, end = f"<!-- generated: {part} -->\n", f"<!-- end of {part} -->"

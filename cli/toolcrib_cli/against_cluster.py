@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from toolcrib.errors import Finding
 from toolcrib.resources.conditions import MEANINGS, Reason
-from toolcrib_cli.manifests import FileContent, Loaded
+from toolcrib.resources.tools import Tool
+from toolcrib_cli.manifests import FileContent
 from toolcrib_cli.predicting import APPLY_REFUSED, predict
+from toolcrib_cli.remarks import Expected, hard_to_find
 from toolcrib_operator.accounts import is_there
 from toolcrib_operator.reconcile.bindings import Territories, matched_tools, wants_tools
 from toolcrib_operator.reconcile.questions import questions
@@ -19,20 +20,10 @@ NAMESPACE_NOT_FOUND = "NamespaceNotFound"
 """Why an object cannot be applied: an API server refuses what is in a namespace that does not exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """What would be said of one object. Where it is not `used`, this is why; else it is a warning."""
-
-    item: Loaded
-    reason: str
-    finding: Finding
-    used: bool = True
-
-
 def expected(
     world: World, contents: Iterable[FileContent], *, trusted: Sequence[str], now: float
 ) -> list[Expected]:
-    """Everything that the operator would object to, or call odd, in the order of the files.
+    """Everything that the operator would object to, or call odd, in the order of the files; last what is hard to find.
 
     Args:
         world: what the cluster holds, its service accounts included; it is changed.
@@ -70,7 +61,8 @@ def expected(
             found += [
                 Expected(item, q.reason.value, Finding(q.field, f"{q.reason}: {q.message}")) for q in odd
             ]
-    return found
+    there = (entry.resource for entry in world.all("Tool"))
+    return found + hard_to_find(usable, [tool for tool in there if isinstance(tool, Tool)])
 
 
 _FIELDS = {Reason.NAME_CONFLICT.value: "spec.name", Reason.UNTRUSTED_LABEL.value: "spec.namespaceSelector"}

@@ -34,6 +34,13 @@ def _column(
     return column | {"priority": 1} if wide else column
 
 
+_QUESTIONABLE = _column(
+    "Questionable",
+    ".status.conditions[?(@.type=='Questionable')].reason",
+    "What looks like a mistake.",
+    wide=True,
+)
+
 COLUMNS: dict[str, list[dict[str, Any]]] = {
     "Tool": [
         _READY,
@@ -43,6 +50,7 @@ COLUMNS: dict[str, list[dict[str, Any]]] = {
         _column("State", ".spec.state", "Active, Deprecated or Disabled."),
         _REASON,
         _column("Digest", ".status.digest", "sha256 of the definition that a model reads.", wide=True),
+        _QUESTIONABLE,
         _AGE,
     ],
     "AgentScopeBinding": [
@@ -52,12 +60,7 @@ COLUMNS: dict[str, list[dict[str, Any]]] = {
         _column("Tools", ".status.matchedTools", "Tools within reach.", kind="integer"),
         _column("Expires", ".spec.expiresAt", "The grant ends then."),
         _REASON,
-        _column(
-            "Questionable",
-            ".status.conditions[?(@.type=='Questionable')].reason",
-            "What looks like a mistake.",
-            wide=True,
-        ),
+        _QUESTIONABLE,
         _AGE,
     ],
 }

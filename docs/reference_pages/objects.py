@@ -8,6 +8,7 @@ from typing import Any
 from reference_pages.markdown import code, table
 
 from toolcrib import authorizer, crd
+from toolcrib import search_lint as lint
 from toolcrib.resources import conditions
 from toolcrib.resources.kinds import KINDS
 
@@ -20,8 +21,9 @@ CONDITIONS = (
     ("MatchesNothing", "bindings", "No tool is within the binding's reach."),
     (
         "Questionable",
-        "bindings",
-        "Something looks like a mistake; the message lists everything odd. It changes nothing about the grant.",
+        "all three",
+        "Something looks like a mistake; the message lists everything odd. It changes nothing about the grant, or about"
+        " who sees the tool.",
     ),
 )
 
@@ -50,6 +52,12 @@ def reasons_by_step() -> str:
     rows = [(str(step), code(r.value), authorizer.MEANINGS[r]) for r, step in authorizer.STEPS.items()]
     rows += [("allowed", code(r.value), authorizer.MEANINGS[r]) for r in allowed]
     return table(("step", "reason", "meaning"), rows)
+
+
+def search_lint() -> str:
+    """The rules for tools that a search would find badly, for docs/guides/tool-authors.md."""
+    rows = [(code(r.value), conditions.MEANINGS[r], hint) for r, hint in lint.HINTS.items()]
+    return table(("code", "finds", "remedy"), rows)
 
 
 def resources_page() -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from toolcrib.logs import about_object
 from toolcrib.resources.bindings import AgentScopeBinding
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
+from toolcrib.search_lint import SearchLint
 from toolcrib.wire.publish import Credential, PublishedAccount, PublishedBinding, PublishedTool, Removed
 from toolcrib_operator.accounts import Accounts
 from toolcrib_operator.reconcile.admitting import Admitted
@@ -68,6 +69,7 @@ class Assessor:
         self._holders: defaultdict[NameKey, set[Ref]] = defaultdict(set)
         self._secrets: dict[Ref, Ref] = {}
         self._users: defaultdict[Ref, set[Ref]] = defaultdict(set)
+        self._lint = SearchLint()
         self._selecting: set[Ref] = set()
         self._ending: set[str] = set()
         """Namespaces whose deletion has begun: their objects go in any order, a deny may go before the tools."""
@@ -190,6 +192,8 @@ class Assessor:
                 self._credentials[entry.ref] = credential
         try:
             verdict = assess_tool(entry, owner=owner, credential=problem)
+            if verdict.published is not None and isinstance(entry.resource, Tool):
+                verdict = replace(verdict, weaknesses=self._lint.weaknesses(entry.resource))
         except Exception:
             log.exception("it cannot be assessed", extra=about_object(entry.ref.kind, entry.ref.key))
             verdict = ToolVerdict(None, _POISON)
@@ -219,10 +223,10 @@ class Assessor:
         return tools
 
     def _index_tool(self, ref: Ref) -> set[Ref]:
-        """Update the lookup tables; returns who shares the tool's name, before or now."""
+        """Update the lookup tables; returns who shares the tool's name or words, before or now."""
         entry = self._world.get(ref)
         tool = entry.resource if entry is not None and isinstance(entry.resource, Tool) else None
-        shared: set[Ref] = set()
+        shared = {Ref(ref.kind, key) for key in self._lint.update(ref.key, tool)}
         old_key, old_secret = self._names.pop(ref, None), self._secrets.pop(ref, None)
         if old_key is not None:
             self._holders[old_key].discard(ref)

@@ -22,7 +22,7 @@ from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.reconcile.statuses import BAD, announced, difference, transitions
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.waiting import Backoff, wait
-from toolcrib_operator.world import Ref, World
+from toolcrib_operator.world import BINDINGS, Ref, World
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ class Writes:
         self._board.wrote(ref, entry.status, plan.status, self._clock())
         for condition in transitions(entry.status, plan.status):
             _say(ref, entry.generation, condition)
-        for condition in announced(entry.status, plan.status):
+        for condition in announced(entry.status, plan.status, questions=ref.kind in BINDINGS):
             self._events.transition(ref, entry.uid, condition)
 
 

@@ -143,7 +143,7 @@ def tool(name: str, namespace: str = "heist", /, **spec: Any) -> dict[str, Any]:
     """A Tool manifest."""
     body = {
         "scopes": [f"{name}:use"],
-        "description": f"The tool {name}",
+        "description": f"Answers what tests ask of {name}",
         "backend": {"http": {"service": {"name": "example-tools", "port": 8080}, "path": f"/tools/{name}"}},
     }
     return {

@@ -81,6 +81,7 @@ async def test_a_tool_and_its_binding_reach_the_replica_and_become_ready() -> No
             "Ready": ("True", "Ready"),
             "Accepted": ("True", "Accepted"),
             "Indexed": ("True", "Indexed"),
+            "Questionable": ("False", "NothingOdd"),
         }
         await until(lambda: stage.conditions("AgentScopeBinding", "heist/planner"))
         assert stage.conditions("AgentScopeBinding", "heist/planner") == {

@@ -264,3 +264,23 @@ async def test_a_refused_binding_is_not_questioned() -> None:
         said = stage.said("auditor", "ClusterAgentScopeBinding")
         assert said["Accepted"] == ("False", "UntrustedLabel")
         assert said["Questionable"] == ("False", "NotAccepted")
+
+
+async def test_tools_described_alike_are_told_until_one_of_them_says_more() -> None:
+    same = {"description": "Opens the door of the vault"}
+    async with staged(tool("front", **same), tool("back", **same), tool("side")) as stage:
+
+        def questionable(key: str) -> tuple[str, str] | None:
+            return stage.said(key, "Tool").get("Questionable")
+
+        duplicate, fine = ("True", "DuplicateDescription"), ("False", "NothingOdd")
+        await until(lambda: questionable("heist/front") == questionable("heist/back") == duplicate)
+        await until(lambda: questionable("heist/side") == fine)
+        assert stage.said("heist/front", "Tool")["Ready"] == ("True", "Ready")
+        stage.world.upsert("Tool", tool("back", description="Opens the back door, by night alone"))
+        await until(lambda: questionable("heist/front") == questionable("heist/back") == fine)
+        stage.world.upsert("Tool", tool("third", **same))
+        await until(lambda: questionable("heist/front") == questionable("heist/third") == duplicate)
+        stage.world.remove("Tool", "heist/third")
+        await until(lambda: questionable("heist/front") == fine)
+        assert "DuplicateDescription" not in [reason for _, reason in stage.told("heist/front")]

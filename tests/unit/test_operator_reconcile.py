@@ -1,6 +1,7 @@
 """The pure decisions of the operator, as tables: verdicts, statuses, and what differs."""
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from operator_harness import binding, cluster_binding, conditions, tool
 from toolcrib import publishing
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
+from toolcrib.search_lint import Weakness
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Revision
 from toolcrib_operator.reconcile import statuses
@@ -200,6 +202,7 @@ def test_a_tools_conditions_follow_its_progress(
         "Ready": ready,
         "Accepted": ("True", "Accepted"),
         "Indexed": indexed,
+        "Questionable": ("False", "NothingOdd"),
     }
     assert desired.provisional is provisional
 
@@ -253,3 +256,15 @@ def test_a_bindings_dates_are_judged_by_the_clock(
     desired = statuses.binding_status(found, verdict, DONE, Reach(1), NOW)
     assert conditions(desired.status)["Ready"] == ready
     assert conditions(desired.status)["Expired"] == expired
+
+
+def test_a_tool_that_a_search_finds_badly_is_used_and_says_so() -> None:
+    found = entry(tool("calculator"))
+    weakness = Weakness(Reason.NO_DESCRIPTION, "spec.description", "there is none", "write one")
+    verdict = replace(assess_tool(found, owner=None, credential=None), weaknesses=(weakness,))
+    status = statuses.tool_status(found, verdict, DONE, NOW).status
+    said = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
+    assert said["Questionable"] == ("True", "NoDescription", "spec.description: there is none")
+    assert said["Ready"][0] == "True"
+    assert [c["type"] for c in statuses.announced({}, status)] == ["Ready", "Questionable"]
+    assert [c["type"] for c in statuses.announced({}, status, questions=False)] == ["Ready"]

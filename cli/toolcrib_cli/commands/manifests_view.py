@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 import yaml
@@ -15,9 +15,7 @@ from toolcrib import admission, crd
 from toolcrib_cli import manifests, options, output
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
-
-if TYPE_CHECKING:
-    from toolcrib_cli.against_cluster import Expected
+from toolcrib_cli.remarks import Expected, hard_to_find
 
 
 def validate(
@@ -38,18 +36,20 @@ def validate(
     trusted_namespace_label: options.TrustedLabels = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Check manifests: the verdict that the API server and the operator would give. Offline, unless told otherwise."""
+    """Check manifests: the verdict that the API server and the operator would give, and warnings about tools that a
+    search would find badly. Offline, unless told otherwise."""
     contents = [manifests.read(file, default_namespace=namespace) for file in manifests.files_in(files)]
     if not contents:
         raise CliError("no manifest files (.yaml, .yml, .json) there", code=Exit.USAGE)
     if not any(c.objects or c.problems or c.skipped for c in contents):
         raise CliError("no objects there", code=Exit.USAGE)
     problems = [p for c in contents for p in c.problems] + list(manifests.duplicates(contents))
-    warnings: list[Expected] = []
     if against_cluster:
         said = _against_cluster(contents, kubeconfig, context, trusted_namespace_label or ())
         problems += [_problem(e) for e in said if not e.used]
-        warnings = [e for e in said if e.used]
+    else:
+        said = hard_to_find(contents)
+    warnings = [e for e in said if e.used]
     if out is not Format.TABLE:
         output.data(
             {

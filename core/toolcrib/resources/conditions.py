@@ -70,6 +70,14 @@ class Reason(StrEnum):
     ALLOW_SHADOWED = "AllowShadowed"
     DENY_NEVER_FIRES = "DenyNeverFires"
     WILDCARD_ALLOW = "WildcardAllow"
+    NO_DESCRIPTION = "NoDescription"
+    DESCRIPTION_REPEATS_NAME = "DescriptionRepeatsName"
+    DESCRIPTION_TOO_SHORT = "DescriptionTooShort"
+    DUPLICATE_DESCRIPTION = "DuplicateDescription"
+    DESCRIPTION_CUT = "DescriptionCut"
+    NAME_SAYS_NOTHING = "NameSaysNothing"
+    PARAMETERS_UNDESCRIBED = "ParametersUndescribed"
+    BOILERPLATE_EXAMPLES = "BoilerplateExamples"
 
 
 MEANINGS: dict[Reason, str] = {
@@ -99,12 +107,21 @@ MEANINGS: dict[Reason, str] = {
     Reason.MATCHES: "At least one tool is within the binding's reach.",
     Reason.MATCHES_NOTHING: "No tool is within the binding's reach: check scopes, servers and patterns.",
     Reason.POWERS_ALONE: "The binding grants powers of the registry alone (registry:*): no tool is meant to be within its reach.",
-    Reason.NOTHING_ODD: "Nothing about the binding looks like a mistake.",
+    Reason.NOTHING_ODD: "Nothing about the object looks like a mistake.",
     Reason.EXPIRED_AT_APPLY: "expiresAt had passed when this generation was applied: it never grants anything.",
     Reason.SUBJECT_NOT_FOUND: "A ServiceAccount among the subjects (an Agent's is that of its own name) does not exist.",
     Reason.ALLOW_SHADOWED: "The binding's own deny takes everything that one of its allow patterns means.",
     Reason.DENY_NEVER_FIRES: "A deny pattern matches no tool of the binding's territory; one created later it would.",
     Reason.WILDCARD_ALLOW: "An allow pattern is a glob: it also allows tools that are created later.",
+    Reason.NO_DESCRIPTION: "The tool has no description: it is found by its name and parameters alone.",
+    Reason.DESCRIPTION_REPEATS_NAME: "The description has no word that is not in the name or server already.",
+    Reason.DESCRIPTION_TOO_SHORT: "The description has fewer than three words that say something.",
+    Reason.DUPLICATE_DESCRIPTION: "Another active tool of the namespace is described by the same words, whatever their case"
+    " and punctuation: only name and server tell the two apart.",
+    Reason.DESCRIPTION_CUT: "The description is longer than the embedding model reads: of the rest only the words are searched.",
+    Reason.NAME_SAYS_NOTHING: "Neither name nor server says what the tool does, as in tool1, run or helper.",
+    Reason.PARAMETERS_UNDESCRIBED: "Properties of the input schema have no description.",
+    Reason.BOILERPLATE_EXAMPLES: "The same example stands at three or more active tools of the namespace.",
 }
 
 

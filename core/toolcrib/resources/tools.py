@@ -287,7 +287,7 @@ class ToolStatus(Model):
             strict=False,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
-    ] = Field(default=(), description="Ready, Accepted, Indexed.")
+    ] = Field(default=(), description="Ready, Accepted, Indexed, Questionable.")
 
 
 class Tool(Model):

@@ -6,12 +6,13 @@ They never change what it grants. The operator writes them as the condition `Que
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from toolcrib.names import ToolPattern, covers
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.conditions import Reason, timestamp
+from toolcrib.search_lint import Weakness
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.reconcile.verdicts import Problem
 
@@ -55,7 +56,7 @@ def questions(
     )
 
 
-def summary(found: tuple[Question, ...]) -> tuple[bool, Problem]:
+def summary(found: Sequence[Question | Weakness]) -> tuple[bool, Problem]:
     """The condition that tells of them: the reason of the first, all of them in the message."""
     if not found:
         return False, NONE

@@ -47,12 +47,13 @@ class Desired:
 
 
 def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: float) -> Desired:
-    """Status of a Tool: Ready, Accepted, Indexed."""
+    """Status of a Tool: Ready, Accepted, Indexed, Questionable."""
     tool = verdict.published
     if tool is None:
         refusal = verdict.refusal or Problem(Reason.INVALID)
         rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
-                ("Indexed", False, Problem(Reason.NOT_ACCEPTED))]  # fmt: skip
+                ("Indexed", False, Problem(Reason.NOT_ACCEPTED)),
+                ("Questionable", False, Problem(Reason.NOT_ACCEPTED))]  # fmt: skip
         return Desired(_status(entry, rows, now, name=None, toolId=None, digest=None, routeDigest=None))
     same = entry.status.get("digest") == tool.digest
     indexed = progress.indexed
@@ -72,8 +73,9 @@ def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: flo
         ready = index
     else:
         ready = Problem(Reason.READY)
+    odd, question = summary(verdict.weaknesses)
     rows = [("Ready", ready.reason is Reason.READY, ready), ("Accepted", True, Problem(Reason.ACCEPTED)),
-            ("Indexed", indexed, index)]  # fmt: skip
+            ("Indexed", indexed, index), ("Questionable", odd, question)]  # fmt: skip
     fields = {
         "name": tool.name,
         "toolId": tool.tool_id,
@@ -151,13 +153,17 @@ def questioned(status: Status) -> tuple[bool, Problem]:
         return False, NONE
 
 
-def announced(old: Status, new: Status) -> list[dict[str, Any]]:
-    """Transitions that people are told of by an event: of Ready, and of Questionable when it begins, changes or ends."""
+def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[str, Any]]:
+    """Transitions that people are told of by an event: of Ready, and of Questionable when it begins, changes or ends.
+
+    Not of Questionable without `questions`: the weak descriptions of an imported catalog are no thousand events.
+    """
     was_odd = holds(old, "Questionable")
     return [
         c
         for c in transitions(old, new)
-        if c["type"] == "Ready" or (c["type"] == "Questionable" and (was_odd or c["status"] == "True"))
+        if c["type"] == "Ready"
+        or (questions and c["type"] == "Questionable" and (was_odd or c["status"] == "True"))
     ]
 
 

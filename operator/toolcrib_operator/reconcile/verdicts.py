@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from toolcrib.resources.conditions import Reason
+from toolcrib.search_lint import Weakness
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
 
@@ -18,11 +19,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ToolVerdict:
-    """`published` is None exactly when there is a `refusal`. `credential` keeps Ready false, not the tool out."""
+    """`published` is None exactly when there is a `refusal`. `credential` keeps Ready false, not the tool out.
+
+    `weaknesses` make it hard to find, and change nothing else.
+    """
 
     published: PublishedTool | None
     refusal: Problem | None = None
     credential: Problem | None = None
+    weaknesses: tuple[Weakness, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,16 @@ def test_a_name_that_an_older_tool_has_is_a_problem_and_an_update_of_that_tool_i
     assert said(tmp_path, world, second, again) == [("Tool heist/pocket", "NameConflict", "spec.name", False)]
 
 
+def test_a_tool_that_is_described_like_one_of_the_cluster_is_told_so(tmp_path: Path) -> None:
+    same = {"description": "Opens the door of the vault"}
+    world = there(tool("front", **same), tool("calculator"), namespace(), namespace("bank"))
+    new = (tool("back", **same), tool("back", "bank", **same), tool("calculator", description=""))
+    assert said(tmp_path, world, *new) == [
+        ("Tool heist/back", "DuplicateDescription", "spec.description", True),
+        ("Tool heist/calculator", "NoDescription", "spec.description", True),
+    ]
+
+
 def test_a_selector_on_a_label_that_is_not_trusted_is_a_problem(tmp_path: Path) -> None:
     labelled = cluster_binding(
         "planner", ["calculator:use"], namespaceSelector={"matchLabels": {"team": "a"}}

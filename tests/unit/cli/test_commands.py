@@ -48,6 +48,49 @@ def test_a_bad_manifest_ends_with_one_and_names_file_line_field_and_remedy(
     assert yaml.safe_load(capsys.readouterr().out)["problems"][0]["field"] == "spec.scopes"
 
 
+def test_tools_that_a_search_finds_badly_are_warnings_and_fail_where_it_is_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "weak.yaml"
+    named = "apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: NAME}\nspec:\n  scopes: [a]\n  backend: {none: {}}\n"
+    said = "  description: Opens the door of the vault\n"
+    file.write_text(
+        "---\n".join((named.replace("NAME", "front") + said, named.replace("NAME", "tool1") + said))
+    )
+    assert run("validate", str(file)) == 0
+    shown = capsys.readouterr().out
+    assert f"warning: {file}:1: spec.description: DuplicateDescription: Tool default/tool1" in shown
+    assert "2 object(s) in 1 file(s): all valid, 3 warning(s)" in shown
+    assert run("validate", "--strict", str(file)) == 1
+    capsys.readouterr()
+    assert run("validate", "--strict", str(file), "-o", "json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["problems"] == []
+    assert [(w["object"], w["reason"], w["field"]) for w in told["warnings"]] == [
+        ("Tool default/front", "DuplicateDescription", "spec.description"),
+        ("Tool default/tool1", "DuplicateDescription", "spec.description"),
+        ("Tool default/tool1", "NameSaysNothing", "spec.name"),
+    ]
+    assert all(w["hint"] for w in told["warnings"])
+
+
+@pytest.mark.parametrize("folder", ["heist", "limits", "access"])
+def test_our_own_examples_are_found_well(folder: str) -> None:
+    assert run("validate", "--strict", str(HEIST.parent / folder)) == 0
+
+
+@pytest.mark.long
+def test_the_catalog_has_other_peoples_words_of_which_some_are_weak(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # real servers' tools, word for word: what is weak there is what makes it a good example of real data
+    assert run("validate", "--strict", str(HEIST.parent / "catalog"), "-o", "json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["problems"] == []
+    weak = {w["object"] for w in told["warnings"]}
+    assert 100 < len(weak) < 530, "a fifth of a real catalog at most: a rule that finds more is of no use"
+
+
 def test_validating_nothing_is_a_usage_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("validate", str(tmp_path)) == Exit.USAGE
     assert "no manifest files" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""What would be said of an object once it is applied; and which tools of some files a search would find badly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from toolcrib.errors import Finding
+from toolcrib.resources import Tool
+from toolcrib.search_lint import SearchLint
+from toolcrib_cli.manifests import FileContent, Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What would be said of one object. Where it is not `used`, this is why; else it is a warning."""
+
+    item: Loaded
+    reason: str
+    finding: Finding
+    used: bool = True
+
+
+def hard_to_find(contents: Iterable[FileContent], others: Iterable[Tool] = ()) -> list[Expected]:
+    """What the operator would say in the condition `Questionable` of the tools of files, in their order.
+
+    Args:
+        contents: files; the objects of those that are refused are left out.
+        others: what is, or would be, in the cluster besides, or the same in another version.
+    """
+    brought = [item for content in contents if not content.refused for item in content.objects]
+    lint = SearchLint()
+    for tool in others:
+        lint.update(tool.tool_id, tool)
+    tools = {item.key: item.resource for item in brought if isinstance(item.resource, Tool)}
+    for tool in tools.values():
+        lint.update(tool.tool_id, tool)
+    return [
+        Expected(item, w.reason.value, Finding(w.field, f"{w.reason}: {w.message}", w.hint))
+        for item in brought
+        if isinstance(item.resource, Tool)
+        for w in lint.weaknesses(item.resource)
+    ]
