@@ -143,10 +143,9 @@ def test_of_fifty_callers_of_an_endpoint_that_hangs_one_waits_for_it(
     searches.endpoint.fault = "hangs"
     first = searches.together()
     asked = searches.endpoint.asked
-    waits = []
-    for _ in range(3):
-        # the pause is over when somebody asks the endpoint again
-        wait_until(lambda: searches.ask()[1] > DEADLINE * 0.9, 10)
+    waits: list[float] = []
+    end = time.monotonic() + 4  # several pauses begin and end
+    while time.monotonic() < end:
         waits += [seconds for _, seconds in searches.together()]
     later = searches.endpoint.asked - asked
     searches.endpoint.fault = ""
@@ -156,10 +155,10 @@ def test_of_fifty_callers_of_an_endpoint_that_hangs_one_waits_for_it(
     assert max(seconds for _, seconds in first) < DEADLINE + SLACK
     # each time one more try, perhaps repeated once by the client library; not one a caller
     assert later <= 12, later
-    assert sum(seconds > DEADLINE for seconds in waits) <= len(waits) // 10
+    assert max(waits) < DEADLINE + SLACK
     assert recovery < 12
     print(
-        f"50 callers while it hangs: the slowest {max(s for _, s in first):.2f} s; later {sorted(waits)[75]:.3f} s (median)"
+        f"50 callers while it hangs: the slowest {max(s for _, s in first):.2f} s; later {sorted(waits)[len(waits) // 2]:.3f} s (median)"
     )
 
 
