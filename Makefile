@@ -24,7 +24,7 @@ LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes 
 .PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench bench-search bench-search-scale search-gate revocation image wheel ci clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: ## Make the virtual environment from the locked requirements (instant when it is there)
 	@test -n "$(SYSTEM_PYTHON)" || { echo "No Python found. Toolcrib needs Python 3.11, 3.12 or 3.13." >&2; exit 1; }
