@@ -27,6 +27,7 @@ from evaluate import METHODS, Bench, Evaluation
 from vectors import Remembered, cache_folder
 
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.search.errors import EmbedderUnavailable
 
 if TYPE_CHECKING:
     from realparts.weaviate import Weaviate
@@ -76,9 +77,7 @@ def embedder(model: Path | None, cache: Path | None) -> Remembered:
     """The packaged model, or that of a folder; a second one of it where a second core is idle."""
 
     def load() -> OnnxEmbedder:
-        if model is None:
-            return OnnxEmbedder.packaged()
-        return OnnxEmbedder(model / "model.onnx", model / "tokenizer.json")
+        return OnnxEmbedder.packaged() if model is None else OnnxEmbedder(model)
 
     idle = (os.cpu_count() or 1) - os.getloadavg()[0]
     return Remembered([load() for _ in range(_ENCODERS if idle > 1.5 else 1)], cache)
@@ -135,8 +134,6 @@ async def run(chosen: argparse.Namespace) -> int:
     await remembered.aclose()
     report.summary(done)
     problems = [p for e in [*done, *([whole] if whole else [])] for p in e.problems]
-    for problem in problems:
-        print(problem, file=sys.stderr)
     if not done:
         print(f"{chosen.data}: no set has {folder.QUERIES}: nothing to measure", file=sys.stderr)
         return 2
@@ -170,4 +167,6 @@ def main(arguments: list[str]) -> int:
         return asyncio.run(run(options(arguments)))
     except folder.DataError as error:
         print(f"The data cannot be used:\n{error}", file=sys.stderr)
-        return 2
+    except EmbedderUnavailable as error:
+        print(error, file=sys.stderr)
+    return 2

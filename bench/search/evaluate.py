@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -66,6 +66,15 @@ class Evaluation:
     """The mean of a few tools."""
     problems: list[str] = field(default_factory=list)
 
+    @contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """Keep what goes wrong inside as a problem: what the others found is not lost for it."""
+        try:
+            yield
+        except Exception as error:
+            self.problems.append(f"{what} failed on {self.tools.name}: {type(error).__name__}: {error}")
+            print(self.problems[-1], file=sys.stderr, flush=True)
+
 
 @dataclass
 class Bench:
@@ -97,24 +106,22 @@ class Bench:
             result.whole_seconds = [e + s for e, s in zip(encoding, result.search_seconds, strict=False)]
         for method in ("lexical", "hybrid"):
             if method in self.methods:
-                used = None if method == "lexical" else vectors
-                async with product.embedded(tools.tools, used, self.embedder) as ours:
-                    done.results[method] = await self._ask(ours, method, tools.queries)
+                with done.noting(method):
+                    used = None if method == "lexical" else vectors
+                    async with product.embedded(tools.tools, used, self.embedder) as ours:
+                        done.results[method] = await self._ask(ours, method, tools.queries)
         if self.footprint and "hybrid" in done.results:
-            done.results["hybrid"].needs = product.footprint(tools.tools, vectors)
+            with done.noting("what the store needs"):
+                done.results["hybrid"].needs = product.footprint(tools.tools, vectors)
         if self.weaviate is not None and "hybrid_weaviate" in self.methods:
-            await self._on_weaviate(self.weaviate, done, vectors)
+            with done.noting("hybrid_weaviate"):
+                async with product.on_weaviate(self.weaviate, tools.tools, vectors, self.embedder) as (
+                    ours,
+                    needs,
+                ):
+                    done.results["hybrid_weaviate"] = await self._ask(ours, "hybrid_weaviate", tools.queries)
+                    done.results["hybrid_weaviate"].needs = needs
         return done
-
-    async def _on_weaviate(self, server: Weaviate, done: Evaluation, vectors: Vector) -> None:
-        method = "hybrid_weaviate"
-        try:
-            async with product.on_weaviate(server, done.tools.tools, vectors, self.embedder) as (ours, needs):
-                done.results[method] = await self._ask(ours, method, done.tools.queries)
-                done.results[method].needs = needs
-        except Exception as error:
-            # what the other methods found is not lost for it
-            done.problems.append(f"{method} failed on {done.tools.name}: {type(error).__name__}: {error}")
 
     async def _ask(self, ours: product.Product, method: str, queries: Sequence[Query]) -> Result:
         result = Result(method)
