@@ -20,7 +20,7 @@ from toolcrib_registry.access import CODE, AdminEdge
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.edge import Edge, OnePort
 from toolcrib_registry.errors import ProblemError
-from toolcrib_registry.routes import access_review, admin, catalog, operations, search, simple, watch
+from toolcrib_registry.routes import access_review, admin, catalog, compat, operations, search, simple, watch
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ def create_one_port_app(deps: Deps) -> ASGIApp:
 
 def _agents(app: FastAPI, oauth: APIRouter | None) -> FastAPI:
     routers = [
-        operations.router, simple.router, catalog.router, search.router, watch.router, access_review.router,
+        operations.router, simple.router, catalog.router, search.router, compat.router, watch.router,
+        access_review.router,
     ]  # fmt: skip
     for router in (*routers, *([oauth] if oauth is not None else [])):
         app.include_router(router)

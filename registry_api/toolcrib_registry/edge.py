@@ -31,6 +31,9 @@ _NO_KEYS = ProblemError(
 _GONE = Asker(problem="the token's service account was deleted, or made anew since the token was issued")
 _UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
 _ACTIONS = frozenset({"search", "describe", "load", "call", "watch", "access-review"})
+_CLOSED = ("/v1/", "/api/")
+"""Nothing below is answered without an identity, but for the list where that is switched on."""
+_SEARCHES = frozenset({"/api/search/semantic", "/v1/compat/intelligent_tool_finder"})
 _ANONYMOUS_LISTS = "/v1/tools"
 
 
@@ -144,7 +147,7 @@ class Edge:
             return None if self._deps.state.ready else _NOT_READY
         if asker.unknown:
             return _NO_KEYS
-        if path.startswith("/v1/"):
+        if path.startswith(_CLOSED):
             listing = path == _ANONYMOUS_LISTS or path.startswith(_ANONYMOUS_LISTS + "/")
             anonymous = self._deps.settings.discovery.anonymous == "list" and asker.problem is None
             return None if listing and anonymous else unauthenticated(asker.problem)
@@ -187,6 +190,8 @@ def _action(path: str, method: str) -> str:
     """What a request that is refused unread was about, for its record."""
     if path.startswith("/tools/") and method == "POST":
         return "register" if path == "/tools/register" else "call"
+    if path in _SEARCHES:
+        return "search"
     what = path.removeprefix("/v1/").partition("/")[0]
     return what if path.startswith("/v1/") and what in _ACTIONS else "list"
 

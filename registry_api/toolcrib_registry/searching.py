@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import ScopesPolicy
@@ -11,7 +12,7 @@ from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.ports import Clock
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
-from toolcrib_registry.search.searcher import SearchAnswer, Searcher
+from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
 from toolcrib_registry.search.visible import Visible
 from toolcrib_registry.state import PolicyState, Sight
 
@@ -19,6 +20,21 @@ log = logging.getLogger(__name__)
 
 _FEW = 32
 """Scopes or namespaces worth pushing down; a longer list costs more than it saves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a caller asks of a search, whatever protocol it came by; `Searcher.search` says what each means."""
+
+    query: str = ""
+    tags: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()
+    limit: int = 10
+    min_score: float | None = None
+    top_k_servers: int | None = None
+    mode: AskedMode = "hybrid"
 
 
 class Searching:
@@ -29,26 +45,23 @@ class Searching:
         self._entries = entries
         self._clock = clock
 
-    async def search(
-        self,
-        sight: Sight,
-        query: str,
-        *,
-        tags: tuple[str, ...],
-        servers: tuple[str, ...],
-        limit: int,
-        min_score: float,
-        top_k_servers: int | None,
-    ) -> SearchAnswer:
-        """The best tools of `sight` for `query`; nothing outside it has any effect. Never fails for an outage."""
+    async def search(self, sight: Sight, wanted: Wanted) -> SearchAnswer:
+        """The best tools of `sight` for what is wanted; nothing outside it has any effect. Never fails for an outage.
+
+        Raises:
+            ModeUnavailable: the mode needs vectors and no embedder is configured.
+        """
         return await self._searcher.search(
             self.entries_of(sight),
-            query,
-            tags=tags,
-            servers=servers,
-            limit=limit,
-            min_score=min_score,
-            top_k_servers=top_k_servers,
+            wanted.query,
+            tags=wanted.tags,
+            servers=wanted.servers,
+            namespaces=wanted.namespaces,
+            states=wanted.states,
+            limit=wanted.limit,
+            min_score=wanted.min_score,
+            top_k_servers=wanted.top_k_servers,
+            mode=wanted.mode,
             pushdown=self._pushdown(sight),
         )
 

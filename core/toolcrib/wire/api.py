@@ -1,4 +1,5 @@
-"""What agents and the registry say to each other over HTTP under `/v1`; `simple` holds the simple discovery protocol.
+"""What agents and the registry say to each other over HTTP under `/v1`. `search` holds the shapes of
+`/v1/search`, `simple` those of the simple discovery protocol.
 
 Answers never carry a backend, an address of one, or a credential. `revision` names the content of the caller's own
 view: it does not change with what the caller cannot see. (DESIGN §5.)
@@ -135,57 +136,6 @@ class ToolPage(Answer):
 
 
 ToolName = Annotated[str, Field(min_length=1, max_length=512, description="A listed name or a tool id.")]
-
-
-class SearchRequest(Request):
-    """`POST /v1/search`: words, filters, or both."""
-
-    model_config = example(query="work out a percentage", tags=["math"], limit=5)
-
-    query: str | None = Field(default=None, max_length=10_000)
-    tags: Annotated[tuple[Annotated[str, Field(max_length=64)], ...], FailFast()] = Field(
-        default=(), max_length=16
-    )
-    servers: Annotated[tuple[Annotated[str, Field(max_length=128)], ...], FailFast()] = Field(
-        default=(), max_length=32
-    )
-    limit: int = Field(default=10, ge=1, le=100)
-    top_k_servers: int | None = Field(default=None, ge=1, le=100)
-    min_score: float | None = Field(default=None, ge=0, le=1)
-
-
-class SearchResult(Answer):
-    """A light hit; `/v1/describe` and `/v1/load` give the rest."""
-
-    tool_id: str
-    name: str
-    short_desc: str
-    server: str | None = None
-    confidence: float
-
-
-class SearchAnswer(Answer):
-    """The answer of `/v1/search`. `degraded`: the index or the embedder was away, words alone decided."""
-
-    model_config = example(
-        revision="41d0e299ca1abeb2",
-        search_mode="hybrid",
-        degraded=False,
-        tools=[
-            {
-                "tool_id": "heist/calculator",
-                "name": "calculator",
-                "short_desc": "Compute an arithmetic expression exactly.",
-                "server": None,
-                "confidence": 0.87,
-            }
-        ],
-    )
-
-    revision: str
-    search_mode: str
-    degraded: bool = False
-    tools: tuple[SearchResult, ...]
 
 
 class DescribeRequest(Request):

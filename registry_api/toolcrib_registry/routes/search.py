@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
-
 from fastapi import APIRouter
 
-from toolcrib import tracing
-from toolcrib.wire.api import SearchAnswer, SearchRequest, SearchResult
+from toolcrib.wire.search import SearchAnswer, SearchRequest, SearchResult
 from toolcrib_registry.documentation import BEARER, BODY, problems
+from toolcrib_registry.finding import Hit, find
 from toolcrib_registry.requests import AskerOf, DepsOf, StrictRoute
+from toolcrib_registry.searching import Wanted
 
 router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
-TRIES = 4
-"""How often a search is made at most: again where the caller's view changed meanwhile. Where it still does, hits that
-have gone are left out."""
 _SHORT = 200
 
 
@@ -26,42 +22,38 @@ _SHORT = 200
 )
 async def search(deps: DepsOf, asker: AskerOf, body: SearchRequest) -> SearchAnswer:
     """Light hits, best first, filtered before the limit. An index that is away makes it lexical and `degraded`."""
-    start = time.perf_counter()
-    with tracing.span("search") as span:
-        for attempt in range(1, TRIES + 1):
-            sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-            found = await deps.searching.search(
-                sight,
-                body.query or "",
-                tags=body.tags,
-                servers=body.servers,
-                limit=body.limit,
-                min_score=body.min_score or 0.0,
-                top_k_servers=body.top_k_servers,
-            )
-            # grants may have changed while the index was asked: the answer is of one view, that of the moment it is sent
-            now = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-            if now.revision == sight.revision or attempt == TRIES:
-                break
-        span.set({
-            "toolcrib.search.mode": found.mode,
-            "toolcrib.search.hits": len(found.hits),
-            "toolcrib.search.degradation": found.degradation or None,
-        })  # fmt: skip
-    hits = tuple(
-        SearchResult(
-            tool_id=hit.tool_id,
-            name=now.view.listed_name(hit.tool_id),
-            short_desc=short(tool.description),
-            server=tool.server,
-            confidence=round(hit.confidence, 4),
-        )
-        for hit in found.hits
-        if (tool := now.view.tools.get(hit.tool_id)) is not None
+    wanted = Wanted(
+        query=body.query or "",
+        tags=body.tags,
+        servers=body.servers,
+        namespaces=body.namespaces,
+        states=body.states,
+        limit=body.limit,
+        min_score=body.min_score,
+        top_k_servers=body.top_k_servers,
+        mode=body.search_mode,
     )
-    deps.metrics.searched(found.mode, len(hits), time.perf_counter() - start, degraded=found.degraded)
-    deps.decisions.listed("search", now, found=len(hits), mode=found.mode)
-    return SearchAnswer(revision=now.revision, search_mode=found.mode, degraded=found.degraded, tools=hits)
+    findings = await find(deps, asker, wanted)
+    answer = findings.answer
+    return SearchAnswer(
+        revision=findings.sight.revision,
+        search_mode=answer.mode,
+        degraded=answer.degraded,
+        degradation=answer.degradation or None,
+        tools=tuple(_result(hit, answer.mode == "compat") for hit in findings.hits),
+    )
+
+
+def _result(hit: Hit, with_score: bool) -> SearchResult:
+    return SearchResult(
+        tool_id=hit.tool.tool_id,
+        name=hit.name,
+        short_desc=short(hit.tool.description),
+        server=hit.tool.server,
+        confidence=hit.found.confidence,
+        score=round(hit.found.score, 6) if with_score else None,
+        why=hit.found.why,
+    )
 
 
 def short(description: str) -> str:

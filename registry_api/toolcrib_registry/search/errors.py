@@ -5,8 +5,9 @@
     │   ├── StoreUnavailable     the index cannot be reached or cannot answer now; try again later
     │   ├── StoreDamaged         what was stored cannot be trusted; it was moved aside and must be rebuilt
     │   └── StoreRejected        the index refuses these entries; carries the ids and a reason
-    └── EmbedderUnavailable      no vector could be made now; lexical search still works
-        └── EmbedderRefused      not of these texts: one of them may be to blame
+    ├── EmbedderUnavailable      no vector could be made now; lexical search still works
+    │   └── EmbedderRefused      not of these texts: one of them may be to blame
+    └── ModeUnavailable          a mode that needs vectors was asked for, and there never are any here
 
 Adapters translate the exceptions of their libraries into these once, and chain the original. Messages are cut
 short: a server's error body may hold other people's text.
@@ -51,6 +52,14 @@ class EmbedderUnavailable(SearchError):
 
 class EmbedderRefused(EmbedderUnavailable):
     """The embedder answered, but not with vectors of these texts: try them apart."""
+
+
+class ModeUnavailable(SearchError):
+    """The mode asked for ranks by meaning and no embedder is configured; `.mode` names it."""
+
+    def __init__(self, mode: str) -> None:
+        self.mode = mode
+        super().__init__(f"the search mode {mode} needs an embedder, and none is configured here")
 
 
 def brief(error: BaseException) -> str:

@@ -5,7 +5,7 @@ that are in the view in the version that the view has are kept, and a larger lim
 is still short is ranked here, exactly, over the view's own vectors. While the store is away, or no vector can be
 made, the answer comes from the words of the snapshot and says so. (DESIGN §6, Search within a view.)
 
-Nothing that is not in the view enters an answer: not a hit, not a count, not a score.
+Nothing that is not in the view enters an answer: not a hit, not a count, not a score, not a reason.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from toolcrib_registry.ports import CatalogStore, Embedder
+from toolcrib_registry.search import seed_formula, why
+from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.confidence import confidence
-from toolcrib_registry.search.entry import (
-    IndexEntry,
-    Pushdown,
-    Vector,
-    has_tags,
-    is_of_server,
-)
-from toolcrib_registry.search.errors import EmbedderUnavailable
+from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector, has_tags, is_of_server
+from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
+from toolcrib_registry.search.ranking import Ranked
 from toolcrib_registry.search.text import QUERY_LIMIT
 from toolcrib_registry.search.view_search import Degradation, Question, Timings, ViewSearch
 
-SearchMode: TypeAlias = Literal["hybrid", "lexical", "filter"]
+AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
+SearchMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat", "filter"]
 
+LEAST_FIT = 0.1
+"""Hits below this confidence hardly ever answer the request: they are left out unless the caller says otherwise."""
 _DEPTH_EXACT = 2_000
 _DEPTH_PER_HIT = 10
 _DEPTH_LEAST = 200
@@ -44,12 +44,14 @@ class SearchHit:
     """One tool of an answer."""
 
     entry: IndexEntry
-    confidence: float
-    """The probability that it answers the request, 0 to 1."""
+    confidence: float | None
+    """The probability that it answers the request, 0 to 1; None where there were no words."""
     score: float
-    """For ordering within this answer only."""
+    """For ordering within this answer only; in the mode `compat` the seed formula's value."""
     lexical: float
     dense: float | None
+    why: str | None = None
+    """Which words stand where, and how near the meaning is: evidence of this tool alone."""
 
     @property
     def tool_id(self) -> str:
@@ -65,7 +67,7 @@ class SearchAnswer:
     """`filter`: there was no text, hits are those that pass the filters, by name."""
     hits: tuple[SearchHit, ...]
     degradation: Degradation = ""
-    """Why the mode is less than what is configured; empty if it is not."""
+    """Why the mode is less than what was asked for; empty if it is not."""
     rounds: int = 0
     """How often the store was asked."""
     timings: Timings = field(default_factory=Timings)
@@ -74,6 +76,16 @@ class SearchAnswer:
     def degraded(self) -> bool:
         """Whether the answer is less good than it could be."""
         return bool(self.degradation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Understood:
+    """A request in words: cut into what it asks for, with vectors where there are some."""
+
+    text: str
+    vector: Vector | None
+    parts: tuple[Part, ...]
+    degradation: Degradation = ""
 
 
 class Searcher:
@@ -112,88 +124,161 @@ class Searcher:
         *,
         tags: tuple[str, ...] = (),
         servers: tuple[str, ...] = (),
+        namespaces: tuple[str, ...] = (),
+        states: tuple[str, ...] = (),
         limit: int = 10,
-        min_score: float = 0.0,
+        min_score: float | None = 0.0,
         top_k_servers: int | None = None,
+        mode: AskedMode = "hybrid",
         pushdown: Pushdown | None = None,
     ) -> SearchAnswer:
         """The best `limit` tools of `view` for `query`, filtered before the limit is applied.
 
         Args:
             view: exactly the tools that the caller may see, by tool id.
-            query: the request in words; only its first 2,000 characters count. Without one, `tags` and `servers`
-                alone decide and nothing is embedded.
+            query: the request in words; only its first 2,000 characters count. Without one the filters alone decide
+                and nothing is embedded.
             tags: the tool carries all of them, ignoring case.
             servers: the tool is of one of them (`name` or `namespace/name`), ignoring case.
-            min_score: the least confidence of a hit.
-            top_k_servers: keep only tools of the best so many servers.
+            namespaces: the tool is of one of them, ignoring case.
+            states: the tool is in one of them.
+            min_score: the least confidence of a hit. None, what agents get by default: `LEAST_FIT`, except that the mode
+                `compat` leaves nothing out.
+            top_k_servers: rank servers by their best tool, then the tools of the best so many among themselves.
+            mode: how to rank; words alone, flagged, where no vector can be made or the store is away.
             pushdown: a superset of the view that the store can narrow down to cheaply; all, if None.
+
+        Raises:
+            ModeUnavailable: the mode needs vectors and no embedder is configured.
         """
+        if mode in ("dense", "compat") and self._embedder.dimension == 0:
+            raise ModeUnavailable(mode)
         timings = Timings()
         eligible = view
-        if tags or servers:
-            eligible = {i: e for i, e in view.items() if has_tags(e, tags) and is_of_server(e, servers)}
+        if tags or servers or namespaces or states:
+            places = {n.casefold() for n in namespaces}
+            eligible = {
+                i: e
+                for i, e in view.items()
+                if has_tags(e, tags)
+                and is_of_server(e, servers)
+                and (not places or e.namespace.casefold() in places)
+                and (not states or e.state in states)
+            }
         text = query[:QUERY_LIMIT].strip()
-        depth = limit
-        if min_score > 0.0 or top_k_servers is not None:
-            depth = max(_DEPTH_EXACT if self._store.exact else _DEPTH_LEAST, _DEPTH_PER_HIT * limit)
-        depth = min(len(eligible), depth) if limit > 0 else 0
-        if not eligible or depth < 1:
-            return SearchAnswer("hybrid" if text else "filter", (), timings=timings)
         if not text:
-            ordered = sorted(eligible.values(), key=lambda e: (e.name, e.tool_id))
-            hits = [SearchHit(e, 1.0, 1.0, 0.0, None) for e in ordered]
-            return SearchAnswer("filter", _cut(hits, limit, min_score, top_k_servers), timings=timings)
+            return SearchAnswer("filter", _by_name(eligible, limit, tags, servers), timings=timings)
+        if not eligible or limit < 1:
+            return SearchAnswer(mode if self._embedder.dimension else "lexical", (), timings=timings)
 
-        vector, degradation = await self._embed(text, timings)
-        found = await self._views.answer(
-            Question(
-                view=eligible,
-                text=text,
-                vector=vector,
-                depth=depth,
-                pushdown=pushdown or Pushdown(),
-                tags=tags,
-                servers=servers,
-            ),
-            timings,
+        asked = await self._understand(text, mode, timings)
+        within = pushdown or Pushdown()
+        if namespaces:
+            asked_for = frozenset(n.casefold() for n in namespaces)
+            within = replace(
+                within, namespaces=asked_for & (asked_for if within.namespaces is None else within.namespaces)
+            )
+        question = Question(
+            view=eligible,
+            text=text,
+            vector=asked.vector,
+            parts=asked.parts,
+            depth=min(len(eligible), limit),
+            pushdown=within,
+            tags=tags,
+            servers=servers,
+            mode="hybrid" if mode == "lexical" else mode,
         )
-        hits = [
-            SearchHit(r.entry, confidence(r.lexical, r.dense), r.score, r.lexical, r.dense)
-            for r in found.ranked
-        ]
+        if top_k_servers is not None:
+            question = await self._of_best_servers(question, top_k_servers, limit, timings)
+        if min_score:
+            deep = max(_DEPTH_EXACT if self._store.exact else _DEPTH_LEAST, _DEPTH_PER_HIT * limit)
+            question = replace(question, depth=min(len(question.view), deep))
+        found = await self._views.answer(question, timings)
+        answered: SearchMode = question.mode if found.with_vectors else "lexical"
+        if min_score is None:
+            min_score = 0.0 if mode == "compat" else LEAST_FIT
+        kept = [(r, sure) for r in found.ranked if (sure := _sure(r)) >= min_score][:limit]
         return SearchAnswer(
-            "hybrid" if found.with_vectors else "lexical",
-            _cut(hits, limit, min_score, top_k_servers),
-            degradation or found.degradation,
+            answered,
+            await asyncio.to_thread(_with_reasons, kept, text, answered),
+            asked.degradation or found.degradation,
             found.rounds,
             timings,
         )
 
-    async def _embed(self, text: str, timings: Timings) -> tuple[Vector | None, Degradation]:
-        if self._embedder.dimension == 0:
-            return None, ""
+    async def _of_best_servers(
+        self, question: Question, count: int, limit: int, timings: Timings
+    ) -> Question:
+        """The question about the tools of the best `count` servers alone: a server is as good as its best tool."""
+        size = len(question.view)
+        depth = min(size, max(_DEPTH_LEAST, _DEPTH_PER_HIT * limit))
+        while True:
+            found = await self._views.answer(replace(question, depth=depth), timings)
+            best = list(dict.fromkeys(_server_of(r.entry) for r in found.ranked))[:count]
+            if len(best) == count or depth >= size or len(found.ranked) < depth:
+                break
+            depth = min(size, depth * _DEPTH_PER_HIT)
+        chosen = set(best)
+        view = {i: e for i, e in question.view.items() if _server_of(e) in chosen}
+        names = tuple(f"{namespace}/{server}" for namespace, server in best if server is not None)
+        # what the store is told is a superset: where tools without a server are among the chosen it cannot be narrowed
+        servers = names if len(names) == len(best) else question.servers
+        return replace(question, view=view, servers=servers, depth=min(len(view), limit))
+
+    async def _understand(self, text: str, mode: AskedMode, timings: Timings) -> _Understood:
+        """Cut the text into what it asks for, and make a vector of the whole and of each part in one turn."""
+        pieces = clauses(text) if mode != "compat" else [text]  # the formula is of the whole
+        if len(pieces) < 2:
+            pieces = []
+        if mode == "lexical" or self._embedder.dimension == 0:
+            return _Understood(text, None, tuple(Part(p) for p in pieces))
+        rows, degradation = await self._embed([text, *pieces], timings)
+        if rows is None:
+            return _Understood(text, None, tuple(Part(p) for p in pieces), degradation)
+        return _Understood(
+            text, rows[0], tuple(Part(p, row) for p, row in zip(pieces, rows[1:], strict=True))
+        )
+
+    async def _embed(self, texts: list[str], timings: Timings) -> tuple[Vector | None, Degradation]:
         if self._embedder_outage.keeps_away():
             return None, "embedder_unavailable"
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._embed_seconds):
-                vector = (await self._embedder.embed_queries([text]))[0]
+                rows = await self._embedder.embed_queries(texts)
         except (EmbedderUnavailable, TimeoutError) as error:
             self._embedder_outage.failed(error)
             return None, "embedder_unavailable"
         finally:
             timings.embed += time.perf_counter() - start
         self._embedder_outage.over()
-        return vector, ""
+        return rows, ""
 
 
-def _cut(
-    hits: list[SearchHit], limit: int, min_score: float, top_k_servers: int | None
+def _server_of(entry: IndexEntry) -> tuple[str, str | None]:
+    return entry.namespace, entry.server
+
+
+def _sure(ranked: Ranked) -> float:
+    return confidence(ranked.lexical, ranked.dense)
+
+
+def _with_reasons(ranked: list[tuple[Ranked, float]], text: str, mode: SearchMode) -> tuple[SearchHit, ...]:
+    if mode == "compat":
+        words = seed_formula.words(text)
+        reasons = [why.by_places(seed_formula.matches(r.entry, words), r.dense) for r, _ in ranked]
+    else:
+        asked = why.asked_for(text)
+        reasons = [why.by_evidence(asked, r.entry, r.dense) for r, _ in ranked]
+    return tuple(
+        SearchHit(r.entry, sure, r.score, r.lexical, r.dense, reason)
+        for (r, sure), reason in zip(ranked, reasons, strict=True)
+    )
+
+
+def _by_name(
+    view: Mapping[str, IndexEntry], limit: int, tags: tuple[str, ...], servers: tuple[str, ...]
 ) -> tuple[SearchHit, ...]:
-    kept = [h for h in hits if h.confidence >= min_score]
-    if top_k_servers is not None:
-        servers = list(dict.fromkeys((h.entry.namespace, h.entry.server) for h in kept))
-        best = set(servers[: max(0, top_k_servers)])
-        kept = [h for h in kept if (h.entry.namespace, h.entry.server) in best]
-    return tuple(kept[:limit])
+    ordered = sorted(view.values(), key=lambda e: (e.name, e.tool_id))[: max(0, limit)]
+    return tuple(SearchHit(e, None, 0.0, 0.0, None, why.by_filters(e, tags, servers)) for e in ordered)

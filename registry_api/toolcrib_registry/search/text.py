@@ -106,4 +106,6 @@ def _stem(word: str) -> str:
     return str(stemmer.stemWord(word))
 
 
-_STOP_TERMS = frozenset(_stem(word) for word in _STOP_WORDS.split())
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+"""The words that say nothing in a request, as they are written."""
+_STOP_TERMS = frozenset(_stem(word) for word in STOP_WORDS)

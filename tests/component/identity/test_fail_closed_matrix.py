@@ -74,6 +74,11 @@ def _no_tools(answer: Any) -> bool:
     return answer["tools"] == [] and not answer.get("next_cursor")
 
 
+def _no_services(answer: Any) -> bool:
+    found = [value for name, value in answer.items() if name not in ("query", "search_mode")]
+    return not any(found)
+
+
 def _not_loaded(answer: Any) -> bool:
     return answer["tools"] == [] and [e["code"] for e in answer["errors"]] == ["tool_not_found"]
 
@@ -99,6 +104,9 @@ AGENTS: dict[tuple[str, str], Line] = {
     ("GET", "/v1/tools"): _v1(None, Answer(200, _no_tools)),
     ("GET", "/v1/tools/{namespace}/{name}"): _v1(None, Answer(404, "tool_not_found"), f"/v1/tools/{TOOL.tool_id}"),
     ("POST", "/v1/search"): _v1({"query": "Zebra in the cellar"}, Answer(200, _no_tools)),
+    ("POST", "/v1/compat/intelligent_tool_finder"): _v1(
+        {"natural_language_query": "Zebra in the cellar"}, Answer(200, lambda answer: answer == [])),
+    ("POST", "/api/search/semantic"): _v1({"query": "vault opener"}, Answer(200, _no_services)),
     ("POST", "/v1/describe"): _v1({"tool": NAME}, Answer(404, "tool_not_found")),
     ("POST", "/v1/load"): _v1({"tools": [NAME]}, Answer(200, _not_loaded)),
     ("POST", "/v1/call"): _v1({"tool": NAME, "arguments": {"zz": 1}}, CALL, known=(503,)),

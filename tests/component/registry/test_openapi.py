@@ -70,6 +70,8 @@ AGENT_PATHS = [
     ("GET", "/v1/tools"),
     ("GET", "/v1/tools/{namespace}/{name}"),
     ("POST", "/v1/search"),
+    ("POST", "/v1/compat/intelligent_tool_finder"),
+    ("POST", "/api/search/semantic"),
     ("POST", "/v1/describe"),
     ("POST", "/v1/load"),
     ("POST", "/v1/call"),

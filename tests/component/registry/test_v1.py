@@ -91,7 +91,7 @@ def test_search_finds_within_the_view_alone() -> None:
         metrics = r.http.get(r.admin_url + "/metrics").text
 
     assert [t["tool_id"] for t in found["tools"]] == ["team/calculator"]
-    assert set(found["tools"][0]) == {"tool_id", "name", "short_desc", "server", "confidence"}
+    assert set(found["tools"][0]) == {"tool_id", "name", "short_desc", "server", "confidence", "why"}
     assert 0 < found["tools"][0]["confidence"] <= 1
     assert found["search_mode"] == "lexical"
     assert [t["name"] for t in by_tag["tools"]] == ["calculator"]
