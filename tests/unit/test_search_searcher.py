@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class LooseStore(EmbeddedStore):
         self.asked.append(query)
         if self.trouble is not None:
             await self.trouble()
-        return [StoreHit(h.tool_id, h.digest, h.score, None, h.dense) for h in await super().search(query)]
+        return [dataclasses.replace(h, lexical=None) for h in await super().search(query)]
 
     async def vectors(self, ids: Collection[str]) -> dict[str, tuple[str, Vector]]:
         """Count what is fetched."""
@@ -185,8 +186,9 @@ async def test_a_large_view_is_pushed_down_and_never_sent_as_ids(
 
     assert set(ids(answer)) <= set(view)
     assert ids(answer)[0] == "ns/tool-0301"
-    assert [(q.ids, q.within) for q in loose.asked] == [(None, down)]
-    assert len(set(ids(answer)) & set(await oracle(view, f"{own(301)} write customer", 5))) >= 4
+    assert {(q.ids, q.within) for q in loose.asked} == {(None, down)}
+    assert ids(answer) == await oracle(view, f"{own(301)} write customer", 5)
+    assert loose.fetched < len(view) / 2
 
 
 async def test_a_view_that_the_superset_hides_is_asked_for_again_and_then_ranked_exactly_here(
@@ -202,15 +204,32 @@ async def test_a_view_that_the_superset_hides_is_asked_for_again_and_then_ranked
     answer = await searcher.search(view, "read the database", limit=10)
 
     assert ids(answer) == await oracle(view, "read the database", 10)
+    assert answer.rounds == 1, "the view's own vectors are fewer than what would be asked for next"
+    assert 200 < loose.fetched <= 250
+
+    loose.asked, loose.fetched = [], 0
+    again = await searcher.search(view, "write the city", limit=10)
+
+    assert ids(again) == await oracle(view, "write the city", 10)
+    assert (loose.asked, loose.fetched) == ([], 0), "vectors are kept for the next search"
+
+
+async def test_a_larger_limit_is_asked_for_while_what_is_told_is_denied(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    same = {"namespace": "a", "name": "read the database", "description": "read the database"}
+    denied = [tool(i, **same) for i in range(400)]
+    mine = [tool(i, namespace="b") for i in range(2_600)]
+    await fill(loose, denied + mine)
+    view = view_of(mine)
+
+    answer = await searchers(loose, EMBEDDER, store_seconds=30).search(view, "read the database", limit=10)
+
+    assert ids(answer) == await oracle(view, "read the database", 10)
     assert answer.rounds == 3
-    limits = [q.limit for q in loose.asked]
-    assert limits == sorted(limits)
-    assert len(set(limits)) == 3
-    assert loose.fetched == 250
-
-    await searcher.search(view, "write the city", limit=10)
-
-    assert loose.fetched == 250, "vectors are kept for the next search"
+    limits = [q.limit for q in loose.asked if q.limit > 32]
+    assert limits == [64, 320, 1600]
+    assert loose.fetched < len(view) / 2
 
 
 async def test_hits_of_another_version_are_dropped_and_the_tool_is_found_by_its_own_words(
@@ -300,7 +319,7 @@ async def test_a_store_that_is_away_leaves_search_to_the_words_of_the_snapshot(
     for answer in (away, again):
         assert (answer.mode, answer.degradation) == ("lexical", "store_unavailable")
         assert ids(answer) == ["ns/tool-0042"]
-    assert len(loose.asked) == 1, "a store that just failed is left alone for a while"
+    assert len(loose.asked) == 2, "from both ends; a store that just failed is left alone for a while"
 
     loose.trouble = None
     clock.now += 60

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -16,7 +17,7 @@ import numpy as np
 import weaviate
 from weaviate.classes.config import ConsistencyLevel
 from weaviate.classes.data import DataObject
-from weaviate.classes.query import Filter, HybridFusion, MetadataQuery
+from weaviate.classes.query import Filter, HybridFusion, MetadataQuery, TargetVectors
 from weaviate.exceptions import (
     UnexpectedStatusCodeError,
     WeaviateBaseError,
@@ -29,7 +30,14 @@ from toolcrib_registry.adapters.weaviate_connection import (
     WeaviateConnection,
     WeaviateSettings,
 )
-from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
+from toolcrib_registry.search.entry import (
+    IndexEntry,
+    IndexIdentity,
+    StoreHit,
+    StoreQuery,
+    Vector,
+    cosines,
+)
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable, brief
 from toolcrib_registry.search.ranking import DENSE_WEIGHT
 from toolcrib_registry.search.text import query_terms
@@ -37,6 +45,8 @@ from toolcrib_registry.search.text import query_terms
 log = logging.getLogger(__name__)
 
 BATCH = 200
+_VECTOR = "default"
+"""The name that Weaviate gives to a collection's one vector."""
 _LEAST_SECONDS = 0.1
 """Left of a deadline, so that trying again makes sense."""
 _QUICK = (0.0, 0.2, 0.4)
@@ -134,44 +144,19 @@ class WeaviateStore:
             await self._read(delete, None, self._settings.write_seconds, _PATIENT)
 
     async def search(self, query: StoreQuery) -> list[StoreHit]:
-        """Ask Weaviate; `score` is its relative-score fusion, `dense` the exact cosine, `lexical` unknown."""
-        condition = schema.filter_of(query)
-        if condition is None or query.limit < 1:
+        """Ask Weaviate. `dense` and `parts` are exact cosines, `lexical` is unknown; `score` is the server's
+        relative-score fusion in the mode `hybrid` (the best of the whole and the parts), else BM25 or the cosine."""
+        try:
+            condition = schema.filter_of(query)
+        except schema.NothingPasses:
             return []
-        words = "" if query.mode == "dense" else " ".join(query_terms(query.text))
-        words = words.encode("utf-8", "replace").decode()
-        vector = None if query.mode == "lexical" or not self._identity.dimension else query.vector
-        common: dict[str, Any] = {
-            "limit": query.limit,
-            "filters": condition,
-            "return_properties": ["tool_id", "digest"],
-        }
-
-        async def ask(collection: _Collection) -> Any:
-            if vector is None and not words:
-                return None
-            if vector is None:
-                return await collection.query.bm25(
-                    words,
-                    query_properties=schema.QUERY_PROPERTIES,
-                    return_metadata=MetadataQuery(score=True),
-                    **common,
-                )
-            if not words:
-                return await collection.query.near_vector(vector.tolist(), include_vector=True, **common)
-            return await collection.query.hybrid(
-                words,
-                vector=vector.tolist(),
-                alpha=DENSE_WEIGHT,
-                fusion_type=HybridFusion.RELATIVE_SCORE,
-                query_properties=schema.QUERY_PROPERTIES,
-                include_vector=True,
-                return_metadata=MetadataQuery(score=True),
-                **common,
-            )
-
-        answer = await self._read(ask, None, self._settings.search_seconds)
-        return [_hit(item, vector) for item in answer.objects] if answer else []
+        if query.limit < 1:
+            return []
+        asked = replace(query, vector=None, parts=()) if not self._identity.dimension else query
+        nothing: list[Any] = []
+        ask = partial(_found, query=asked, condition=condition)
+        items = await self._read(ask, nothing, self._settings.search_seconds)
+        return await asyncio.to_thread(_hits, items, asked)
 
     async def vectors(self, ids: Collection[str]) -> dict[str, tuple[str, Vector]]:
         """Fetch vectors, 200 at a time."""
@@ -342,21 +327,96 @@ async def _insert(
     return {entries[i].tool_id: brief(ValueError(e.message)) for i, e in answer.errors.items()}
 
 
-def _hit(item: Any, query: Vector | None) -> StoreHit:
-    dense = None
-    if query is not None:
-        vector = _vector(item)
-        dense = None if vector is None else float(np.dot(vector, query))
-    score = item.metadata.score
-    if score is None:
-        score = dense or 0.0
-    return StoreHit(
-        str(item.properties["tool_id"]), str(item.properties["digest"]), float(score), None, dense
+async def _found(collection: _Collection, query: StoreQuery, condition: Any) -> list[Any]:
+    """Weaviate's objects for `query`, each once."""
+    words = (
+        []
+        if query.mode in ("dense", "nearest")
+        else [_words(t) for t in (query.text, *(p.text for p in query.parts))]
+    )
+    vectors = [v for v in (query.vector, *(p.vector for p in query.parts)) if v is not None]
+    common: dict[str, Any] = {
+        "limit": query.limit,
+        "filters": condition,
+        "return_properties": ["tool_id", "digest"],
+    }
+    if query.mode == "lexical" or not vectors:
+        if not words or not words[0]:
+            return []
+        answer = await collection.query.bm25(
+            words[0],
+            query_properties=schema.QUERY_PROPERTIES,
+            return_metadata=MetadataQuery(score=True),
+            **common,
+        )
+        return list(answer.objects)
+    common["include_vector"] = True
+    if not any(words):
+        if query.ids is not None and query.limit >= len(query.ids):
+            # all of them will be told: in which order does not matter
+            vectors = vectors[:1]
+        return list((await _near(collection, vectors, common)).objects)
+    asked = [(w, v) for w, v in zip(words, vectors, strict=False) if w]
+    answers = await asyncio.gather(
+        *(
+            collection.query.hybrid(
+                text,
+                vector=vector.tolist(),
+                alpha=DENSE_WEIGHT,
+                fusion_type=HybridFusion.RELATIVE_SCORE,
+                query_properties=schema.QUERY_PROPERTIES,
+                return_metadata=MetadataQuery(score=True),
+                **common,
+            )
+            for text, vector in asked
+        )
+    )
+    best: dict[Any, Any] = {}
+    for item in (i for a in answers for i in a.objects):
+        if item.uuid not in best or best[item.uuid].metadata.score < item.metadata.score:
+            best[item.uuid] = item
+    return sorted(best.values(), key=lambda i: -i.metadata.score)[: query.limit]
+
+
+async def _near(collection: _Collection, vectors: Sequence[Vector], common: dict[str, Any]) -> Any:
+    """The nearest to any of `vectors`: one search, half as dear as one for each (measured with four)."""
+    if len(vectors) == 1:
+        return await collection.query.near_vector(vectors[0].tolist(), **common)
+    return await collection.query.near_vector(
+        {_VECTOR: [v.tolist() for v in vectors]}, target_vector=TargetVectors.minimum([_VECTOR]), **common
     )
 
 
+def _words(text: str) -> str:
+    return " ".join(query_terms(text)).encode("utf-8", "replace").decode()
+
+
+def _hits(items: Sequence[Any], query: StoreQuery) -> list[StoreHit]:
+    vectors = [None if query.vector is None else _vector(item) for item in items]
+    known = [v for v in vectors if v is not None]
+    told = iter(cosines(np.stack(known), query)) if known else iter(())
+    hits = []
+    for item, vector in zip(items, vectors, strict=True):
+        dense, *parts = (None,) if vector is None else next(told)
+        score = item.metadata.score
+        if score is None:
+            score = 0.0 if dense is None else max((dense, *parts))
+        hits.append(
+            StoreHit(
+                str(item.properties["tool_id"]),
+                str(item.properties["digest"]),
+                float(score),
+                None,
+                dense,
+                tuple(parts),
+                vector if query.mode == "nearest" else None,
+            )
+        )
+    return hits
+
+
 def _vector(item: Any) -> Vector | None:
-    numbers = item.vector.get("default") if item.vector else None
+    numbers = item.vector.get(_VECTOR) if item.vector else None
     return np.array(numbers, np.float32) if numbers else None
 
 

@@ -180,9 +180,11 @@ class StoreHit:
     lexical: float | None = None
     """How much of the query's words it carries, 0 to 1; None where the store cannot tell."""
     dense: float | None = None
-    """Cosine between query and tool, -1 to 1; None without a vector."""
+    """Cosine between query and tool, -1 to 1; None without a vector. Of an exact store: as its ranking counts it,
+    which is of the whole and the parts together."""
     parts: tuple[float, ...] = ()
-    """The cosine with each of the query's parts; empty where `dense` is None or there are no parts."""
+    """The cosine with each of the query's parts; empty where `dense` is None, there are no parts, or the store is
+    exact (except in the mode `nearest`)."""
     vector: Vector | None = field(default=None, compare=False, repr=False)
     """The tool's own, as it was stored: for the mode `nearest` alone."""
 
@@ -190,6 +192,20 @@ class StoreHit:
     def nearness(self) -> float:
         """The best of its cosines; -1 if it has none."""
         return -1.0 if self.dense is None else max((self.dense, *self.parts))
+
+
+def cosines(rows: Vector, query: StoreQuery) -> list[list[float]]:
+    """For each of `rows` its cosine with the vector of `query` and those of its parts; bit for bit what the ranking
+    computes, whatever else is in `rows`.
+
+    Raises:
+        ValueError: the query has no vector.
+    """
+    if query.vector is None:
+        raise ValueError("a query without a vector")
+    wanted = [query.vector, *(p.vector for p in query.parts if p.vector is not None)]
+    found: list[list[float]] = np.stack([np.einsum("ij,j->i", rows, v) for v in wanted], axis=1).tolist()
+    return found
 
 
 def has_tags(entry: IndexEntry, tags: tuple[str, ...]) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from toolcrib_registry.search.document import document
-from toolcrib_registry.search.entry import IndexEntry, Vector
-from toolcrib_registry.search.ranking import Ranked, RankingIndex
+from toolcrib_registry.search.entry import IndexEntry, Part, Vector
+from toolcrib_registry.search.ranking import DENSE_WEIGHT, Ranked, RankingIndex
 from toolcrib_registry.search.visible import Visible, ids_of
 
 _T = TypeVar("_T")
@@ -50,26 +50,60 @@ class LocalIndex:
         await self._run(work)
 
     async def rank(
-        self, view: Mapping[str, IndexEntry], text: str, vector: Vector | None, limit: int
+        self,
+        view: Mapping[str, IndexEntry],
+        text: str,
+        vector: Vector | None,
+        limit: int,
+        *,
+        parts: Sequence[Part] = (),
+        dense_weight: float = DENSE_WEIGHT,
+        reach: float | None = None,
+        absent: Collection[str] = (),
     ) -> list[Ranked]:
-        """The exact ranking of `view`, with the vectors that are held."""
+        """The exact ranking of `view`, with the vectors that are held: `RankingIndex.rank`."""
 
         def work() -> list[Ranked]:
             self._follow_view(view)
             with self._lock:
-                return self._index.rank(text, vector, ids_of(view), limit=limit)
+                return self._index.rank(
+                    text,
+                    vector,
+                    ids_of(view),
+                    limit=limit,
+                    parts=parts,
+                    dense_weight=dense_weight,
+                    reach=reach,
+                    absent=absent,
+                )
 
         return await self._run(work)
 
     async def fuse(
-        self, view: Mapping[str, IndexEntry], text: str, cosines: Mapping[str, float], limit: int
+        self,
+        view: Mapping[str, IndexEntry],
+        text: str,
+        cosines: Mapping[str, float],
+        limit: int,
+        *,
+        parts: Sequence[Part] = (),
+        part_cosines: Mapping[str, tuple[float, ...]] | None = None,
+        dense_weight: float = DENSE_WEIGHT,
     ) -> list[Ranked]:
-        """The ranking of `view` by its words and the `cosines` that a store told."""
+        """The ranking of `view` by its words and the cosines that a store told: `RankingIndex.fuse`."""
 
         def work() -> list[Ranked]:
             self._follow_view(view)
             with self._lock:
-                return self._index.fuse(text, cosines, ids_of(view), limit=limit)
+                return self._index.fuse(
+                    text,
+                    cosines,
+                    ids_of(view),
+                    limit=limit,
+                    parts=parts,
+                    part_cosines=part_cosines,
+                    dense_weight=dense_weight,
+                )
 
         return await self._run(work)
 
@@ -79,7 +113,7 @@ class LocalIndex:
         def work() -> list[str]:
             self._follow_view(view)
             with self._lock:
-                return [i for i in view if not self._index.has_vector(i)]
+                return self._index.without_vector(ids_of(view))
 
         return await self._run(work)
 

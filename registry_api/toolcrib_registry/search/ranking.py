@@ -187,10 +187,10 @@ class RankingIndex:
         rows = scope.rows
         if not len(rows) or limit < 1:
             return []
-        said = _words(text, parts, scope)
         told = [None if (e := self._entries[r]) is None else cosines.get(e.tool_id) for r in rows.tolist()]
         cosine = np.array([np.nan if c is None else c for c in told], np.float64)
         known = ~np.isnan(cosine)
+        said = _words(text, parts, scope) if dense_weight < 1.0 or not known.any() else _silence(len(rows))
         if not known.any():
             return self._best(rows, said.strength, said, None, limit, said.carried)
         if part_cosines:
@@ -220,6 +220,12 @@ class RankingIndex:
         """Whether a vector of `tool_id` is held."""
         row = self._row_of.get(tool_id)
         return row is not None and bool(self._has_vector[row])
+
+    def without_vector(self, ids: Iterable[str]) -> list[str]:
+        """Those of `ids` that are held without a vector."""
+        rows = self._scope(ids).rows
+        lacking = (self._entries[row] for row in rows[~self._has_vector[rows]].tolist())
+        return [e.tool_id for e in lacking if e is not None]
 
     def _changed(self) -> None:
         self._version += 1

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from toolcrib_registry.ports import CatalogStore
-from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, StoreHit, StoreQuery, Vector
+from toolcrib_registry.search import seed_formula
+from toolcrib_registry.search.entry import StoreHit, StoreQuery
 from toolcrib_registry.search.errors import StoreError
+from toolcrib_registry.search.large_view import LargeViews
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
+from toolcrib_registry.search.question import Question as Question
+from toolcrib_registry.search.question import QuestionMode as QuestionMode
 from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
 from toolcrib_registry.search.visible import ids_of
 
 Degradation: TypeAlias = Literal["", "store_unavailable", "index_empty", "embedder_unavailable"]
-QuestionMode: TypeAlias = Literal["hybrid", "dense", "compat"]
-
-_FIRST_LIMIT = 64
-_GROWTH = 5
-_ROUNDS = 3
-"""The first question and two with larger limits."""
-_LARGEST_LIMIT = 10_000
-"""Weaviate's own (QUERY_MAXIMUM_RESULTS)."""
-_VECTORS_PER_REQUEST = 200
 
 
 @dataclass(slots=True)
@@ -35,24 +30,6 @@ class Timings:
     embed: float = 0.0
     store: float = 0.0
     rank: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """What is asked of a view. `view` is filtered by `tags` and `servers` already."""
-
-    view: Mapping[str, IndexEntry]
-    text: str
-    vector: Vector | None
-    depth: int
-    """How many tools are wanted."""
-    pushdown: Pushdown
-    tags: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
-    """The things that `text` asks for, where there are several."""
-    mode: QuestionMode = "hybrid"
-    """`dense` ranks by cosine alone, `compat` by the seed formula; without a vector words decide in every mode."""
 
 
 @dataclass(slots=True)
@@ -74,8 +51,10 @@ class ViewSearch:
     outage: Outage
     seconds: float
     """How long to wait for the store in one search."""
-    _absent: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """Tools that the store had no vector for: digest and when it was asked."""
+    _large: LargeViews = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._large = LargeViews(self.store, self.local, self.seconds)
 
     async def answer(self, question: Question, timings: Timings) -> Found:
         """Rank the view for the question. Never raises for a store that fails."""
@@ -86,105 +65,90 @@ class ViewSearch:
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self.seconds):
-                hits, rounds = await self._ask(question)
+                if question.mode == "compat":
+                    found = await self._by_formula(question, timings)
+                else:
+                    found = await self._found(question, timings)
         except (StoreError, TimeoutError) as error:
             self.outage.failed(error)
             return await self._by_words(question, timings, "store_unavailable")
         finally:
             timings.store += time.perf_counter() - start
         self.outage.over()
-        if not hits:
-            return await self._by_words(question, timings, "index_empty", rounds)
-        return Found(await self._ranked(question, hits, timings), True, "", rounds)
+        if not found.ranked:
+            return await self._by_words(question, timings, "index_empty", found.rounds)
+        return found
 
     async def _by_words(
         self, question: Question, timings: Timings, why: Degradation, rounds: int = 0
     ) -> Found:
         start = time.perf_counter()
-        ranked = await self.local.rank(question.view, question.text, None, question.depth)
+        ranked = await self.local.rank(
+            question.view, question.text, None, question.depth, parts=question.parts
+        )
         timings.rank += time.perf_counter() - start
         return Found(ranked, False, why, rounds)
 
-    async def _ask(self, question: Question) -> tuple[dict[str, StoreHit], int]:
-        """The store's hits that are in the view in its version, best first, and how often it was asked."""
+    async def _by_formula(self, question: Question, timings: Timings) -> Found:
+        """The seed formula, which no store knows, over the evidence of every tool of the view."""
+        everything = replace(question, mode="hybrid", depth=len(question.view))
+        found = await self._found(everything, timings)
+
+        def work() -> list[Ranked]:
+            evidence = {r.entry.tool_id: r for r in found.ranked}
+            cosines = {i: r.dense for i, r in evidence.items() if r.dense is not None}
+            best = seed_formula.best(question.view, cosines, question.text, question.depth)
+            return [
+                Ranked(e, score, evidence[e.tool_id].lexical if e.tool_id in evidence else 0.0, dense)
+                for e, score, dense in best
+            ]
+
+        if found.ranked:
+            found.ranked = await asyncio.to_thread(work)
+        return found
+
+    async def _found(self, question: Question, timings: Timings) -> Found:
+        """The ranking with vectors; empty where the store holds nothing of the view."""
         size = len(question.view)
-        if size <= SMALL_VIEW:
-            return await self._by_ids(question, size), 1
-        if self.store.exact:
+        if size > SMALL_VIEW and not self.store.exact:
+            answer = await self._large.rank(question)
+            return Found(answer.ranked, True, rounds=answer.rounds)
+        if size > SMALL_VIEW:
             hits = await self._by_ids(question, question.depth)
             if len(hits) >= question.depth:
-                return hits, 1
-            return await self._by_ids(question, size), 2
-        limit = max(_FIRST_LIMIT, question.depth * 3 // 2)
-        hits, rounds = {}, 0
-        while rounds < _ROUNDS:
-            rounds += 1
-            limit = min(limit, _LARGEST_LIMIT)
-            answer = await self.store.search(
-                StoreQuery(
-                    text=question.text,
-                    vector=question.vector,
-                    limit=limit,
-                    within=question.pushdown,
-                    tags=question.tags,
-                    servers=question.servers,
-                )
-            )
-            hits = _admitted(question, answer)
-            if len(hits) >= question.depth or len(answer) < limit or limit == _LARGEST_LIMIT:
-                break
-            limit *= _GROWTH
-        return hits, rounds
+                return Found(_as_ranked(question, hits), True, rounds=1)
+        hits = await self._by_ids(question, size)
+        if not hits or (self.store.exact and len(hits) == size):
+            return Found(_as_ranked(question, hits), True, rounds=1)
+        start = time.perf_counter()
+        ranked = await self.local.fuse(
+            question.view,
+            question.text,
+            {h.tool_id: h.dense for h in hits.values() if h.dense is not None},
+            question.depth,
+            parts=question.parts,
+            part_cosines={h.tool_id: h.parts for h in hits.values()},
+            dense_weight=question.dense_weight,
+        )
+        timings.rank += time.perf_counter() - start
+        return Found(ranked, True, rounds=1)
 
     async def _by_ids(self, question: Question, limit: int) -> dict[str, StoreHit]:
         query = StoreQuery(
-            text=question.text, vector=question.vector, limit=limit, ids=ids_of(question.view)
+            text=question.text,
+            vector=question.vector,
+            limit=limit,
+            parts=question.parts,
+            # where the store is not exact all are asked for, and their words count here
+            mode="hybrid" if self.store.exact and question.mode == "hybrid" else "dense",
+            ids=ids_of(question.view),
         )
         return _admitted(question, await self.store.search(query))
 
-    async def _ranked(self, question: Question, hits: dict[str, StoreHit], timings: Timings) -> list[Ranked]:
-        complete = len(hits) >= min(question.depth, len(question.view))
-        if self.store.exact and (
-            len(hits) == len(question.view) or (complete and len(question.view) > SMALL_VIEW)
-        ):
-            return [
-                Ranked(question.view[h.tool_id], h.score, h.lexical or 0.0, h.dense)
-                for h in list(hits.values())[: question.depth]
-            ]
-        if not complete and not self.store.exact and len(question.view) > SMALL_VIEW:
-            await self._fetch_vectors(question, timings)
-            start = time.perf_counter()
-            ranked = await self.local.rank(question.view, question.text, question.vector, question.depth)
-        else:
-            start = time.perf_counter()
-            cosines = {h.tool_id: h.dense for h in hits.values() if h.dense is not None}
-            ranked = await self.local.fuse(question.view, question.text, cosines, question.depth)
-        timings.rank += time.perf_counter() - start
-        return ranked
 
-    async def _fetch_vectors(self, question: Question, timings: Timings) -> None:
-        """Bring the view's vectors here. What a deadline cuts short is there for the next search."""
-        start = time.perf_counter()
-        now = time.monotonic()
-        missing = []
-        for tool_id in await self.local.without_vector(question.view):
-            digest, asked = self._absent.get(tool_id, ("", 0.0))
-            if digest != question.view[tool_id].digest or now - asked > self.seconds:
-                missing.append(tool_id)
-        try:
-            async with asyncio.timeout(self.seconds):
-                for part in _parts(missing):
-                    vectors = await self.store.vectors(part)
-                    await self.local.learn(vectors)
-                    for tool_id in part:
-                        wanted = question.view[tool_id].digest
-                        if vectors.get(tool_id, ("", None))[0] == wanted:
-                            self._absent.pop(tool_id, None)
-                        else:
-                            self._absent[tool_id] = (wanted, now)
-        except (StoreError, TimeoutError) as error:
-            self.outage.failed(error)
-        timings.store += time.perf_counter() - start
+def _as_ranked(question: Question, hits: dict[str, StoreHit]) -> list[Ranked]:
+    best = list(hits.values())[: question.depth]
+    return [Ranked(question.view[h.tool_id], h.score, h.lexical or 0.0, h.dense) for h in best]
 
 
 def _admitted(question: Question, hits: Sequence[StoreHit]) -> dict[str, StoreHit]:
@@ -194,8 +158,3 @@ def _admitted(question: Question, hits: Sequence[StoreHit]) -> dict[str, StoreHi
         if entry is not None and entry.digest == hit.digest:
             admitted[hit.tool_id] = hit
     return admitted
-
-
-def _parts(ids: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(ids), _VECTORS_PER_REQUEST):
-        yield ids[start : start + _VECTORS_PER_REQUEST]
