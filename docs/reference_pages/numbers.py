@@ -70,6 +70,7 @@ LABELS = {
     "allowed": "`true` or `false`.",
     "grant": "The binding: `namespace/name`, or the name of a cluster binding.",
     "kind": "The kind of object: `AgentScopeBinding`, `ClusterAgentScopeBinding`, `Tool`, `Namespace`. Of tokens: `prompt`, `completion`.",
+    "purpose": "What the vectors were for: `query` or `document`.",
     "limit": "Which limit of a binding was used up: `per_minute`, `per_day` or `concurrent`.",
     "label": "The label whose value was replaced by `other`: `agent`, `tool`, `server`, `grant`.",
     "le": "Upper bound of a histogram's bucket.",

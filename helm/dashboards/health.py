@@ -307,7 +307,7 @@ def _search(made: Page) -> None:
             "Published tools and bindings, and tools read back from the index. A cliff: a namespace or a manifest "
             "was deleted. Indexed below tools for long: the index lags.",
         ),
-        8,
+        6,
         8,
     )
     made.add(
@@ -322,7 +322,22 @@ def _search(made: Page) -> None:
             "Weaviate up, is its disk full, does the embedder load?",
             steps=ANY,
         ),
+        6,
         8,
+    )
+    made.add(
+        graph(
+            "Waiting for the index",
+            (
+                (leading("toolcrib_index_lag_seconds"), "oldest tool {{namespace}}"),
+                (f"min by (namespace) ({select('toolcrib_index_healthy')})", "index answers {{namespace}}"),
+            ),
+            "s",
+            "For how long the oldest tool has not been in the index, and whether the index answers (1, or 0). Seconds "
+            "after a change. Minutes: one tool that is refused, or an index that is away. Runbook: ToolcribIndexLag.",
+            steps=ANY,
+        ),
+        6,
         8,
     )
     made.add(
@@ -336,7 +351,7 @@ def _search(made: Page) -> None:
             "Tools that are embedded and written to the index. Busy for hours with a steady catalog: definitions "
             "flap; find who edits them.",
         ),
-        8,
+        6,
         8,
     )
     searching = "toolcrib_search_duration_seconds"

@@ -49,6 +49,10 @@ class Indexing:
         self._retries: dict[str, Backoff] = {}
         self._written: dict[str, int] = {}
         """Tool id → fingerprint of what was written: scopes and state are searched by too, and are in no digest."""
+        self._since: dict[str, float] = {}
+        """Tools that are published and not in the index as they are, and since when that is known."""
+        self._published: set[str] = set()
+        """Tools that were published under this leadership, as long as the index holds them."""
         self._trouble = logs.Trouble(log)
         self._requests = 0
         self._wake = asyncio.Event()
@@ -77,6 +81,27 @@ class Indexing:
         held = self.held or {}
         return sum(held.get(t.tool_id) != t.digest for t in self._publisher.snapshot.tools.values())
 
+    @property
+    def lag(self) -> float:
+        """Seconds for which the oldest of them has waited; 0 if none does."""
+        self._look()
+        now = time.monotonic()
+        return now - min(self._since.values(), default=now)
+
+    def _look(self) -> None:
+        """Note what waits from now on, and what does no longer."""
+        snapshot, held, now = self._publisher.snapshot, self.held or {}, time.monotonic()
+        self._published |= snapshot.tools.keys()
+        self._since = {
+            tool_id: self._since.get(tool_id, now)
+            for tool_id, tool in snapshot.tools.items()
+            if held.get(tool_id) != tool.digest or self._is_other(tool_id, snapshot.fingerprint(tool_id))
+        }
+
+    def _is_other(self, tool_id: str, fingerprint: int) -> bool:
+        """Whether something else of it was written than is published: other scopes, another state."""
+        return self._written.get(tool_id, fingerprint) != fingerprint
+
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`."""
         stopped = asyncio.create_task(stop.wait())
@@ -102,6 +127,7 @@ class Indexing:
 
     async def _step(self) -> float | None:
         """One request's worth of work; how long there is nothing to do."""
+        self._look()
         publisher = self._publisher
         replica = publisher.indexer()
         if replica is None or not publisher.may_act():
@@ -127,6 +153,7 @@ class Indexing:
         before, self.held = self.held, dict(inventory.tools)
         # the replica compared it whole with what it has: where the digests agree, this is what was written
         self._written = {i: snapshot.fingerprint(i) for i in snapshot.tools}
+        self._published = {i for i in self._published if i in self.held or i in snapshot.tools}
         if before is None:
             self._tell(None)
             return
@@ -155,7 +182,9 @@ class Indexing:
             if len(missing) == self._settings.batch:
                 break
         spared = f"{self._settings.spared_namespace}/"
-        orphans = [i for i in self.held if i not in tools and not i.startswith(spared)][:1_000]
+        orphans = [
+            i for i in self.held if i not in tools and (i in self._published or not i.startswith(spared))
+        ][:1_000]
         if not missing and not orphans:
             return False
         request = IndexRequest(epoch=self._publisher.epoch, upsert=tuple(missing), remove=tuple(orphans))
@@ -181,6 +210,7 @@ class Indexing:
         for tool_id in orphans:
             self.held.pop(tool_id, None)
             self._written.pop(tool_id, None)
+            self._published.discard(tool_id)
         self._believe(answer, wanted)
         return True
 

@@ -77,6 +77,11 @@ def _leading(parts: Leading) -> Iterator[Any]:
     yield _gauge(
         "toolcrib_operator_index_waiting", "Tools not yet in the search index.", parts.indexing.waiting
     )
+    yield _gauge(
+        "toolcrib_index_lag_seconds",
+        "For how long the oldest published tool has not been in the search index as it is; 0 if all are.",
+        parts.indexing.lag,
+    )
     yield _gauge("toolcrib_operator_status_waiting", "Objects to be looked at.", parts.loop.writes.backlog)
     yield _gauge(
         "toolcrib_operator_oldest_waiting_seconds",

@@ -48,6 +48,7 @@ from toolcrib_registry.ports import (
     VectorShelf,
 )
 from toolcrib_registry.search.document_vectors import DocumentVectors, MemoryShelf
+from toolcrib_registry.search.embed_failures import CountedEmbedder
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexIdentity
 from toolcrib_registry.search.searcher import Searcher
@@ -184,7 +185,11 @@ async def build(
         clock=clock.now,
     )
     _observe(metrics, state)
-    embedder = QueryCache(model, on_embedded=metrics.query_embedded.inc, on_reused=metrics.query_reused.inc)
+    embedder = QueryCache(
+        CountedEmbedder(model, metrics.embed_failed),
+        on_embedded=metrics.query_embedded.inc,
+        on_reused=metrics.query_reused.inc,
+    )
     decisions = opening.opened(settings.audit, settings.replica, clock, metrics.audit)
     state.audit_head = lambda: decisions.head
     credentials = CredentialStore()

@@ -18,7 +18,7 @@ from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search.document_vectors import DocumentVectors
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.errors import StoreRejected
+from toolcrib_registry.search.errors import SearchError, StoreRejected
 from toolcrib_registry.state import PolicyState
 
 log = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class Indexing:
             self._state.fence(request.epoch)
             if request.remove:
                 await self._store.remove(request.remove)
+                self._metrics.index_changed()
             tools = self._state.snapshot.tools
             wanted = {i: self._entries.of(tools[i]) for i in dict.fromkeys(request.upsert) if i in tools}
             failed = {i: NOT_HERE for i in request.upsert if i not in tools}
@@ -104,6 +105,16 @@ class Indexing:
         """
         await self._store.healthy()
 
+    async def observe(self, seconds: float = 1.0) -> None:
+        """Ask the store, for at most `seconds`, and keep in the metrics whether it answered."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.healthy()
+        except (SearchError, TimeoutError):
+            self._metrics.index_healthy.set(0)
+        else:
+            self._metrics.index_healthy.set(1)
+
     def _compared(
         self, held: Mapping[str, str], tools: Mapping[str, PublishedTool]
     ) -> tuple[dict[str, str], list[IndexEntry]]:
@@ -127,4 +138,5 @@ class Indexing:
             except StoreRejected as error:
                 failed |= error.reasons
             self._metrics.index_written.inc(len(wanted) - len(failed))
+            self._metrics.index_changed()
         return failed

@@ -205,6 +205,24 @@ class Metrics:
         self.index_written = Counter(
             "toolcrib_index_written_tools", "Tools written to the search index.", registry=registry
         )
+        self.index_healthy = Gauge(
+            "toolcrib_index_healthy",
+            "Whether the search index answered, asked at this scrape: 1 or 0.",
+            registry=registry,
+        )
+        self._index_write = Gauge(
+            "toolcrib_index_last_write_timestamp_seconds",
+            "When this replica last wrote tools to the search index or removed some; 0 if it has not since its start.",
+            registry=registry,
+        )
+        self._embed_failures = Counter(
+            "toolcrib_embed_failures",
+            "Requests to the embedder that brought no vectors, for a query or for documents to be indexed.",
+            ["purpose"],
+            registry=registry,
+        )
+        for purpose in ("query", "document"):
+            self._embed_failures.labels(purpose)
         self._certificates = Gauge(
             "toolcrib_certificate_expiry_timestamp_seconds",
             "When the certificate that a listener serves expires; `agents` or `admin`.",
@@ -320,6 +338,14 @@ class Metrics:
             self._empty.labels(mode).inc()
         if degraded:
             self._degraded.inc()
+
+    def index_changed(self) -> None:
+        """The search index took a write or a removal."""
+        self._index_write.set(self._clock())
+
+    def embed_failed(self, purpose: str) -> None:
+        """The embedder brought no vectors, for `query` or `document`."""
+        self._embed_failures.labels(purpose).inc()
 
     def refused_token(self) -> None:
         """A request came with a bad token."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -234,6 +235,38 @@ async def test_an_index_that_is_away_shows_in_the_conditions_and_recovery_needs_
         assert "heist/calculator" in replica.snapshot.tools
         replica.index_down = False
         await stage.ready("heist/calculator")
+
+
+async def test_a_registered_tool_that_was_deleted_leaves_the_index_though_its_namespace_is_spared() -> None:
+    async with staged(tool("calculator"), tool("mine", "toolcrib-runtime")) as stage:
+        entries = stage.replicas[0].entries
+        await until(lambda: "toolcrib-runtime/mine" in entries)
+        entries["toolcrib-runtime/unknown"] = "sha256:0"  # not yet published here: by another leader, maybe
+        stage.world.remove("Tool", "toolcrib-runtime/mine")
+        await until(lambda: "toolcrib-runtime/mine" not in entries)
+        assert "toolcrib-runtime/unknown" in entries
+
+
+async def test_the_lag_of_the_index_is_the_age_of_what_waits_longest_and_ends_with_it() -> None:
+    replica = MemoryReplica()
+    async with staged(tool("calculator"), replicas=[replica]) as stage:
+        await stage.ready("heist/calculator")
+        assert stage.indexing.lag == 0.0
+        replica.index_down = True
+        began = time.monotonic()
+        stage.world.upsert("Tool", tool("reader"))
+        await until(lambda: stage.indexing.lag > 0.3)
+        stage.world.upsert("Tool", tool("writer"))
+        await until(lambda: stage.indexing.lag > 0.5)
+        assert stage.indexing.lag <= time.monotonic() - began
+        replica.index_down = False
+        await stage.ready("heist/writer")
+        assert stage.indexing.lag == 0.0
+        # other scopes are in no digest, and a search depends on them
+        replica.index_down = True
+        stage.world.upsert("Tool", tool("reader", scopes=["other:use"]))
+        await until(lambda: stage.indexing.lag > 0.05)
+        assert stage.indexing.waiting == 0
 
 
 async def test_heartbeats_stop_while_the_view_of_the_cluster_is_unproven() -> None:

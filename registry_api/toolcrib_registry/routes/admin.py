@@ -214,6 +214,7 @@ async def acknowledge(deps: DepsOf, request: Request, _: Admitted) -> ReplicaSta
 )
 async def metrics(deps: DepsOf) -> Response:
     """Prometheus text format; no token."""
+    await deps.indexing.observe()
     deps.metrics.sweep()
     # tens of thousands of series at most: agents are answered meanwhile
     text = await asyncio.to_thread(deps.metrics.exposition)

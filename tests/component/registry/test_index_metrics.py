@@ -1,0 +1,73 @@
+"""What /metrics tells of the search index: whether it answers, when it was written to, what the embedder failed at."""
+
+import time
+from collections.abc import Sequence
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from registry_harness import RunningRegistry, binding, running_registry, tool
+from toolcrib_registry.search.embedding import HashEmbedder
+from toolcrib_registry.search.entry import Vector
+from toolcrib_registry.search.errors import EmbedderUnavailable
+
+AWAY = {"kind": "weaviate", "host": "127.0.0.1", "http_port": 1, "grpc_port": 2}
+
+
+class Moody(HashEmbedder):
+    """An embedder that may be away."""
+
+    away = False
+
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        if self.away:
+            raise EmbedderUnavailable("away")
+        return await super().embed_queries(texts)
+
+    async def embed_documents(self, texts: Sequence[str]) -> Vector:
+        if self.away:
+            raise EmbedderUnavailable("away")
+        return await super().embed_documents(texts)
+
+
+def told(r: RunningRegistry) -> dict[str, float]:
+    """Series of /metrics by name and label values."""
+    text = r.http.get(r.admin_url + "/metrics").text
+    return {
+        " ".join((s.name, *s.labels.values())): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+def index(r: RunningRegistry, **request: list[str]) -> int:
+    return r.admin("POST", "/v1/admin/index", json={"epoch": 1, **request}).status_code
+
+
+def test_writes_removals_and_failures_of_the_embedder_are_told() -> None:
+    embedder = Moody()
+    with running_registry([tool("a"), tool("b")], [binding("bot", ["a:use"])], embedder=embedder) as r:
+        before = told(r)
+        assert before["toolcrib_index_healthy"] == 1
+        assert before["toolcrib_index_last_write_timestamp_seconds"] == 0
+        assert before["toolcrib_embed_failures_total query"] == 0
+        began = time.time()
+        assert index(r, upsert=["team/a"]) == 200
+        written = told(r)["toolcrib_index_last_write_timestamp_seconds"]
+        assert began <= written <= time.time()
+        assert index(r, remove=["team/a"]) == 200
+        assert told(r)["toolcrib_index_last_write_timestamp_seconds"] > written
+        embedder.away = True
+        assert index(r, upsert=["team/b"]) == 503
+        found = r.http.post(r.url + "/v1/search", headers=r.auth("team", "bot"), json={"query": "the tool"})
+        assert found.json()["degraded"] is True
+        after = told(r)
+        assert after["toolcrib_embed_failures_total query"] == 1
+        assert after["toolcrib_embed_failures_total document"] == 1
+        assert after["toolcrib_index_healthy"] == 1
+
+
+def test_an_index_that_is_away_is_not_healthy_and_delays_no_scrape() -> None:
+    with running_registry([tool("a")], store=AWAY, embedder=HashEmbedder()) as r:
+        began = time.monotonic()
+        assert told(r)["toolcrib_index_healthy"] == 0
+        assert time.monotonic() - began < 3
