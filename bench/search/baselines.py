@@ -1,4 +1,5 @@
-"""What our ranking is compared with, each written as one would first write it: none of it uses the product's ranking.
+"""What our ranking is compared with, each written as one would first write it: none of it uses the
+product's ranking.
 
 Each ranks all tools of a set and answers ids, best first; a tool without any evidence is not answered, ties go by id.
 """
@@ -15,6 +16,7 @@ import numpy as np
 from metrics import DEPTH
 from numpy.typing import NDArray
 
+from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.entry import IndexEntry, Vector
 
 Scores = NDArray[np.float64]
@@ -22,10 +24,6 @@ Scores = NDArray[np.float64]
 _WORD = re.compile(r"\w+")
 SEED_BOOSTS = {"path": 5.0, "name": 3.0, "description": 2.0, "tag": 1.5}
 SEED_STEP = 0.05
-_SEED_STOP_WORDS = """
-    a an and are as at be by can do for from get has have how i in is it me my of on or that the this to use what
-    when where which who will with you your"""
-_SEED_STOPS = frozenset(_SEED_STOP_WORDS.split())
 
 
 class Baseline(Protocol):
@@ -125,7 +123,10 @@ class Dense(_Ranking):
 
 
 class Seed(_Ranking):
-    """The seed formula: (cos + 1)/2 + 0.05·boost; each word of the request that occurs in a field adds its boost."""
+    """The seed formula: (cos + 1)/2 + 0.05·boost; each word of the request that stands in a field adds its boost.
+
+    Which words count, and that the path is the server's name, is as in the product's mode `compat`.
+    """
 
     name, needs_vector = "seed", True
 
@@ -133,7 +134,7 @@ class Seed(_Ranking):
         super().__init__(tools)
         self._vectors = _in_order(tools, vectors, self.tools)
         self._fields = {
-            "path": [f"/{t.server or ''}/{t.name}".lower() for t in self.tools],
+            "path": [(t.server or "").lower() for t in self.tools],
             "name": [t.name.lower() for t in self.tools],
             "description": [t.description.lower() for t in self.tools],
             "tag": [" ".join(t.tags).lower() for t in self.tools],
@@ -144,10 +145,9 @@ class Seed(_Ranking):
         """By the formula; not cut at 1."""
         assert vector is not None
         boost = np.zeros(len(self.tools))
-        for word in dict.fromkeys(words(text)):
-            if len(word) > 2 and word not in _SEED_STOPS:
-                rows, boosts = self._boosts(word)
-                boost[rows] += boosts
+        for word in seed_formula.words(text):
+            rows, boosts = self._boosts(word)
+            boost[rows] += boosts
         return self.best(((self._vectors @ vector) + 1.0) / 2.0 + SEED_STEP * boost)
 
     def _boosts(self, word: str) -> tuple[NDArray[np.intp], Scores]:

@@ -21,7 +21,8 @@ from toolcrib_registry.search.entry import Vector
 if TYPE_CHECKING:
     from realparts.weaviate import Weaviate
 
-METHODS = ("keyword", "bm25", "dense", "seed", "lexical", "hybrid", "hybrid_weaviate")
+METHODS = ("keyword", "bm25", "dense", "seed", "lexical", "hybrid", "hybrid_uncut", "hybrid_weaviate")
+"""`hybrid_uncut`: with the hits that are left out because nothing fits; what it has more is what the cut costs."""
 
 
 @dataclass
@@ -104,11 +105,10 @@ class Bench:
                 result.add(query, found, time.perf_counter() - start)
             encoding = done.encode_query_seconds if baseline.needs_vector else [0.0] * self.sample
             result.whole_seconds = [e + s for e, s in zip(encoding, result.search_seconds, strict=False)]
-        for method in ("lexical", "hybrid"):
-            if method in self.methods:
-                with done.noting(method):
-                    used = None if method == "lexical" else vectors
-                    async with product.embedded(tools.tools, used, self.embedder) as ours:
+        async with product.embedded(tools.tools, vectors, self.embedder) as ours:
+            for method in ("lexical", "hybrid", "hybrid_uncut"):
+                if method in self.methods:
+                    with done.noting(method):
                         done.results[method] = await self._ask(ours, method, tools.queries)
         if self.footprint and "hybrid" in done.results:
             with done.noting("what the store needs"):
@@ -126,15 +126,17 @@ class Bench:
     async def _ask(self, ours: product.Product, method: str, queries: Sequence[Query]) -> Result:
         result = Result(method)
         said = time.monotonic()
+        mode = "lexical" if method == "lexical" else ours.mode
+        uncut = method == "hybrid_uncut"
         for number, query in enumerate(queries):
-            answer = await ours.ask(query.text)
+            answer = await ours.ask(query.text, mode, all_hits=uncut)
             result.add(query, answer.found, answer.seconds - answer.embed_seconds)
             if time.monotonic() - said > 10:
                 said = time.monotonic()
                 print(f"  {method}: {number} of {len(queries)}", file=sys.stderr, flush=True)
         async with self._live():
-            for query in queries[: self.sample]:
-                result.whole_seconds.append((await ours.ask(query.text)).seconds)
+            for query in queries[: 0 if uncut else self.sample]:
+                result.whole_seconds.append((await ours.ask(query.text, mode)).seconds)
         return result
 
     async def _time_encoding(self, done: Evaluation) -> None:

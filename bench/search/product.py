@@ -1,6 +1,7 @@
 """The search that agents get, over one catalog: the registry's own searcher, with the defaults of its route.
 
-`hybrid` and `lexical` ask the embedded store, `hybrid_weaviate` a real Weaviate. The caller sees every tool.
+`hybrid` and `lexical` ask the embedded store, `hybrid_weaviate` a real Weaviate. The caller sees every tool. A hit that
+the route would leave out because nothing fits is left out here too, and counts as not found.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from metrics import DEPTH
 
+from toolcrib.wire.search import SearchRequest
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate_store import WeaviateStore
 from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
-from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.search.searcher import AskedMode, Searcher
 
 if TYPE_CHECKING:
     from realparts.weaviate import Weaviate
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 _PATIENCE = 60.0
 """Seconds: on a busy machine an answer must not become a lexical one because it was slow."""
 _BATCH = 500
-_VIEW = Pushdown()
+_DEFAULT = SearchRequest(query="what an agent sends that asks for nothing but tools", limit=DEPTH)
 
 
 class DegradedError(Exception):
@@ -55,25 +57,34 @@ class Answer:
 class Product:
     """A searcher over a filled store."""
 
+    mode: AskedMode = _DEFAULT.search_mode
+    """How agents search that say nothing about it."""
+
     def __init__(self, store: CatalogStore, embedder: Embedder, tools: Sequence[IndexEntry]) -> None:
         self._view = {t.tool_id: t for t in tools}
         self._searcher = Searcher(store, embedder, store_seconds=_PATIENCE, embed_seconds=_PATIENCE)
-        self._mode = "hybrid" if embedder.dimension else "lexical"
 
     async def prepare(self) -> None:
         """Take in the words of the catalog, as the registry does with every snapshot."""
         await self._searcher.prepare(list(self._view.values()))
 
-    async def ask(self, text: str) -> Answer:
-        """What the route answers by default.
+    async def ask(self, text: str, mode: AskedMode, *, all_hits: bool = False) -> Answer:
+        """What the route answers in `mode`; with `all_hits` also those that it leaves out because they hardly fit.
 
         Raises:
             DegradedError: store or embedder did not take part.
         """
         start = time.perf_counter()
-        answer = await self._searcher.search(self._view, text, limit=DEPTH, pushdown=_VIEW)
+        answer = await self._searcher.search(
+            self._view,
+            text,
+            limit=_DEFAULT.limit,
+            min_score=0.0 if all_hits else _DEFAULT.min_score,
+            mode=mode,
+            pushdown=Pushdown(),
+        )
         seconds = time.perf_counter() - start
-        if answer.degradation or answer.mode not in (self._mode, "filter"):
+        if answer.degradation or answer.mode not in (mode, "filter"):
             raise DegradedError(f"answered as {answer.mode}: {answer.degradation or 'no reason given'}")
         return Answer([h.tool_id for h in answer.hits], seconds, answer.timings.embed)
 
@@ -84,15 +95,14 @@ class Product:
 
 @asynccontextmanager
 async def embedded(
-    tools: Sequence[IndexEntry], vectors: Vector | None, embedder: Embedder
+    tools: Sequence[IndexEntry], vectors: Vector, embedder: Embedder
 ) -> AsyncIterator[Product]:
-    """A search over the embedded store, in a temporary folder. Without vectors there is no embedder either."""
-    used = NullEmbedder() if vectors is None else embedder
+    """A search over the embedded store, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="toolcrib-bench-") as folder:
-        store = await EmbeddedStore.open(Path(folder), identity_of(used))
+        store = await EmbeddedStore.open(Path(folder), identity_of(embedder))
         try:
             await _fill(store, tools, vectors)
-            product = Product(store, used, tools)
+            product = Product(store, embedder, tools)
             try:
                 await product.prepare()
                 yield product
@@ -144,10 +154,10 @@ def footprint(tools: Sequence[IndexEntry], vectors: Vector) -> dict[str, float]:
     return figures
 
 
-async def _fill(store: CatalogStore, tools: Sequence[IndexEntry], vectors: Vector | None) -> None:
+async def _fill(store: CatalogStore, tools: Sequence[IndexEntry], vectors: Vector) -> None:
     for start in range(0, len(tools), _BATCH):
         part = slice(start, start + _BATCH)
-        await store.upsert(tools[part], None if vectors is None else vectors[part])
+        await store.upsert(tools[part], vectors[part])
 
 
 def _resident(pid: int | str) -> int:

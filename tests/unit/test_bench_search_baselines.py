@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bench_search
+from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import IndexEntry
 
 
@@ -59,7 +60,7 @@ def test_bm25_is_the_formula_over_raw_words(baselines: Any) -> None:
 def test_the_seed_formula_adds_a_boost_for_each_word_in_each_field(baselines: Any) -> None:
     vectors = np.eye(3, dtype=np.float32)
     tools = [
-        tool("weather", "tells rain", server="sky", tags=("rain",)),
+        tool("weather", "tells rain", server="Weather Sky", tags=("rain",)),
         tool("mail", "sends weather letters"),
         tool("other", "nothing"),
     ]
@@ -81,3 +82,18 @@ def test_the_embedder_alone_ranks_by_cosine(baselines: Any) -> None:
     )
 
     assert found == ["z", "y", "x"]
+
+
+@pytest.mark.anyio
+async def test_the_seed_formula_agrees_with_the_mode_compat_of_the_product() -> None:
+    with bench_search.loaded("baselines", "folder", "product") as (baselines, folder, product):
+        (tools,) = folder.read(bench_search.BENCH / "search" / "subset", limit=20, only=["azure_mcp"])
+        embedder = HashEmbedder(16)
+        vectors = await embedder.embed_documents([t.description for t in tools.tools])
+        ranking = baselines.Seed(tools.tools, vectors)
+
+        async with product.embedded(tools.tools, vectors, embedder) as ours:
+            for query in tools.queries:
+                answer = await ours.ask(query.text, "compat")
+
+                assert answer.found == ranking.rank(query.text, await embedder.embed_query(query.text))

@@ -13,7 +13,7 @@ from bench_search import BENCH, loaded, write_set
 from realparts.required import require_real
 
 FIGURES = {"hit@1", "recall@5", "recall@10", "ndcg@5", "ndcg@10", "mrr", "zero_hit"}
-METHODS = {"keyword", "bm25", "dense", "seed", "lexical", "hybrid"}
+METHODS = {"keyword", "bm25", "dense", "seed", "lexical", "hybrid", "hybrid_uncut"}
 
 
 def run(tmp_path: Path, command: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
