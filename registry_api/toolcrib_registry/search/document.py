@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from toolcrib_registry.search.entry import IndexEntry, Vector
-from toolcrib_registry.search.text import split_identifier, terms
+from toolcrib_registry.search.text import query_terms, split_identifier, terms
 
 FIELD_WEIGHTS: Mapping[str, float] = {
     "name": 2.0,
@@ -37,6 +37,8 @@ class Document:
     frequencies: Mapping[str, float]
     length: float
     """The sum of the frequencies."""
+    named: frozenset[str] = frozenset()
+    """The terms that its name consists of, those left out that say nothing."""
 
 
 def field_texts(entry: IndexEntry) -> dict[str, str]:
@@ -61,7 +63,8 @@ def document(entry: IndexEntry) -> Document:
         weight = FIELD_WEIGHTS[name]
         for term in terms(text):
             frequencies[term] = frequencies.get(term, 0.0) + weight
-    return Document(entry, frequencies, sum(frequencies.values()))
+    named = frozenset(query_terms(split_identifier(entry.name))) if entry.name else frozenset()
+    return Document(entry, frequencies, sum(frequencies.values()), named)
 
 
 def dense_text(entry: IndexEntry) -> str:

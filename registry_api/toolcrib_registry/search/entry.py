@@ -19,7 +19,7 @@ Vector: TypeAlias = NDArray[np.float32]
 
 Mode: TypeAlias = Literal["hybrid", "lexical", "dense", "nearest"]
 
-INDEX_FORMAT = 1
+INDEX_FORMAT = 2
 """Raise it when the fields, the tokens or the dense text change: every store is then rebuilt."""
 
 
