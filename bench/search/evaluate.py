@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import product
 from baselines import Baseline, Bm25, Dense, Keyword, Seed
 from folder import Query, ToolSet
+from footprint import footprint
 from metrics import DEPTH, Figures, judge, mean
 from vectors import Remembered
 
@@ -85,7 +86,8 @@ class Bench:
     weaviate: Weaviate | None = None
     methods: Collection[str] = METHODS
     sample: int = 100
-    footprint: bool = True
+    needs: bool = True
+    """Whether to measure what the embedded store needs."""
 
     async def evaluate(self, tools: ToolSet) -> Evaluation:
         """Ask every method every request of `tools`."""
@@ -110,9 +112,9 @@ class Bench:
                 if method in self.methods:
                     with done.noting(method):
                         done.results[method] = await self._ask(ours, method, tools.queries)
-        if self.footprint and "hybrid" in done.results:
+        if self.needs and "hybrid" in done.results:
             with done.noting("what the store needs"):
-                done.results["hybrid"].needs = product.footprint(tools.tools, vectors)
+                done.results["hybrid"].needs = footprint(tools.tools, vectors)
         if self.weaviate is not None and "hybrid_weaviate" in self.methods:
             with done.noting("hybrid_weaviate"):
                 async with product.on_weaviate(self.weaviate, tools.tools, vectors, self.embedder) as (

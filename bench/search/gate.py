@@ -53,7 +53,7 @@ class Line:
 
 async def measured(data: Path, remembered: Remembered) -> dict[str, Any]:
     """The figures of the sets under `data`, in the form of expected.json."""
-    bench = Bench(remembered, methods=METHODS, sample=0, footprint=False)
+    bench = Bench(remembered, methods=METHODS, sample=0, needs=False)
     done = [await bench.evaluate(tools) for tools in folder.read(data) if tools.queries]
     sets = {e.tools.name: {"requests": len(e.tools.queries), **_figures(e)} for e in done}
     return {"embedder": remembered.name, "sets": sets, MEAN: {m: _cut(f) for m, f in means(done).items()}}

@@ -7,9 +7,6 @@ the route would leave out because nothing fits is left out here too, and counts 
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -18,15 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
+from measure import rss
 from metrics import DEPTH
 
 from toolcrib.wire.search import SearchRequest
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
-from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
-from toolcrib_registry.adapters.weaviate_store import WeaviateStore
 from toolcrib_registry.ports import CatalogStore, Embedder
-from toolcrib_registry.search.embedding import NullEmbedder, identity_of
+from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
 from toolcrib_registry.search.searcher import AskedMode, Searcher
 
@@ -101,7 +96,7 @@ async def embedded(
     with tempfile.TemporaryDirectory(prefix="toolcrib-bench-") as folder:
         store = await EmbeddedStore.open(Path(folder), identity_of(embedder))
         try:
-            await _fill(store, tools, vectors)
+            await fill(store, tools, vectors)
             product = Product(store, embedder, tools)
             try:
                 await product.prepare()
@@ -117,20 +112,24 @@ async def on_weaviate(
     server: Weaviate, tools: Sequence[IndexEntry], vectors: Vector, embedder: Embedder
 ) -> AsyncIterator[tuple[Product, dict[str, float]]]:
     """A search over `server`, which is emptied afterwards; with the seconds of filling it and the whole server's bytes."""
+    # it takes half a second to load
+    from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
+    from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+
     settings = WeaviateSettings(
         server.host, server.http_port, grpc_port=server.grpc_port, collection_prefix="Bench"
     )
     store = WeaviateStore(settings, identity_of(embedder))
     try:
         start = time.perf_counter()
-        await _fill(store, tools, vectors)
+        await fill(store, tools, vectors)
         seconds = time.perf_counter() - start
         product = Product(store, embedder, tools)
         try:
             await product.prepare()
             # the server goes on tidying up for a moment; searches of that moment are not those of a running one
             await asyncio.sleep(1.0)
-            memory = float(_resident(server.process.pid))
+            memory = float(rss(server.process.pid))
             yield product, {"build_seconds": seconds, "memory_bytes": memory}
         finally:
             product.close()
@@ -139,55 +138,8 @@ async def on_weaviate(
         await store.aclose()
 
 
-def footprint(tools: Sequence[IndexEntry], vectors: Vector) -> dict[str, float]:
-    """What the embedded store and the searcher's own index need for `tools`: `build_seconds` and `memory_bytes`.
-
-    Measured in a process of its own, because one that has run before gives memory back to itself, not to the system.
-    """
-    with tempfile.TemporaryDirectory(prefix="toolcrib-bench-") as folder:
-        np.save(f"{folder}/vectors.npy", vectors)
-        Path(folder, "tools.json").write_text(json.dumps([t.to_json() for t in tools]))
-        done = subprocess.run(
-            [sys.executable, __file__, folder], stdout=subprocess.PIPE, check=True, text=True, timeout=600
-        )
-    figures: dict[str, float] = json.loads(done.stdout)
-    return figures
-
-
-async def _fill(store: CatalogStore, tools: Sequence[IndexEntry], vectors: Vector) -> None:
+async def fill(store: CatalogStore, tools: Sequence[IndexEntry], vectors: Vector) -> None:
+    """Write all of `tools` into `store`."""
     for start in range(0, len(tools), _BATCH):
         part = slice(start, start + _BATCH)
         await store.upsert(tools[part], vectors[part])
-
-
-def _resident(pid: int | str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise ValueError(f"process {pid} has no memory")
-
-
-class _Named(NullEmbedder):
-    """Says its dimension and encodes nothing."""
-
-    def __init__(self, dimension: int) -> None:
-        self.dimension = dimension
-
-
-async def _measure_footprint(folder: Path) -> dict[str, float]:
-    vectors = np.load(folder / "vectors.npy")
-    tools = [IndexEntry.from_json(t) for t in json.loads((folder / "tools.json").read_text())]
-    embedder = _Named(vectors.shape[1])
-    store = await EmbeddedStore.open(folder / "index", identity_of(embedder))
-    before, start = _resident("self"), time.perf_counter()
-    await _fill(store, tools, vectors)
-    product = Product(store, embedder, tools)
-    await product.prepare()
-    seconds, after = time.perf_counter() - start, _resident("self")
-    product.close()
-    await store.aclose()
-    return {"build_seconds": seconds, "memory_bytes": float(max(0, after - before))}
-
-
-if __name__ == "__main__":
-    print(json.dumps(asyncio.run(_measure_footprint(Path(sys.argv[1])))))
