@@ -30,6 +30,11 @@ class CatalogStore(Protocol):
         """True if any number of ids may be sent and the answer is the exact ranking over them, with evidence."""
         ...
 
+    @property
+    def state(self) -> int | None:
+        """Another one after every change of what a search finds; None where others may write to the store as well."""
+        ...
+
     async def inventory(self) -> dict[str, str]:
         """Tool id to digest of everything that is really in the store."""
         ...

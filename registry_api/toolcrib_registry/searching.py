@@ -11,6 +11,7 @@ from toolcrib.identity import ScopesPolicy
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.ports import Clock
+from toolcrib_registry.search.answers import Answers
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
 from toolcrib_registry.search.visible import Visible
@@ -44,6 +45,7 @@ class Searching:
         self._searcher = searcher
         self._entries = entries
         self._clock = clock
+        self._answers = Answers()
 
     async def search(self, sight: Sight, wanted: Wanted) -> SearchAnswer:
         """The best tools of `sight` for what is wanted; nothing outside it has any effect. Never fails for an outage.
@@ -51,8 +53,14 @@ class Searching:
         Raises:
             ModeUnavailable: the mode needs vectors and no embedder is configured.
         """
+        view = self.entries_of(sight)
+        return await self._answers.answer(
+            view, wanted, lambda: self._searcher.state, lambda: self._search(sight, view, wanted)
+        )
+
+    async def _search(self, sight: Sight, view: Visible, wanted: Wanted) -> SearchAnswer:
         return await self._searcher.search(
-            self.entries_of(sight),
+            view,
             wanted.query,
             tags=wanted.tags,
             servers=wanted.servers,

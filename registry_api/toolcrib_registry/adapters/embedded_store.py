@@ -72,6 +72,11 @@ class EmbeddedStore:
         """What was given at the opening."""
         return self._identity
 
+    @property
+    def state(self) -> int | None:
+        """The version of the index that searches read: nobody else writes to it."""
+        return self._index.version
+
     async def inventory(self) -> dict[str, str]:
         """Tool id to digest of everything in the index."""
         return await self._in_memory(lambda: {e.tool_id: e.digest for e in self._index.entries()})

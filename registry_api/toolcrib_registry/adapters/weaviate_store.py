@@ -62,6 +62,7 @@ class WeaviateStore:
     """A `CatalogStore` on a Weaviate server. Making one does not connect."""
 
     exact = False
+    state = None
 
     def __init__(self, settings: WeaviateSettings, identity: IndexIdentity) -> None:
         self._settings = settings
