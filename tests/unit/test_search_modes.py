@@ -243,16 +243,19 @@ async def test_two_stages_rank_servers_by_their_best_tool_then_the_tools_of_the_
     assert len(staged.hits) == len(alone)
 
 
-async def test_what_hardly_answers_is_left_out_unless_all_is_asked_for(world: World) -> None:
+async def test_where_nothing_fits_nothing_is_answered_unless_all_is_asked_for(world: World) -> None:
     every = await world.ask("qwertz uiop", limit=300)
-    fitting = await world.ask("qwertz uiop", limit=300, min_score=None)
+    nothing = await world.ask("qwertz uiop", limit=300, min_score=None)
     seed = await world.ask("qwertz uiop", limit=300, min_score=None, mode="compat")
+    some = await world.ask("read file", limit=300, min_score=None)
     sure = await world.ask("read file", limit=300, min_score=0.5)
 
-    assert len(every.hits) == len(seed.hits) == 300
-    assert ids(fitting) == [h.tool_id for h in every.hits if (h.confidence or 0) >= LEAST_FIT]
-    assert len(fitting.hits) < 300
-    assert all((h.confidence or 0) >= 0.5 for h in sure.hits)
+    assert len(every.hits) == len(seed.hits) == len(some.hits) == 300
+    assert max(h.confidence or 0 for h in every.hits) < LEAST_FIT
+    assert (nothing.mode, nothing.hits) == ("hybrid", ())
+    assert min(h.confidence or 0 for h in some.hits) < LEAST_FIT
+    assert sure.hits
+    assert ids(sure) == [h.tool_id for h in some.hits if (h.confidence or 0) >= 0.5]
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "compat"])

@@ -58,12 +58,12 @@ class SearchRequest(Request):
         default=None,
         ge=0,
         le=1,
-        description="The least confidence of a hit. Without it, hits that hardly answer the request are left out; 0 keeps "
-        "everything that was ranked.",
+        description="The least confidence of a hit. Without it nothing is answered where not even the best hit fits; 0 "
+        "keeps everything that was ranked.",
     )
     search_mode: SearchMode = Field(
         default="hybrid",
-        description="`compat` ranks by the seed formula, leaves nothing out unless `min_score` says so, and adds `score`. "
+        description="`compat` ranks by the seed formula, keeps what hardly fits unless `min_score` says otherwise, and adds `score`. "
         "`dense` and `compat` need an embedder.",
     )
 
