@@ -262,6 +262,10 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
         {"registry": {"embedder": {"kind": "openai"}}},
         "needs baseUrl, model and dimension",
     ),
+    "a model without a folder": (
+        {"registry": {"embedder": {"kind": "onnx"}}},
+        "registry.embedder.kind onnx needs path",
+    ),
     "agents who could publish": ({"registry": {"audience": "toolcrib-admin"}}, "every agent could publish"),
     "an issuer twice": ({"issuers": MATRIX["ingress"]["issuers"] * 2}, "is there twice"),
     "an agent twice": ({"agents": MATRIX["agents"]["agents"][:1] * 2}, "is there twice"),

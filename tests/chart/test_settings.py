@@ -156,3 +156,19 @@ def test_the_authority_is_copied_to_namespaces_that_shall_trust_it() -> None:
     ]
     assert {item["metadata"].get("namespace") for item in copies} == {"toolcrib-system", "team-a"}
     assert len({item["data"]["ca.crt"] for item in copies}) == 1
+
+
+def test_a_model_in_a_folder_reaches_the_registry(token: Path, tmp_path: Path) -> None:
+    own = {
+        "registry": {
+            "embedder": {"kind": "onnx", "path": "/models/minilm"},
+            "config": {"embedder": {"query_seconds": 0.5}},
+            "extraVolumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}],
+            "extraVolumeMounts": [{"name": "models", "mountPath": "/models", "readOnly": True}],
+        }
+    }
+    rendered = render(own)
+    settings = _registry(rendered, token, tmp_path)
+    assert (settings.embedder.kind, settings.embedder.path) == ("onnx", "/models/minilm")
+    assert settings.embedder.query_seconds == 0.5
+    assert "/models" in {mount["mountPath"] for mount in _container(rendered, "registry")["volumeMounts"]}

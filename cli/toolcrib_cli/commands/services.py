@@ -29,7 +29,11 @@ def up(
         bool, typer.Option("--tour/--no-tour", help="Show who discovers what, and make one call.")
     ] = True,
     embedder: Annotated[
-        str, typer.Option("--embedder", help="packaged (hybrid search) or none (lexical only).")
+        str,
+        typer.Option(
+            "--embedder",
+            help="packaged (hybrid search), none (lexical only), or a folder with an ONNX sentence model.",
+        ),
     ] = "packaged",
 ) -> None:
     """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything."""

@@ -65,6 +65,7 @@ class Options:
     backends: dict[str, str]
     tour: bool = True
     embedder: str = "packaged"
+    """packaged, none, or a folder with a model."""
     default_data: bool = False
 
 
@@ -74,8 +75,10 @@ def run(options: Options) -> None:
     Raises:
         CliError: it cannot start; nothing is left behind.
     """
-    if options.embedder not in ("packaged", "none"):
-        raise CliError(f"--embedder: packaged or none, not {options.embedder!r}", code=Exit.USAGE)
+    if options.embedder not in ("packaged", "none") and not Path(options.embedder).is_dir():
+        raise CliError(
+            f"--embedder: packaged, none or a folder with a model, not {options.embedder!r}", code=Exit.USAGE
+        )
     store = Store.open(options.data)
     try:
         uvloop.run(_up(options, store))
@@ -229,7 +232,7 @@ def _settings(
         allow_dev_issuer=True,
         discovery=Discovery(totals="all"),
         store=StoreSettings(kind="embedded", path=str(store.folder)),
-        embedder=EmbedderSettings(kind=options.embedder),
+        embedder=_embedder(options.embedder),
         # a tool on this machine may be called, but not the registry itself
         egress=Egress(loopback=True, forbidden=(f"127.0.0.1:{port}", f"[::1]:{port}")),
         backends=backends,
@@ -237,6 +240,12 @@ def _settings(
         registration=True,
         runtime_namespace=RUNTIME_NAMESPACE,
     )
+
+
+def _embedder(chosen: str) -> EmbedderSettings:
+    if chosen in ("packaged", "none"):
+        return EmbedderSettings(kind=chosen)
+    return EmbedderSettings(kind="onnx", path=chosen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,9 @@
 {{- if and (eq $r.embedder.kind "openai") (not (and $r.embedder.baseUrl $r.embedder.model $r.embedder.dimension)) -}}
 {{- $problems = append $problems "registry.embedder.kind openai needs baseUrl, model and dimension" -}}
 {{- end -}}
+{{- if and (eq $r.embedder.kind "onnx") (not $r.embedder.path) -}}
+{{- $problems = append $problems "registry.embedder.kind onnx needs path, a folder that registry.extraVolumeMounts mounts" -}}
+{{- end -}}
 {{- if and $v.crds.install (not $v.admission.install) (eq $v.operator.admission "policy") -}}
 {{- $problems = append $problems "admission.install is false, but operator.admission is policy: no new grant would take effect; install them, or set operator.admission=external (where you apply crds/ yourself, the policies with it, set crds.install=false too)" -}}
 {{- end -}}

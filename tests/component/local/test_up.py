@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 from local_mode import HEIST, LocalMode
+from toolcrib_cli.errors import CliError
+from toolcrib_cli.local import up
 
 PLANNER = ["calculator", "file_reader", "simulation_data"]
 
@@ -173,6 +175,25 @@ def test_a_port_that_is_taken_is_said_once_with_a_remedy(local: LocalMode, tmp_p
     assert ended.returncode == 1
     assert ended.stderr.count("cannot listen on") == 1
     assert "choose another --port" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        ("minilm", "--embedder: packaged, none or a folder with a model, not 'minilm'"),
+        (".", "model.onnx cannot be read: No such file"),
+    ],
+)
+def test_an_embedder_that_is_none_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = up.Options(
+        port=0, data=tmp_path / "data", manifests=(), backends={}, tour=False, embedder=chosen
+    )
+    with pytest.raises(CliError) as refused:
+        up.run(options)
+    assert said in str(refused.value)
 
 
 def test_ctrl_c_ends_everything_it_started(local: LocalMode) -> None:

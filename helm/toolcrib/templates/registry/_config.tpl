@@ -41,6 +41,7 @@
 {{- $embedder = merge $embedder (dict "base_url" $r.embedder.baseUrl "model" $r.embedder.model "dimension" (int $r.embedder.dimension)) -}}
 {{- if $r.embedder.apiKeySecret.name -}}{{- $_ := set $embedder "api_key_file" "/etc/toolcrib/embedder/api-key" -}}{{- end -}}
 {{- end -}}
+{{- if eq $r.embedder.kind "onnx" -}}{{- $_ := set $embedder "path" $r.embedder.path -}}{{- end -}}
 {{- $_ := set $c "embedder" $embedder -}}
 {{- $_ := set $c "egress" (dict "allow" (.Values.egress.allow | default list) "cluster" (.Values.egress.cluster | default list) "cluster_domain" .Values.clusterDomain) -}}
 {{- with $r.limits -}}{{- $_ := set $c "limits" . -}}{{- end -}}
