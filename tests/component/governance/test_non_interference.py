@@ -98,6 +98,8 @@ def requests(draw: random.Random, world: World, key: str, at: float) -> list[tup
                 found.append(("POST", f"/tools/{said}", {}, ""))
             case "GET /v1/access-review":
                 found.append(("GET", "/v1/access-review", None, "subject=a/bot"))
+            case "POST /v1/compat/intelligent_tool_finder" | "POST /api/search/semantic":
+                found.append(("POST", path.removeprefix("POST "), said, ""))
             case _ if "search" in path:
                 found.append(("POST", "/v1/search", {k: v for k, v in said.items() if v is not None}, ""))
     return found

@@ -28,6 +28,8 @@ MODES: tuple[dict[str, Any], ...] = (
     {"query": "do things now", "tags": ["code"]},
     {"query": "things", "limit": 2},
     {"query": "read", "min_score": 0.1, "top_k_servers": 2},
+    {"query": "read things", "search_mode": "compat"},
+    {"query": "read things", "search_mode": "dense", "min_score": 0},
 )
 ROUNDS = 15
 

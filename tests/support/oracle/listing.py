@@ -1,11 +1,10 @@
-"""Paths that list: discovery, statistics, definitions in pages, and search."""
+"""Paths that list: discovery, statistics, definitions in pages."""
 
 from typing import Any
 from urllib.parse import urlencode
 
 from oracle import decisions
 from oracle.asked import Asked, Difference, same
-from oracle.decisions import Tool
 
 
 async def discovery(q: Asked) -> list[str]:
@@ -72,41 +71,3 @@ async def pages(q: Asked) -> list[str]:
     for shown in found:
         q.listing_name(shown["tool_id"], shown["name"])
     return q.names.visible
-
-
-async def search(q: Asked) -> list[str]:
-    """`POST /v1/search`: hits are visible and fit the filters; without words, or by the word that is theirs alone,
-    exactly those that do."""
-    wanted = q.argument
-    answer = await q.post("/v1/search", {k: v for k, v in wanted.items() if v is not None})
-    if q.refused(answer):
-        return []
-    same("status", answer.status, 200)
-    body = answer.json
-    hits = {hit["tool_id"]: hit for hit in body["tools"]}
-    same("one hit a tool", len(hits), len(body["tools"]))
-    fitting = [i for i in q.names.visible if _fits(q.tool(i), wanted)]
-    for tool_id, hit in hits.items():
-        if tool_id not in fitting:
-            raise Difference(f"a hit that is not visible, or does not fit: {tool_id}")
-        q.listing_name(tool_id, hit["name"])
-    words = wanted.get("query") or ""
-    if wanted.get("limit") == 100 and wanted.get("top_k_servers") is None:
-        sought = [i for i in fitting if not words or q.tool(i)["marker"] in words]
-        same("visible tools that are not found", sorted(set(sought) - set(hits)), [])
-    elif len(hits) > wanted["limit"]:
-        raise Difference(f"{len(hits)} hits, where {wanted['limit']} were asked for")
-    listed = await q.get("/v1/tools", "limit=100")
-    same("the revision of list and search", body["revision"], listed.json["revision"])
-    return sorted(hits)
-
-
-def _fits(tool: Tool, wanted: dict[str, Any]) -> bool:
-    tags = {tag.lower() for tag in tool["tags"]}
-    if not {tag.lower() for tag in wanted.get("tags", ())} <= tags:
-        return False
-    servers = [server.lower() for server in wanted.get("servers", ())]
-    if not servers:
-        return True
-    own = (tool["server"] or "").lower()
-    return bool(own) and (own in servers or f"{tool['namespace']}/{own}" in servers)

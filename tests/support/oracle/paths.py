@@ -12,10 +12,11 @@ from typing import Any
 from oracle import decisions, worlds
 from oracle.asked import Asked, Question
 from oracle.decisions import Tool, World
-from oracle.listing import discovery, pages, search, stats
+from oracle.listing import discovery, pages, stats
 from oracle.one_tool import call, definition, describe, entry, load, plain_call
 from oracle.reviewing import review
 from oracle.rig import Rig
+from oracle.searching import finder, search, semantic
 from oracle.streams import changes, snapshot
 
 PathFunction = Callable[[Asked], Awaitable[list[str]]]
@@ -31,6 +32,9 @@ PATHS: dict[str, PathFunction] = {
     "POST /v1/search (tags)": search,
     "POST /v1/search (servers)": search,
     "POST /v1/search (words, few)": search,
+    "POST /v1/search (modes)": search,
+    "POST /v1/compat/intelligent_tool_finder": finder,
+    "POST /api/search/semantic": semantic,
     "POST /v1/describe": describe,
     "POST /v1/load": load,
     "POST /v1/call": call,
@@ -75,6 +79,10 @@ def argument(draw: random.Random, path: str, world: World, caller: str, at: floa
         return [name(draw, tools) for _ in range(draw.randint(1, 6))]
     if path.startswith("POST /v1/search"):
         return _wanted(draw, path, tools)
+    if path == "POST /v1/compat/intelligent_tool_finder":
+        return _arguments(draw, tools)
+    if path == "POST /api/search/semantic":
+        return _semantic(draw, tools)
     if path == CHANGE:
         later = worlds.moments(draw, world, 4)
         return {"world": worlds.changed(draw, world), "at": max(at, draw.choice(later))}
@@ -95,10 +103,14 @@ def name(draw: random.Random, tools: list[Tool]) -> str:
     return str(draw.choice(ways))
 
 
+def _words(draw: random.Random, tools: list[Tool]) -> str:
+    return " ".join(t["marker"] for t in worlds.some(draw, tuple(tools), 0, 3)) + " read things"
+
+
 def _wanted(draw: random.Random, path: str, tools: list[Tool]) -> dict[str, Any]:
-    made: dict[str, Any] = {"limit": 100}
-    words = " ".join(t["marker"] for t in worlds.some(draw, tuple(tools), 0, 3)) + " read things"
-    if "words" in path:
+    made: dict[str, Any] = {"limit": 100, "min_score": 0}
+    words = _words(draw, tools)
+    if "words" in path or "modes" in path:
         made["query"] = words
     if "few" in path:
         made |= {"limit": draw.choice((1, 2, 5)), "top_k_servers": draw.choice((None, 1, 2))}
@@ -109,4 +121,34 @@ def _wanted(draw: random.Random, path: str, tools: list[Tool]) -> dict[str, Any]
         made["servers"] = worlds.some(draw, ("github", "web", "team-a/github", "a/GIT"), 1, 2)
         if worlds.rarely(draw, 2):
             made["query"] = words
+    if "modes" in path:
+        made["search_mode"] = draw.choice(("hybrid", "lexical", "dense", "compat", "compat"))
+        made["namespaces"] = draw.choice(((), (), ("team-a",), ("a", "team-b")))
+        made["states"] = draw.choice(((), (), ("Active",), ("Deprecated",)))
+    return made
+
+
+def _arguments(draw: random.Random, tools: list[Tool]) -> dict[str, Any]:
+    made: dict[str, Any] = {"session_cookie": "a field of theirs"}
+    second = worlds.rarely(draw, 2)
+    if not worlds.rarely(draw, 3):
+        made["query" if second else "natural_language_query"] = _words(draw, tools)
+    if len(made) == 1 or worlds.rarely(draw, 2):
+        made["tags"] = worlds.some(draw, ("files", "code", "REST"), 1, 1)
+    if not worlds.rarely(draw, 3):
+        made["top_n" if second else "top_n_tools"] = draw.choice((1, 3, 100))
+    if worlds.rarely(draw, 3):
+        made["top_k_services"] = draw.choice((1, 2, 100))
+    return made
+
+
+def _semantic(draw: random.Random, tools: list[Tool]) -> dict[str, Any]:
+    made: dict[str, Any] = {"max_results": draw.choice((1, 3, 50)), "include_disabled": True}
+    made["query"] = _words(draw, tools) if not worlds.rarely(draw, 3) else "#files"
+    if worlds.rarely(draw, 3):
+        made["tags"] = worlds.some(draw, ("files", "code", "REST"), 1, 1)
+    if worlds.rarely(draw, 3):
+        made["include_deprecated"] = True
+    if worlds.rarely(draw, 3):
+        made["entity_types"] = draw.choice((["tool"], ["mcp_server"], ["a2a_agent"], ["tool", "skill"]))
     return made
