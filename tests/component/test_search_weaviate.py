@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
+from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate_store import WeaviateStore
 from toolcrib_registry.search.document import dense_text
@@ -18,7 +23,7 @@ from toolcrib_registry.search.embedding import HashEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreQuery
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable
 from toolcrib_registry.search.ranking import rank
-from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
@@ -252,6 +257,112 @@ async def test_a_small_view_on_weaviate_is_ranked_exactly(store: WeaviateStore) 
     assert (answer.mode, answer.degraded) == ("hybrid", False)
     assert [h.tool_id for h in answer.hits] == [r.entry.tool_id for r in exact]
     assert [h.dense for h in answer.hits] == pytest.approx([r.dense for r in exact], abs=1e-4)
+    searcher.close()
+
+
+SHARES = (100.0, 10.0, 1.0, 0.1)
+REQUESTS = (
+    "delete the invoice of a customer",
+    "tool_1700",
+    "list what is in the database, then write a backup, and tell me the weather of the city",
+    "nothing of the kind 天气",
+)
+EVERYTHING = [
+    tool(
+        i,
+        server=f"s{i % 7}",
+        scopes=("all:use", *(f"share-{s:g}:use" for s in SHARES if i % round(100 / s) == 0)),
+        tags=("even",) if i % 2 == 0 else (),
+    )
+    for i in range(2_400)
+]
+
+
+@pytest.fixture(scope="module")
+async def filled(weaviate_server: Weaviate) -> AsyncIterator[WeaviateStore]:
+    """2,400 tools on the suite's server: a tenth is more than is sent as ids."""
+    store = WeaviateStore(settings(weaviate_server), IDENTITY)
+    await put(store, *EVERYTHING)
+    yield store
+    await store.wipe()
+    await store.aclose()
+
+
+@asynccontextmanager
+async def alone(view: dict[str, IndexEntry]) -> AsyncIterator[Searcher]:
+    """A search over an embedded index that holds the view and nothing else."""
+    entries = list(view.values())
+    with tempfile.TemporaryDirectory() as folder:
+        store = await EmbeddedStore.open(Path(folder), IDENTITY)
+        await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+        searcher = Searcher(store, EMBEDDER, store_seconds=20)
+        yield searcher
+        searcher.close()
+        await store.aclose()
+
+
+def shown(answer: SearchAnswer) -> list[tuple[object, ...]]:
+    """All of each hit; numbers to six places."""
+    assert not answer.degraded
+    return [
+        (
+            h.tool_id,
+            *(None if n is None else round(n, 6) for n in (h.score, h.confidence, h.dense, h.lexical)),
+            h.why,
+        )
+        for h in answer.hits
+    ]
+
+
+LONG = [pytest.mark.long]
+
+
+@pytest.mark.parametrize("share", [pytest.param(100.0, marks=LONG), *SHARES[1:]])
+@pytest.mark.parametrize("cut", ["scopes", "patterns"])
+async def test_whatever_share_is_visible_weaviate_answers_as_an_index_of_the_visible_tools_alone(
+    filled: WeaviateStore, share: float, cut: str
+) -> None:
+    """Scopes narrow the server's search; what allow and deny patterns cut out, no filter can say."""
+    scope = f"share-{share:g}:use"
+    mine = [e for e in EVERYTHING if scope in e.scopes]
+    down = Pushdown(scopes=frozenset({scope}))
+    if cut == "patterns":
+        mine = random.Random(int(share * 10)).sample(EVERYTHING, len(mine))
+        down = Pushdown(scopes=frozenset({"all:use"}))
+    view = {e.tool_id: e for e in mine}
+    searcher = Searcher(filled, EMBEDDER, store_seconds=20)
+
+    async with alone(view) as only:
+        for text in REQUESTS:
+            answer = await searcher.search(view, text, limit=10, pushdown=down)
+            assert shown(answer) == shown(await only.search(view, text, limit=10)), text
+
+    searcher.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "mode"),
+    [
+        (150, "hybrid"),
+        (150, "lexical"),
+        (150, "dense"),
+        (150, "compat"),
+        (1_500, "hybrid"),
+        *(pytest.param(1_500, mode, marks=LONG) for mode in ("lexical", "dense", "compat")),
+    ],
+)
+async def test_every_mode_answers_the_same_from_both_stores(
+    filled: WeaviateStore, size: int, mode: AskedMode
+) -> None:
+    view = {e.tool_id: e for e in EVERYTHING[:size]}
+    searcher = Searcher(filled, EMBEDDER, store_seconds=20)
+
+    async with alone(view) as only:
+        for text in REQUESTS:
+            answer = await searcher.search(view, text, limit=25, mode=mode)
+            assert answer.mode == mode
+            assert shown(answer) == shown(await only.search(view, text, limit=25, mode=mode)), text
+
     searcher.close()
 
 

@@ -17,7 +17,7 @@ from toolcrib_registry.adapters.weaviate_store import WeaviateStore
 from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, identity_of
-from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, Pushdown, StoreQuery
+from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, Mode, Part, Pushdown, StoreQuery
 from toolcrib_registry.search.errors import StoreUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -244,6 +244,74 @@ async def test_each_mode_uses_its_own_evidence(store: CatalogStore) -> None:
         assert [h.score for h in hits] == sorted((h.score for h in hits), reverse=True)
     own = await EMBEDDER.embed_documents([dense_text(WEATHER)])
     assert hybrid[0].dense == pytest.approx(float(own[0] @ vector), abs=1e-4)
+
+
+async def parts_of(*texts: str) -> tuple[Part, ...]:
+    """Parts with their vectors."""
+    rows = await EMBEDDER.embed_queries(texts)
+    return tuple(Part(text, row) for text, row in zip(texts, rows, strict=True))
+
+
+async def test_a_request_of_several_parts_finds_what_suits_any_of_them(store: CatalogStore) -> None:
+    await put(store, *TOOLS)
+    text = "run a SQL statement and then tell me the weather forecast of the city"
+    vector = await EMBEDDER.embed_query(text)
+    parts = await parts_of("run a SQL statement", "tell me the weather forecast of the city")
+
+    hits = await store.search(StoreQuery(text=text, vector=vector, parts=parts, limit=2, within=EVERYTHING))
+
+    assert {h.tool_id for h in hits} == {WEATHER.tool_id, SQL.tool_id}
+    if not store.exact:
+        own = (await EMBEDDER.embed_documents([dense_text(WEATHER)]))[0]
+        (weather,) = [h for h in hits if h.tool_id == WEATHER.tool_id]
+        assert weather.dense == pytest.approx(float(own @ vector), abs=1e-5)
+        assert weather.parts == pytest.approx([float(own @ p.vector) for p in parts], abs=1e-5)
+
+
+async def test_the_nearest_are_exact_and_bring_their_vectors(store: CatalogStore) -> None:
+    """No tool that is left out is nearer to the request, or to a part of it, than the last that is told."""
+    many = [entry(f"tool_{i}", f"{TOOLS[i % 4].description} {i * 7919}") for i in range(300)]
+    await put(store, *many)
+    rows = await EMBEDDER.embed_documents([dense_text(e) for e in many])
+    vector = await EMBEDDER.embed_query("the weather of tomorrow")
+    parts = await parts_of("read the folder", "a SQL statement")
+    for own in ((), parts):
+        wanted = np.stack([vector, *(p.vector for p in own)])
+        cosines = rows @ wanted.T
+        best = cosines.max(axis=1)
+
+        hits = await store.search(
+            StoreQuery(text="", vector=vector, parts=own, limit=40, mode="nearest", within=EVERYTHING)
+        )
+
+        assert len({h.tool_id for h in hits}) == 40
+        assert [h.nearness for h in hits] == pytest.approx(sorted(best, reverse=True)[:40], abs=1e-5)
+        for hit in hits:
+            i = int(hit.tool_id.rpartition("_")[2])
+            assert [hit.dense, *hit.parts] == pytest.approx(cosines[i].tolist(), abs=1e-5)
+            assert hit.vector is not None
+            np.testing.assert_array_equal(hit.vector, rows[i])
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical", "dense", "nearest"])
+async def test_restrictions_and_filters_hold_in_every_mode_and_for_parts(
+    store: CatalogStore, mode: Mode
+) -> None:
+    await put(store, *TOOLS)
+    parts = await parts_of("read a file of the folder", "weather forecast", "SQL statement")
+
+    async def found(**fields: Any) -> list[str]:
+        return sorted(await ask(store, "file folder weather SQL", mode=mode, parts=parts, **fields))
+
+    assert await found() == sorted(t.tool_id for t in TOOLS)
+    assert await found(within=Pushdown(scopes=frozenset({"read_file:use"}))) == [READER.tool_id]
+    assert await found(within=Pushdown(namespaces=frozenset({"data"}))) == [SQL.tool_id]
+    assert await found(within=Pushdown(servers=frozenset())) == []
+    assert await found(ids=frozenset({WRITER.tool_id, SQL.tool_id})) == [SQL.tool_id, WRITER.tool_id]
+    assert await found(ids=frozenset()) == []
+    assert await found(tags=("FILES",)) == [READER.tool_id, WRITER.tool_id]
+    assert await found(servers=("weather",)) == [WEATHER.tool_id]
+    assert len(await found(limit=2)) == 2
 
 
 async def test_hits_carry_the_digest_that_the_store_holds(store: CatalogStore) -> None:
