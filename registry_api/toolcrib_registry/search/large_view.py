@@ -104,7 +104,7 @@ class LargeViews:
         return LargeAnswer(await self.here(question), seen.rounds)
 
     async def here(self, question: Question) -> list[Ranked]:
-        """The ranking with the vectors that are here; tools without one count as the least similar."""
+        """The ranking with the vectors that are here; tools without one are ranked by their words."""
         return await self._ranked(question, question.depth, None, [])
 
     async def complete(self, question: Question) -> None:

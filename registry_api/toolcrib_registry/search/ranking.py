@@ -26,9 +26,6 @@ from toolcrib_registry.search.text import query_terms
 
 SMALL_VIEW = 200
 """Views up to this many tools are asked for in full, so that every cosine is known."""
-DENSE_FLOOR = -0.15
-"""Where only the most similar tools of a larger view are known: about the lowest cosine in it (-0.14 ± 0.03 with the
-packaged model on the development data)."""
 _GATHER_BELOW = 0.15
 """Gather visible vectors before multiplying when they are less than this share of all; else multiply all. Both
 give the same numbers; this is about speed alone."""
@@ -144,8 +141,9 @@ class RankingIndex:
         With a vector every tool is ranked; without one, only tools that carry a word of `text`.
         `dense_weight` 1 ranks by cosine alone. `parts` are the things that `text` asks for, where there are several.
 
-        A tool without a vector here counts as the least similar. With `reach` it counts as that similar instead,
-        which is the most that it can be where its vector is elsewhere; `absent` are those that have none anywhere.
+        A tool that has no vector yet is ranked by its words alone. With `reach`, one without a vector here counts as
+        that similar, which is the most that it can be where its vector is elsewhere; `absent` are those that have
+        none anywhere.
         """
         scope = self._scope(ids)
         rows = scope.rows
@@ -157,12 +155,16 @@ class RankingIndex:
         vectors = [vector, *(p.vector for p in parts if p.vector is not None)]
         whole, *of_parts = self._cosines(vectors, rows)
         cosine, known = blended(whole, of_parts), self._has_vector[rows]
-        if not known.all():
+        if known.all():
+            dense = min_max(cosine)
+        else:
+            nowhere = ~known if reach is None else ~known & np.isin(rows, self._rows(absent))
             least = cosine[known].min() if known.any() else 0.0
             cosine[~known] = least if reach is None else reach
-            if reach is not None and (away := self._rows(absent)).size:
-                cosine[~known & np.isin(rows, away)] = least
-        fused = hybrid(min_max(cosine), said.strength, dense_weight)
+            cosine[nowhere] = least
+            # not in the index yet, which says nothing against a tool
+            dense = np.where(nowhere, said.strength, min_max(cosine))
+        fused = hybrid(dense, said.strength, dense_weight)
         return self._best(rows, fused, said, np.where(known, cosine, np.nan), limit)
 
     def fuse(
@@ -179,9 +181,8 @@ class RankingIndex:
         """Rank `ids` where a store has found some and told their `cosines`; the vectors held here are not used.
 
         Words count exactly, over all of `ids`. Tools without a cosine are answered only if they carry a word of
-        `text`: in a small view by their words alone, in a large one as the least similar. With a cosine for each of
-        `ids` this is `rank`. `part_cosines` are those with the vectors of `parts`, in their order; a tool without
-        them counts by the whole request.
+        `text`, and by their words alone. With a cosine for each of `ids` this is `rank`. `part_cosines` are those with
+        the vectors of `parts`, in their order; a tool without them counts by the whole request.
         """
         scope = self._scope(ids)
         rows = scope.rows
@@ -196,14 +197,11 @@ class RankingIndex:
         if part_cosines:
             cosine = blended(cosine, self._told(part_cosines, rows, cosine))
         low = float(cosine[known].min())
-        if not known.all() and len(rows) > SMALL_VIEW:
-            low = min(low, DENSE_FLOOR)
         filled = np.where(known, cosine, low)
         high = float(filled.max())
         dense = (filled - low) / (high - low) if high > low else np.zeros_like(filled)
-        if len(rows) <= SMALL_VIEW:
-            # all were asked for: these are not in the store yet, which says nothing against them
-            dense = np.where(known, dense, said.strength)
+        # all were asked for: these are not in the store yet, which says nothing against them
+        dense = np.where(known, dense, said.strength)
         fused = hybrid(dense, said.strength, dense_weight)
         return self._best(rows, fused, said, cosine, limit, known | said.carried)
 

@@ -12,6 +12,7 @@ from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.entry import StoreHit, StoreQuery
 from toolcrib_registry.search.errors import StoreError
+from toolcrib_registry.search.held import Held
 from toolcrib_registry.search.large_view import LargeViews
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
@@ -19,6 +20,10 @@ from toolcrib_registry.search.question import Question as Question
 from toolcrib_registry.search.question import QuestionMode as QuestionMode
 from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
 from toolcrib_registry.search.visible import ids_of
+
+_ABSENT_SECONDS = 0.25
+"""For how long a tool that the store had no vector of is not asked for again: it must be found by meaning within a
+second of the store's acknowledgement, and answers are kept for up to half of that."""
 
 Degradation: TypeAlias = Literal["", "store_unavailable", "index_empty", "embedder_unavailable"]
 
@@ -52,15 +57,19 @@ class ViewSearch:
     seconds: float
     """How long to wait for the store in one search."""
     _large: LargeViews = field(init=False)
+    _held: Held = field(init=False)
 
     def __post_init__(self) -> None:
-        self._large = LargeViews(self.store, self.local, self.seconds)
+        self._large = LargeViews(self.store, self.local, _ABSENT_SECONDS)
+        self._held = Held(self.store)
 
     async def answer(self, question: Question, timings: Timings) -> Found:
         """Rank the view for the question. Never raises for a store that fails."""
         if question.vector is None:
             return await self._by_words(question, timings, "")
-        if self.outage.keeps_away():
+        # all of the view's vectors are here: whether the store answers makes no difference, and nothing is learnt of it
+        here = self._is_large(question) and not await self.local.without_vector(question.view)
+        if not here and self.outage.keeps_away():
             return await self._by_words(question, timings, "store_unavailable")
         start = time.perf_counter()
         try:
@@ -74,10 +83,15 @@ class ViewSearch:
             return await self._by_words(question, timings, "store_unavailable")
         finally:
             timings.store += time.perf_counter() - start
-        self.outage.over()
+        if not here:
+            self.outage.over()
         if not found.ranked:
             return await self._by_words(question, timings, "index_empty", found.rounds)
         return found
+
+    def _is_large(self, question: Question) -> bool:
+        """Whether the store is asked for the nearest tools, not for all of the view."""
+        return len(question.view) > SMALL_VIEW and not self.store.exact
 
     async def _by_words(
         self, question: Question, timings: Timings, why: Degradation, rounds: int = 0
@@ -110,10 +124,10 @@ class ViewSearch:
     async def _found(self, question: Question, timings: Timings) -> Found:
         """The ranking with vectors; empty where the store holds nothing of the view."""
         size = len(question.view)
-        if size > SMALL_VIEW and not self.store.exact:
+        if self._is_large(question):
             answer = await self._large.rank(question)
             return Found(answer.ranked, True, rounds=answer.rounds)
-        if size > SMALL_VIEW:
+        if size > SMALL_VIEW and await self._held.whole(question.view):
             hits = await self._by_ids(question, question.depth)
             if len(hits) >= question.depth:
                 return Found(_as_ranked(question, hits), True, rounds=1)
