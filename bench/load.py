@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import uvloop
@@ -22,10 +24,10 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 class Connection(asyncio.Protocol):
     """One keep-alive connection: sends the next request when the answer to the last one is complete."""
 
-    def __init__(self, request: bytes, status: bytes, times: list[float]) -> None:
+    def __init__(self, requests: Iterator[bytes], status: bytes, times: list[float]) -> None:
         self.done = asyncio.get_running_loop().create_future()
         self.stopping = False
-        self._request, self._status, self._times = request, b"HTTP/1.1 " + status, times
+        self._requests, self._status, self._times = requests, b"HTTP/1.1 " + status, times
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -33,7 +35,7 @@ class Connection(asyncio.Protocol):
 
     def _send(self) -> None:
         self._data, self._expected, self._started = b"", 0, time.perf_counter()
-        self._transport.write(self._request)
+        self._transport.write(next(self._requests))
 
     def data_received(self, data: bytes) -> None:
         self._data = data if not self._data else self._data + data
@@ -74,10 +76,12 @@ async def run(job: dict[str, Any]) -> dict[str, Any]:
     """Requests for `seconds`; latencies and this process's own use of its core."""
     loop = asyncio.get_running_loop()
     times: list[float] = []
-    request = base64.b64decode(job["request"])
+    # one request again and again, or several in turns
+    given = job["request"] if isinstance(job["request"], list) else [job["request"]]
+    requests = itertools.cycle([base64.b64decode(r) for r in given])
     used, start = time.process_time(), time.perf_counter()
     connections = [
-        (await loop.create_connection(lambda: Connection(request, b"200", times), job["host"], job["port"]))[
+        (await loop.create_connection(lambda: Connection(requests, b"200", times), job["host"], job["port"]))[
             1
         ]
         for _ in range(job["connections"])

@@ -1,0 +1,247 @@
+"""How search grows with the catalog and with the number of callers.
+
+    python bench/search/scale.py DATA [--sizes 1000,10000,100000] [--cache DIR] [--seconds 3] [--out FILE]
+                                 [--weaviate HTTP_PORT:GRPC_PORT] [--weaviate-sizes 1000,10000] [--http-sizes 1000,10000]
+
+Tables: one query at a time, by size, visible share and stage, and then 1, 8 and 64 callers at once, through the
+Searcher and through HTTP. Every table carries what the same machine needs at the same time for the bare work: one
+encoding, and one product of the visible vectors with a query (numpy). Judge by the ratios; times are of the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import callers
+import datasets
+import grown
+import measure
+import numpy as np
+
+from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
+from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+from toolcrib_registry.ports import CatalogStore, Embedder
+from toolcrib_registry.search.embedding import QueryCache, identity_of
+from toolcrib_registry.search.entry import IndexEntry, Mode, Pushdown, StoreQuery, Vector
+from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.search.visible import Visible
+
+BATCH = 1_000
+Step: TypeAlias = Callable[[int], Awaitable[object]]
+
+
+class Fresh(QueryCache):
+    """A cache of query vectors that can be emptied."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.again = QueryCache(embedder)
+        self._model = embedder
+        super().__init__(embedder)
+
+    def forget(self) -> None:
+        """From here on every text is encoded once more."""
+        self.again = QueryCache(self._model)
+
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """Of the cache that is in force."""
+        return await self.again.embed_queries(texts)
+
+
+async def stages(
+    store: CatalogStore, model: OnnxEmbedder, entries: list[IndexEntry], vectors: Vector, texts: list[str]
+) -> list[dict[str, Any]]:
+    """p50, p99 and processor time in ms of each stage of one query, by visible share."""
+    embedder = Fresh(model)
+    searcher = Searcher(store, embedder, store_seconds=60, embed_seconds=60)
+    start = time.perf_counter()
+    await searcher.prepare(entries)
+    prepared = time.perf_counter() - start
+    known = [(await model.embed_queries([t]))[0] for t in texts]
+    rows = []
+    for scope, every in grown.SHARES.items():
+        view = Visible((e.tool_id, e) for e in entries if f"{scope}:use" in e.scopes)
+        if len(view) >= 10:
+            embedder.forget()
+            down = Pushdown(scopes=frozenset({f"{scope}:use"}))
+            parts = {
+                "encode": lambda i: model.embed_queries([texts[i]]),
+                **of_store(store, view, down, texts, known),
+                **of_searcher(searcher, view, down, texts),
+                **of_numpy(np.ascontiguousarray(vectors[::every]), known),
+            }
+            row: dict[str, Any] = {"visible": len(view), "share": 1 / every, "prepare_seconds": prepared}
+            for name, part in parts.items():
+                row[name] = await timed(part, len(texts))
+            rows.append(row)
+    searcher.close()
+    return rows
+
+
+def of_store(
+    store: CatalogStore, view: Visible, down: Pushdown, texts: list[str], known: list[Vector]
+) -> dict[str, Step]:
+    """The store alone: by words, by cosines, by both."""
+    ids, within = (view.ids, None) if store.exact else (None, down)
+
+    def by(mode: Mode) -> Step:
+        return lambda i: store.search(
+            StoreQuery(text=texts[i], vector=known[i], limit=10, mode=mode, ids=ids, within=within)
+        )
+
+    return {"words": by("lexical"), "cosines": by("dense"), "fused": by("hybrid")}
+
+
+def of_searcher(searcher: Searcher, view: Visible, down: Pushdown, texts: list[str]) -> dict[str, Step]:
+    """The whole search, and the same requests once more: they are not encoded again."""
+
+    async def whole(i: int) -> None:
+        answer = await searcher.search(view, texts[i], limit=10, pushdown=down)
+        assert answer.hits, answer
+
+    return {"whole": whole, "again": whole}
+
+
+def of_numpy(visible: Vector, known: list[Vector]) -> dict[str, Step]:
+    """The bare product of the visible vectors with a query's."""
+
+    async def product(i: int) -> None:
+        visible @ known[i]
+
+    return {"product": product}
+
+
+async def timed(part: Step, count: int) -> dict[str, float]:
+    """p50, p99 and mean processor time of one call, in ms."""
+    spent, used = [], time.process_time()
+    for i in range(count):
+        start = time.perf_counter()
+        await part(i)
+        spent.append(time.perf_counter() - start)
+    cpu = (time.process_time() - used) / count
+    p50, p99 = np.percentile(spent, [50, 99])
+    return {"p50": p50 * 1e3, "p99": p99 * 1e3, "cpu": cpu * 1e3}
+
+
+async def fill(store: CatalogStore, entries: list[IndexEntry], vectors: Vector) -> dict[str, float]:
+    """Write all; seconds, and MiB that the process grew by."""
+    before, start = memory(), time.perf_counter()
+    for i in range(0, len(entries), BATCH):
+        await store.upsert(entries[i : i + BATCH], vectors[i : i + BATCH])
+    return {"seconds": time.perf_counter() - start, "mib": memory() - before}
+
+
+def memory() -> float:
+    """The process's resident memory in MiB."""
+    return measure.rss(os.getpid()) / 2**20
+
+
+async def one_size(
+    name: str, store: CatalogStore, model: OnnxEmbedder, entries: list[IndexEntry], vectors: Vector,
+    texts: list[str], seconds: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Fill `store`, measure, print; the figures."""
+    built = await fill(store, entries, vectors)
+    rows = await stages(store, model, entries, vectors, texts)
+    names = ("encode", "words", "cosines", "fused", "whole", "again", "product")
+    measure.table(
+        f"{name}, {len(entries):,} tools: built in {built['seconds']:.1f} s, {built['mib']:.0f} MiB; ms p50/p99 (cpu)",
+        ["visible", *names],
+        [
+            [
+                f"{r['visible']:,}",
+                *(f"{r[n]['p50']:.2f}/{r[n]['p99']:.2f} ({r[n]['cpu']:.2f})" for n in names),
+            ]
+            for r in rows
+        ],
+    )
+    many = await callers.through_searcher(store, model, entries, texts, seconds)
+    callers.show(f"{name}, {len(entries):,} tools through the Searcher", many)
+    return {"build": built, "stages": rows, "callers": many}
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
+    """All that the options ask for."""
+    base = await asyncio.to_thread(datasets.load, options.data, "mcp_tools", options.cache)
+    texts = await asyncio.to_thread(questions, options.data, options.queries)
+    model = OnnxEmbedder.packaged()
+    figures: dict[str, Any] = {}
+    for size in options.sizes:
+        entries, vectors = await asyncio.to_thread(grown.grown, base.tools, base.tool_vectors, size)
+        with tempfile.TemporaryDirectory() as folder:
+            store = await EmbeddedStore.open(Path(folder), identity_of(model))
+            figures[f"embedded/{size}"] = await one_size(
+                "embedded", store, model, entries, vectors, texts, options.seconds
+            )
+            await store.aclose()
+        if options.weaviate and size in options.weaviate_sizes:
+            http, grpc = map(int, options.weaviate.split(":"))
+            settings = WeaviateSettings("127.0.0.1", http, grpc_port=grpc, collection_prefix=f"Scale{size}")
+            server = WeaviateStore(settings, identity_of(model))
+            figures[f"weaviate/{size}"] = await one_size(
+                "weaviate", server, model, entries, vectors, texts, options.seconds
+            )
+            await server.wipe()
+            await server.aclose()
+    await model.aclose()
+    figures["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return figures
+
+
+def questions(data: Path, count: int) -> list[str]:
+    """Requests of people, a third each from three of the development sets."""
+    found: list[str] = []
+    for name in ("livemcp", "azure_mcp", "bfcl"):
+        with (data / name / "queries.jsonl").open(encoding="utf-8") as file:
+            found += [json.loads(line)["query"] for line, _ in zip(file, range(-(-count // 3)), strict=False)]
+    return found[:count]
+
+
+def sizes(text: str) -> list[int]:
+    """`1000,10000` as numbers; empty: none."""
+    return [int(t) for t in text.split(",") if t]
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--sizes", type=sizes, default=[1_000, 10_000, 100_000])
+    parser.add_argument("--http-sizes", type=sizes, default=[1_000, 10_000])
+    parser.add_argument("--weaviate")
+    parser.add_argument("--weaviate-sizes", type=sizes, default=[1_000, 10_000])
+    parser.add_argument("--queries", type=int, default=90)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if "OPENBLAS_NUM_THREADS" not in os.environ:  # one thread a product; numpy looks at it when it is loaded
+        alone = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **alone})
+    figures = {"machine": measure.machine(), **asyncio.run(run(options))}
+    for size in options.http_sizes:
+        texts = questions(options.data, options.queries)
+        figures[f"http/{size}"] = callers.through_http(
+            options.data, options.cache, size, texts, options.seconds
+        )
+    if options.out:
+        options.out.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
