@@ -142,8 +142,8 @@ class RankingIndex:
         `dense_weight` 1 ranks by cosine alone. `parts` are the things that `text` asks for, where there are several.
 
         A tool that has no vector yet is ranked by its words alone. With `reach`, one without a vector here counts as
-        that similar, which is the most that it can be where its vector is elsewhere; `absent` are those that have
-        none anywhere.
+        that similar, which is the most that it can be where its vector is elsewhere, and at least by its words;
+        `absent` are those that have none anywhere.
         """
         scope = self._scope(ids)
         rows = scope.rows
@@ -162,8 +162,10 @@ class RankingIndex:
             least = cosine[known].min() if known.any() else 0.0
             cosine[~known] = least if reach is None else reach
             cosine[nowhere] = least
-            # not in the index yet, which says nothing against a tool
-            dense = np.where(nowhere, said.strength, min_max(cosine))
+            dense = min_max(cosine)
+            # not in the index yet, which says nothing against a tool; and what is not known to be elsewhere may be nowhere
+            dense[~known] = np.maximum(dense, said.strength)[~known]
+            dense[nowhere] = said.strength[nowhere]
         fused = hybrid(dense, said.strength, dense_weight)
         return self._best(rows, fused, said, np.where(known, cosine, np.nan), limit)
 
