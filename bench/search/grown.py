@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
+from pathlib import Path
 
+import datasets
 import numpy as np
 
 from toolcrib_registry.search.entry import IndexEntry, Vector
@@ -18,6 +20,17 @@ from toolcrib_registry.search.entry import IndexEntry, Vector
 SHARES = {"all": 1, "tenth": 10, "hundredth": 100}
 """Scope to how many tools there are for one that carries it."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
+
+
+def real(data: Path, cache: Path | None) -> tuple[list[IndexEntry], Vector]:
+    """The tools of the real catalog with their vectors; where `data` has none, the tools of all its sets."""
+    names = (
+        ["mcp_tools"]
+        if (data / "mcp_tools").is_dir()
+        else sorted(d.name for d in data.iterdir() if d.is_dir())
+    )
+    sets = [datasets.load(data, name, cache, 0) for name in names]
+    return [t for s in sets for t in s.tools], np.concatenate([s.tool_vectors for s in sets])
 
 
 def grown(

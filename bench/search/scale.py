@@ -25,7 +25,6 @@ from typing import Any, TypeAlias
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import callers
-import datasets
 import grown
 import measure
 import numpy as np
@@ -175,12 +174,12 @@ async def one_size(
 
 async def run(options: argparse.Namespace) -> dict[str, Any]:
     """All that the options ask for."""
-    base = await asyncio.to_thread(datasets.load, options.data, "mcp_tools", options.cache)
+    real = await asyncio.to_thread(grown.real, options.data, options.cache)
     texts = await asyncio.to_thread(questions, options.data, options.queries)
     model = OnnxEmbedder.packaged()
     figures: dict[str, Any] = {}
     for size in options.sizes:
-        entries, vectors = await asyncio.to_thread(grown.grown, base.tools, base.tool_vectors, size)
+        entries, vectors = await asyncio.to_thread(grown.grown, *real, size)
         with tempfile.TemporaryDirectory() as folder:
             store = await EmbeddedStore.open(Path(folder), identity_of(model))
             figures[f"embedded/{size}"] = await one_size(

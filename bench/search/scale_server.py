@@ -15,12 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1] / "tests" / "support"))
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import callers
-import datasets
 import grown
 import uvloop
 
@@ -53,8 +51,7 @@ def published(entry: IndexEntry) -> PublishedTool:
 
 async def registry(folder: Path, data: Path, size: int, cache: Path | None) -> Registry:
     """The composed registry: `size` tools in force and in the embedded index, all visible to the bot."""
-    base = await asyncio.to_thread(datasets.load, data, "mcp_tools", cache)
-    entries, vectors = grown.grown(base.tools, base.tool_vectors, size)
+    entries, vectors = grown.grown(*await asyncio.to_thread(grown.real, data, cache), size)
     tools = tuple(published(e) for e in entries)
     issuer = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS, cluster=True)
     settings = RegistrySettings(
