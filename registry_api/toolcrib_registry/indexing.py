@@ -44,6 +44,7 @@ class Indexing:
         self._entries = entries
         self._metrics = metrics
         self._lock = asyncio.Lock()
+        self._untidy = logs.Trouble(log)
 
     async def apply(self, request: IndexRequest) -> IndexAnswer:
         """Bring what `request` names in and out of the index.
@@ -95,6 +96,13 @@ class Indexing:
         await self._vectors.remember(fresh)
         self._metrics.indexed.set(len(fresh))
         self._metrics.index_lag.set(len(tools) - len(fresh))
+        if tools and len(fresh) == len(tools):
+            try:
+                await self._store.tidy()
+            except SearchError as error:
+                self._untidy.failed("%s; what former identities left in the search index stays", error)
+            else:
+                self._untidy.over("the search index can be tidied again")
         return IndexInventory(identity=self._store.identity.key, tools=shown)
 
     async def healthy(self) -> None:
@@ -132,9 +140,14 @@ class Indexing:
         self._metrics.index_embedded.inc(made.embedded)
         self._metrics.index_reused.inc(made.reused)
         failed = dict(made.refused)
-        if made.entries:
+        # embedding takes its time: what is gone by now may have been removed already, by another replica
+        tools = self._state.snapshot.tools
+        rows = [i for i, entry in enumerate(made.entries) if entry.tool_id in tools]
+        failed |= {e.tool_id: NOT_HERE for e in made.entries if e.tool_id not in tools}
+        if rows:
+            entries, vectors = [made.entries[i] for i in rows], made.vectors
             try:
-                await self._store.upsert(made.entries, made.vectors)
+                await self._store.upsert(entries, None if vectors is None else vectors[rows])
             except StoreRejected as error:
                 failed |= error.reasons
             self._metrics.index_written.inc(len(wanted) - len(failed))

@@ -68,6 +68,11 @@ class CatalogStore(Protocol):
         """Tool id to (digest, vector) of those of `ids` that have one."""
         ...
 
+    async def tidy(self) -> list[str]:
+        """Delete what former identities left and nobody uses any more; what was deleted, by name. To be called again
+        and again while this identity's index is complete. Never what another installation or replica uses."""
+        ...
+
     async def wipe(self) -> None:
         """Forget everything of this identity."""
         ...

@@ -148,6 +148,10 @@ class EmbeddedStore:
 
         return await self._in_memory(read)
 
+    async def tidy(self) -> list[str]:
+        """Nothing to do: the file holds one identity."""
+        return []
+
     async def wipe(self) -> None:
         """Empty the file and the index."""
 

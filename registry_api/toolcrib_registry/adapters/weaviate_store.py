@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,12 +25,14 @@ from weaviate.exceptions import (
     WeaviateInsertManyAllFailedError,
 )
 
+from toolcrib.logs import Trouble
 from toolcrib_registry.adapters import weaviate_schema as schema
 from toolcrib_registry.adapters.weaviate_connection import (
     ConnectionLost,
     WeaviateConnection,
     WeaviateSettings,
 )
+from toolcrib_registry.adapters.weaviate_uses import Uses
 from toolcrib_registry.search.entry import (
     IndexEntry,
     IndexIdentity,
@@ -64,11 +67,19 @@ class WeaviateStore:
     exact = False
     state = None
 
-    def __init__(self, settings: WeaviateSettings, identity: IndexIdentity) -> None:
+    def __init__(
+        self,
+        settings: WeaviateSettings,
+        identity: IndexIdentity,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` tells how long collections of former identities have been unused."""
         self._settings = settings
         self._identity = identity
         self._name = f"{settings.collection_prefix}_{identity.key}"
         self._connection = WeaviateConnection(settings)
+        self._uses = Uses(settings.collection_prefix, self._name, settings.replicas, clock)
+        self._unmarked = Trouble(log)
         self._checked: object = None
         """The client over which the collection was last seen to be ours."""
 
@@ -179,6 +190,15 @@ class WeaviateStore:
                     found[str(item.properties["tool_id"])] = (str(item.properties["digest"]), vector)
         return found
 
+    async def tidy(self) -> list[str]:
+        """Delete collections of former identities that no replica has used for an hour."""
+        async with self._connection.session(self._settings.write_seconds) as client:
+            unused = await self._uses.unused(client)
+            for name in unused:
+                await client.collections.delete(name)
+                log.info("search index: collection %s is of a former identity and unused: deleted", name)
+        return unused
+
     async def wipe(self) -> None:
         """Delete the collection; the next write makes it anew."""
         async with self._connection.session(self._settings.write_seconds) as client:
@@ -186,12 +206,19 @@ class WeaviateStore:
             await client.collections.delete(self._name)
 
     async def healthy(self) -> None:
-        """Ask for one object through the search path."""
+        """Ask for one object through the search path, and leave a mark that this collection is in use."""
 
         async def ask(collection: _Collection) -> Any:
             return await collection.query.fetch_objects(limit=1, return_properties=["tool_id"])
 
         await self._read(ask, None, self._settings.search_seconds, ())
+        try:
+            async with self._connection.session(self._settings.search_seconds) as client:
+                await self._uses.mark(client)
+            self._unmarked.over("weaviate keeps the marks of what is used again")
+        except StoreUnavailable as error:
+            # the index itself answers
+            self._unmarked.failed("%s; whether this collection is in use is not marked", error)
 
     async def aclose(self) -> None:
         """Close the connections."""
