@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from registry_harness import RunningRegistry, binding, running_registry, tool
@@ -66,6 +67,14 @@ def test_writes_removals_and_failures_of_the_embedder_are_told() -> None:
         assert after["toolcrib_index_healthy"] == 1
 
 
+def test_an_index_that_does_not_answer_is_not_healthy() -> None:
+    with running_registry([tool("a")]) as r:
+        assert told(r)["toolcrib_index_healthy"] == 1
+        r.on_loop(r.registry.store.aclose)
+        assert told(r)["toolcrib_index_healthy"] == 0
+
+
+@pytest.mark.long
 def test_an_index_that_is_away_is_not_healthy_and_delays_no_scrape() -> None:
     with running_registry([tool("a")], store=AWAY, embedder=HashEmbedder()) as r:
         began = time.monotonic()
