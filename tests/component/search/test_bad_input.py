@@ -89,6 +89,7 @@ def sane(answer: httpx.Response) -> Any:
     assert set(ids) <= SEEN
     for hit in found["tools"]:
         assert hit.get("confidence") is None or 0 <= hit["confidence"] <= 1
+        assert hit.get("why") is None or (len(hit["why"]) < 500 and hit["why"].isprintable())
     assert found["degraded"] is False
     return ids
 
@@ -102,6 +103,7 @@ def refused(answer: httpx.Response, code: str, words: str) -> None:
     assert len(answer.content) < 4_000
 
 
+FINDER, SEMANTIC = "/v1/compat/intelligent_tool_finder", "/api/search/semantic"
 WORDS = "find the weather in a city and then compute an expression and also "
 ODD_QUERIES = [
     "",
@@ -129,13 +131,27 @@ ODD_QUERIES = [
     "aA1" * 660,
     "../../etc/passwd%00 ${jndi:ldap://x} {{7*7}} <script>",
     "!" * 2_000,
+    " ".join(f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in "klmnprstvwxyz"),
+    " ".join(f"#{i}" for i in range(1_500)),
 ]
 
 
 @pytest.mark.parametrize("query", ODD_QUERIES, ids=range(len(ODD_QUERIES)))
 def test_any_text_is_a_request_in_words(registry: RunningRegistry, query: str) -> None:
+    for mode in ("hybrid", "lexical", "dense", "compat"):
+        sane(sent(registry, {"query": query, "search_mode": mode, "min_score": 0}))
     sane(sent(registry, {"query": query}))
-    sane(sent(registry, {"query": query, "tags": ["math"], "servers": ["none"], "min_score": 0.5}))
+    sane(sent(registry, {"query": query, "tags": ["math"], "servers": ["none"], "top_k_servers": 1}))
+    for path, body in (
+        (FINDER, {"natural_language_query": query, "top_n_tools": 3}),
+        (FINDER, {"query": query, "tags": ["math"]}),
+        (SEMANTIC, {"query": query}),
+    ):
+        answer = sent(registry, body, path)
+        if answer.status_code == 200:
+            assert "secret_door" not in answer.text
+        else:
+            refused(answer, "invalid_request", "tags")
 
 
 def test_a_query_without_a_word_is_as_none(registry: RunningRegistry) -> None:
@@ -161,7 +177,7 @@ def test_a_query_without_a_word_is_as_none(registry: RunningRegistry) -> None:
 def test_other_languages_and_other_spellings_of_a_letter_find_their_tools(
     registry: RunningRegistry, query: str, name: str
 ) -> None:
-    assert sane(sent(registry, {"query": query}))[0] == f"team/{name}"
+    assert sane(sent(registry, {"query": query, "min_score": 0}))[0] == f"team/{name}"
 
 
 REFUSED = [
@@ -191,6 +207,11 @@ REFUSED = [
     ({"query": "x", "min_score": 1.1}, "invalid_request", "less than or equal to 1"),
     ({"query": "x", "min_score": "inf"}, "invalid_request", "body.min_score"),
     ({"query": "x", "min_score": "nan"}, "invalid_request", "body.min_score"),
+    ({"query": "x", "search_mode": "best"}, "invalid_request", "'hybrid', 'lexical', 'dense' or 'compat'"),
+    ({"query": "x", "search_mode": 1}, "invalid_request", "body.search_mode"),
+    ({"query": "x", "namespaces": ["a"] * 33}, "invalid_request", "at most 32 items"),
+    ({"query": "x", "states": ["Disabled"]}, "invalid_request", "'Active' or 'Deprecated'"),
+    ({"query": "x", "states": ["Active"] * 9}, "invalid_request", "at most 2 items"),
     ({"query": "x", "top_k_servers": 0}, "invalid_request", "body.top_k_servers"),
     ({"query": "x", "top_k_servers": 10**400}, "invalid_json", "infinity"),
     ({"query": "x", "qeury": 1}, "invalid_request", "body.qeury: Extra inputs are not permitted"),
@@ -233,24 +254,37 @@ def test_a_tag_or_server_that_nothing_has_finds_nothing(registry: RunningRegistr
 
 def test_a_tag_is_no_pattern_and_ignores_case(registry: RunningRegistry) -> None:
     for tags in (["Weather"], ["天气"], ["天气", "WEATHER"]):
-        assert sane(sent(registry, {"query": "rain", "tags": tags})) == ["team/forecast"]
+        assert sane(sent(registry, {"query": "rain", "tags": tags, "min_score": 0})) == ["team/forecast"]
     assert sane(sent(registry, {"query": "rain", "tags": ["wea*"]})) == []
 
 
-anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=8,
+# a few of each kind: letters, separators, syntax of other languages, what is not printed, half a character
+characters = st.sampled_from(
+    "aAbz09_-./: ,;\n\t\r\x00\x1b\x7f\"'\\{}[]()*%$&|<>é\u0301ßıİ天気عא한ﷺ😀\u200d\u202e\ufeff\ud800\udfff"
+)
+
+
+def texts(most: int) -> st.SearchStrategy[str]:
+    return st.text(characters, max_size=most)
+
+
+plain_values = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts(20)
+)
+anything = (
+    plain_values | st.lists(plain_values, max_size=3) | st.dictionaries(texts(5), plain_values, max_size=2)
 )
 bodies = st.fixed_dictionaries(
     {},
     optional={
-        "query": st.text(max_size=300) | anything,
-        "tags": st.lists(st.text(max_size=70) | anything, max_size=20) | anything,
-        "servers": st.lists(st.text(max_size=140), max_size=3) | anything,
+        "query": texts(100) | anything,
+        "tags": st.lists(texts(70), max_size=3) | anything,
+        "servers": st.lists(texts(140), max_size=3) | anything,
         "limit": st.integers(-5, 200) | anything,
         "min_score": st.floats(0, 1) | anything,
         "top_k_servers": st.integers(-1, 110) | anything,
+        "namespaces": st.lists(st.sampled_from(["team", "TEAM", "none", "*", ""]), max_size=3) | anything,
+        "states": st.lists(st.sampled_from(["Active", "Deprecated"]), max_size=2) | anything,
         "search_mode": st.sampled_from(["hybrid", "lexical", "dense", "compat"]) | anything,
     },
 )
@@ -276,7 +310,7 @@ def test_no_body_breaks_a_search(registry: RunningRegistry, body: Any) -> None:
         sane(answer)
 
 
-@given(text=st.text(max_size=2_000))
+@given(text=texts(2_000))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_any_text_is_cut_into_words_and_clauses_in_time(text: str) -> None:
     start = time.perf_counter()

@@ -1,0 +1,260 @@
+"""A Weaviate that is killed, hangs, or is wiped while many search: what is answered meanwhile, and how soon all is well.
+
+Lists go on. Searches are answered from the words of the snapshot and say so; nothing outside a view is ever answered,
+and what the words name is found all the time. An index that was wiped is filled by who keeps it, here as the operator
+does it: what the inventory lacks is written again.
+"""
+
+import itertools
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from realparts.processes import wait_until
+from realparts.required import require_real
+from realparts.weaviate import Weaviate
+from registry_harness import RunningRegistry, binding, running_registry, tool
+from toolcrib_registry.search.embedding import HashEmbedder
+
+pytestmark = [pytest.mark.weaviate, pytest.mark.long]
+
+DEADLINE = 2.0
+"""What a search waits for the store."""
+SLACK = 1.5
+VERBS = ("read", "write", "list", "delete", "create", "update", "send", "fetch")
+NOUNS = ("file", "invoice", "customer", "ticket", "city", "flight", "hotel", "backup", "database", "mail")
+RARE = [f"{a}{b}{c}" for a in "bdgkmp" for b in "aeiou" for c in ("lor", "nix", "tus", "vane", "zet", "mond")]
+TOOLS = [
+    tool(
+        f"{VERBS[i % 8]}_{NOUNS[i % 10]}_{i:03d}",
+        description=f"{VERBS[i % 8]} the {NOUNS[i // 3 % 10]} of {RARE[i % len(RARE)]}{i}.",
+        scopes=("few",) if i % 15 == 0 else ("many",) if i % 6 else ("hidden",),
+    )
+    for i in range(360)
+]
+VIEWS = {
+    # more than 200, of which the registry keeps vectors once it needed them; and few, asked for by their ids
+    "broad": {t.tool_id for t in TOOLS if t.scopes[0] in ("many", "few")},
+    "narrow": {t.tool_id for t in TOOLS if t.scopes[0] == "few"},
+}
+NAMED = {who: sorted(t.tool_id for t in TOOLS if t.tool_id in view)[::9] for who, view in VIEWS.items()}
+
+
+@dataclass
+class Answered:
+    """What callers were told."""
+
+    said: list[tuple[str, str, dict[str, Any], float]] = field(default_factory=list)
+    """Who, the tool whose words were searched, the answer, seconds."""
+    problems: list[str] = field(default_factory=list)
+
+    def slowest(self) -> float:
+        return max(seconds for *_, seconds in self.said)
+
+    def modes(self) -> set[tuple[str, bool]]:
+        return {(found["search_mode"], found["degraded"]) for _, _, found, _ in self.said}
+
+
+class Kept:
+    """A registry on a Weaviate of its own, and who searches it and keeps its index."""
+
+    def __init__(self, server: Weaviate, registry: RunningRegistry) -> None:
+        self.server = server
+        self.registry = registry
+        self.by_id = {t.tool_id: t for t in TOOLS}
+
+    def search(self, http: httpx.Client, who: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = http.post(
+            self.registry.url + "/v1/search", headers=self.registry.auth("team", who), json=body
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def mend(self) -> int:
+        """One round of the operator: write what the inventory lacks. The number of tools written."""
+        held = self.registry.admin("GET", "/v1/admin/index", timeout=30)
+        if held.status_code != 200:
+            return 0
+        wanted = [t.tool_id for t in TOOLS if held.json()["tools"].get(t.tool_id) != t.digest]
+        written = 0
+        for start in range(0, len(wanted), 100):
+            body = {"epoch": 1, "upsert": wanted[start : start + 100]}
+            answer = self.registry.admin("POST", "/v1/admin/index", json=body, timeout=30)
+            written += len(answer.json().get("indexed", ()))
+        return written
+
+    def whole(self) -> dict[tuple[str, str], Any]:
+        """What is found while all is well."""
+        return {
+            (who, query): [
+                hit["tool_id"]
+                for hit in self.search(self.registry.http, who, {"query": query, "min_score": 0})["tools"]
+            ]
+            for who in VIEWS
+            for query in ("read a file", "delete the invoice of a customer", "bamond", "send mail to hotels")
+        }
+
+    def listed(self, who: str) -> int:
+        answer = self.registry.http.get(self.registry.url + "/", headers=self.registry.auth("team", who))
+        return int(answer.json()["total_available"])
+
+    @contextmanager
+    def under_load(self, callers: int = 8) -> Iterator[Answered]:
+        """So many callers who search on and on, each for the words of one tool after the other."""
+        done = Answered()
+        stop = threading.Event()
+
+        def call(number: int) -> None:
+            who = list(VIEWS)[number % 2]
+            with httpx.Client(timeout=20) as http:
+                for tool_id in itertools.islice(itertools.cycle(NAMED[who]), number, None):
+                    if stop.is_set():
+                        return
+                    # words that nobody has searched before
+                    query = f"{self.by_id[tool_id].description} {secrets.token_hex(2)}"
+                    start = time.perf_counter()
+                    try:
+                        found = self.search(http, who, {"query": query, "limit": 5, "min_score": 0})
+                    except Exception as error:
+                        done.problems.append(repr(error))
+                        return
+                    done.said.append((who, tool_id, found, time.perf_counter() - start))
+
+        threads = [threading.Thread(target=call, args=(n,)) for n in range(callers)]
+        for thread in threads:
+            thread.start()
+        try:
+            yield done
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(30)
+
+
+def is_right(done: Answered) -> None:
+    """Nothing outside a view, nothing twice, and first whatever the words name."""
+    assert not done.problems
+    for who, tool_id, found, _ in done.said:
+        ids = [hit["tool_id"] for hit in found["tools"]]
+        assert ids[0] == tool_id, (tool_id, found)
+        assert len(set(ids)) == len(ids)
+        assert set(ids) <= VIEWS[who]
+        assert found["degraded"] == (found["search_mode"] != "hybrid")
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[Kept]:
+    """All tools indexed."""
+    require_real("weaviate")
+    with Weaviate() as server:
+        place = {
+            "kind": "weaviate",
+            "host": "127.0.0.1",
+            "http_port": server.http_port,
+            "grpc_port": server.grpc_port,
+            "collection_prefix": f"Test{secrets.token_hex(4)}",
+        }
+        grants = [binding("broad", ["many", "few"]), binding("narrow", ["few"])]
+        with running_registry(TOOLS, grants, embedder=HashEmbedder(64), store=place) as r:
+            made = Kept(server, r)
+            assert made.mend() == len(TOOLS)
+            yield made
+
+
+def test_a_store_that_is_killed_leaves_search_to_words_and_is_found_again(kept: Kept) -> None:
+    before = kept.whole()
+    with kept.under_load() as done:
+        wait_until(lambda: len(done.said) > 20)
+        kept.server.kill()
+        killed = len(done.said)
+        wait_until(lambda: len(done.said) > killed + 100, 20)
+        refused = kept.registry.admin(
+            "POST", "/v1/admin/index", json={"epoch": 1, "upsert": [TOOLS[0].tool_id]}, timeout=90
+        )
+        listed = {who: kept.listed(who) for who in VIEWS}
+        meanwhile = kept.search(kept.registry.http, "narrow", {"query": "read a file", "min_score": 0})
+        ready = kept.registry.http.get(kept.registry.admin_url + "/readyz")
+        kept.server.start()
+        start = time.perf_counter()
+        wait_until(lambda: kept.mend() == 0 and kept.whole() == before, 40)
+        recovery = time.perf_counter() - start
+
+    is_right(done)
+    assert done.slowest() < DEADLINE + SLACK
+    assert ("lexical", True) in done.modes()
+    assert (meanwhile["search_mode"], meanwhile["degraded"]) == ("lexical", True)
+    assert meanwhile.get("degradation", "store_unavailable") == "store_unavailable"
+    assert listed == {who: len(view) for who, view in VIEWS.items()}
+    assert (refused.status_code, refused.json()["code"]) == (503, "index_unavailable")
+    assert int(refused.headers["retry-after"]) > 0
+    assert (ready.status_code, ready.json()["parts"]["search"]["ready"]) == (200, False)
+    print(
+        f"Weaviate killed under 8 callers: the slowest search {done.slowest():.2f} s; whole again {recovery:.1f} s after its start"
+    )
+
+
+def test_a_store_that_hangs_costs_no_search_more_than_the_deadline(kept: Kept) -> None:
+    before = kept.whole()
+    with kept.under_load() as done:
+        wait_until(lambda: len(done.said) > 20)
+        kept.server.pause()
+        try:
+            paused = len(done.said)
+            wait_until(lambda: sum(said[2]["degraded"] for said in done.said[paused:]) > 50, 20)
+            listed = {who: kept.listed(who) for who in VIEWS}
+        finally:
+            kept.server.resume()
+        start = time.perf_counter()
+        wait_until(lambda: kept.whole() == before, 40)
+        recovery = time.perf_counter() - start
+
+    is_right(done)
+    assert done.slowest() < DEADLINE + SLACK
+    assert ("lexical", True) in done.modes()
+    assert listed == {who: len(view) for who, view in VIEWS.items()}
+    print(
+        f"Weaviate hangs under 8 callers: the slowest search {done.slowest():.2f} s; whole again {recovery:.1f} s after it woke"
+    )
+
+
+def test_a_store_that_is_wiped_under_load_shows_nothing_foreign_and_is_filled_again(kept: Kept) -> None:
+    before = kept.whole()
+    stop = threading.Event()
+    rounds: list[int] = []
+
+    def keep() -> None:
+        while not stop.wait(0.5):
+            rounds.append(kept.mend())
+
+    keeper = threading.Thread(target=keep)
+    keeper.start()
+    seconds = []
+    try:
+        with kept.under_load() as done:
+            for _ in range(2):
+                wait_until(lambda: kept.whole() == before, 40)
+                start = time.perf_counter()
+                kept.server.wipe()
+                emptied = kept.search(kept.registry.http, "broad", {"query": "read a file"})
+                wait_until(lambda: kept.whole() == before, 40)
+                seconds.append(time.perf_counter() - start)
+    finally:
+        stop.set()
+        keeper.join(60)
+
+    is_right(done)
+    assert done.slowest() < DEADLINE + SLACK
+    assert sum(rounds) >= 2 * len(TOOLS)
+    assert {hit["tool_id"] for hit in emptied["tools"]} <= VIEWS["broad"]
+    print(
+        f"Weaviate wiped twice under 8 callers, {len(TOOLS)} tools: {len(done.said)} answers, the slowest {done.slowest():.2f} s; "
+        f"full recall after {seconds[0]:.1f} and {seconds[1]:.1f} s"
+    )
