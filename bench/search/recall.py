@@ -167,7 +167,7 @@ async def _alone(
 
 
 @asynccontextmanager
-async def _stores(catalog: Catalog, embedder: Embedder) -> AsyncIterator[dict[str, CatalogStore]]:
+async def stores(catalog: Catalog, embedder: Embedder) -> AsyncIterator[dict[str, CatalogStore]]:
     """The stores that there are, each with all of the catalog."""
     from realparts.lookup import MissingPartError
     from realparts.weaviate import Weaviate
@@ -220,8 +220,8 @@ async def _main(arguments: Sequence[str]) -> int:
     print(f"{len(entries)} tools, {len(texts)} requests; times without encoding the request")
     print(f"{'store':9} {'cut by':9} {'visible':>13}  recall  identical  outside  first ms    p50    p99")
     made = []
-    async with _stores(catalog, embedder) as stores:
-        for name, store in stores.items():
+    async with stores(catalog, embedder) as filled:
+        for name, store in filled.items():
             async for p in points(name, store, embedder, catalog, texts, shares):
                 made.append(dataclasses.asdict(p))
                 print(

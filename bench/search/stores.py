@@ -1,10 +1,10 @@
-"""Search latency through both stores on the real catalog, and how near Weaviate comes to the exact ranking.
+"""How the two stores agree, and what the server's own ranking would be worth.
 
-    python bench/search/stores.py DATA [--cache DIR] [--weaviate HTTP_PORT:GRPC_PORT]
+    python bench/search/run.py stores DATA [--sets mcp_tools,azure_mcp] [--queries 200] [--out FILE]
 
-Queries are names and descriptions of tools in other words than theirs: the development queries of livemcp, toole and
-bfcl. Views are the whole catalog, a tenth of it by scope, and 200 and 20 tools. Times include everything from the
-text to the answer but the encoding of the query, which is shown apart.
+For each set its tools are a catalog; the requests are its own, or those of the other sets where it has none. Through the
+registry's searcher both stores must answer alike. Beside it: what Weaviate's own hybrid search (BM25F over the same terms,
+relative-score fusion of its two lists) puts first, and, for sets with requests, what that costs in nDCG@5.
 """
 
 from __future__ import annotations
@@ -12,132 +12,114 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import random
-import tempfile
-import time
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
-import datasets
+import folder
+import metrics
 import numpy as np
+import recall
+import vectors as kept
 
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
-from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
-from toolcrib_registry.adapters.weaviate_store import WeaviateStore
-from toolcrib_registry.ports import CatalogStore
-from toolcrib_registry.search.embedding import QueryCache, identity_of
-from toolcrib_registry.search.entry import IndexEntry, Pushdown
+from toolcrib_registry.ports import CatalogStore, Embedder
+from toolcrib_registry.search.entry import Pushdown, StoreQuery, fingerprint
 from toolcrib_registry.search.searcher import Searcher
 
-
-def catalog(data: Path, cache: Path | None) -> tuple[list[IndexEntry], np.ndarray]:
-    """The 2,651 tools, each with a scope of its server and of its tenth."""
-    tools = datasets.load(data, "mcp_tools", cache)
-    entries = [
-        dataclasses.replace(e, digest=f"d{i}", scopes=("catalog:use", f"tenth-{i % 10}:use"))
-        for i, e in enumerate(tools.tools)
-    ]
-    return entries, tools.tool_vectors
+_DEPTH = 10
+_PATIENCE = 60.0
 
 
-async def measure(
-    name: str,
-    store: CatalogStore,
-    embedder: QueryCache,
-    entries: list[IndexEntry],
-    vectors: np.ndarray,
-    texts: list[str],
-) -> dict[str, list[list[str]]]:
-    """Fill `store`, search, print; the answers by view."""
-    start = time.perf_counter()
-    await store.upsert(entries, vectors)
-    print(f"{name}: {len(entries)} entries in {time.perf_counter() - start:.1f} s")
-    start = time.perf_counter()
-    await store.inventory()
-    print(f"{name}: inventory in {time.perf_counter() - start:.2f} s")
-    searcher = Searcher(store, embedder, store_seconds=30)
-    start = time.perf_counter()
-    await searcher.prepare(entries)
-    print(f"{name}: words of the snapshot taken in in {time.perf_counter() - start:.2f} s")
-    chance = random.Random(7)
-    views = {
-        "all": (entries, Pushdown(scopes=frozenset({"catalog:use"}))),
-        "a tenth": (
-            [e for e in entries if "tenth-3:use" in e.scopes],
-            Pushdown(scopes=frozenset({"tenth-3:use"})),
-        ),
-        "200": (chance.sample(entries, 200), Pushdown()),
-        "20": (chance.sample(entries, 20), Pushdown()),
-    }
-    answers: dict[str, list[list[str]]] = {}
-    for label, (tools, down) in views.items():
-        view = {e.tool_id: e for e in tools}
-        spent, found = [], []
-        for text in texts:
-            await embedder.embed_query(text)
-            start = time.perf_counter()
-            answer = await searcher.search(view, text, limit=10, pushdown=down)
-            spent.append(time.perf_counter() - start)
-            assert answer.mode == "hybrid"
-            found.append([h.tool_id for h in answer.hits])
-        answers[label] = found
-        p50, p99 = np.percentile(spent, [50, 99]) * 1e3
-        print(f"{name}: {label:8} of {len(view):5} tools  p50 {p50:6.2f} ms  p99 {p99:6.2f} ms")
-    searcher.close()
-    return answers
-
-
-async def main() -> None:
-    """Print the figures."""
+async def _main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--weaviate")
-    options = parser.parse_args()
-    entries, vectors = await asyncio.to_thread(catalog, options.data, options.cache)
-    texts = []
-    for name in ("livemcp", "toole", "bfcl"):
-        texts += [
-            q.text
-            for q in (await asyncio.to_thread(datasets.load, options.data, name, options.cache, 40)).queries
-        ]
-    model = OnnxEmbedder.packaged()
-    spent = []
-    for text in texts:
-        start = time.perf_counter()
-        await model.embed_query(text)
-        spent.append(time.perf_counter() - start)
+    parser.add_argument("--sets", default="mcp_tools,azure_mcp")
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(arguments)
+    sets = folder.read(options.data, limit=options.queries)
+    borrowed = [q for i in range(options.queries) for s in sets for q in s.queries[i : i + 1]]
+    embedder = kept.Remembered([OnnxEmbedder.packaged()], kept.cache_folder())
+    made = {}
     print(
-        f"encoding a query: p50 {np.median(spent) * 1e3:.1f} ms, p99 {np.percentile(spent, 99) * 1e3:.1f} ms"
+        f"{'set':10} tools requests  same ten  overlap@10  nDCG@5 apart   server's own: overlap@10  nDCG@5 apart"
     )
-    embedder = QueryCache(model)
-    with tempfile.TemporaryDirectory() as folder:
-        store = await EmbeddedStore.open(Path(folder), identity_of(model))
-        exact = await measure("embedded", store, embedder, entries, vectors, texts)
-        await store.aclose()
-        start = time.perf_counter()
-        store = await EmbeddedStore.open(Path(folder), identity_of(model))
-        print(f"embedded: opened again in {time.perf_counter() - start:.2f} s")
-        await store.aclose()
-    if options.weaviate:
-        http, grpc = map(int, options.weaviate.split(":"))
-        server = WeaviateStore(
-            WeaviateSettings("127.0.0.1", http, grpc_port=grpc, collection_prefix="Bench"), identity_of(model)
+    for chosen in sets:
+        if chosen.name not in options.sets.split(","):
+            continue
+        entries = [dataclasses.replace(t, digest=fingerprint(t)) for t in chosen.tools]
+        catalog = recall.Catalog(entries, await embedder.embed_tools(entries))
+        queries = (chosen.queries or borrowed)[: options.queries]
+        own = bool(chosen.queries)
+        async with recall.stores(catalog, embedder) as stores:
+            if "weaviate" not in stores:
+                return 2
+            exact = await _answers(stores["embedded"], embedder, catalog, queries)
+            remote = await _answers(stores["weaviate"], embedder, catalog, queries)
+            alone = await _server_alone(stores["weaviate"], embedder, queries)
+        figures = {
+            "same_ten": float(np.mean([a == b for a, b in zip(remote, exact, strict=True)])),
+            "overlap@10": _overlap(remote, exact),
+            "ndcg@5_apart": _ndcg(remote, queries) - _ndcg(exact, queries) if own else None,
+            "server_overlap@10": _overlap(alone, exact),
+            "server_ndcg@5_apart": _ndcg(alone, queries) - _ndcg(exact, queries) if own else None,
+        }
+        made[chosen.name] = figures
+        shown = ["-" if f is None else f"{f:.4f}" for f in figures.values()]
+        print(
+            f"{chosen.name:10} {len(entries):5} {len(queries):8}  {shown[0]:>8}  {shown[1]:>10}  {shown[2]:>12}"
+            f"  {shown[3]:>24}  {shown[4]:>12}",
+            flush=True,
         )
-        loose = await measure("weaviate", server, embedder, entries, vectors, texts)
-        for label, answers in loose.items():
-            pairs = list(zip(answers, exact[label], strict=True))
-            top5 = np.mean([len(set(a[:5]) & set(b[:5])) / max(1, len(b[:5])) for a, b in pairs])
-            first = np.mean([a[:1] == b[:1] for a, b in pairs])
-            same = np.mean([a == b for a, b in pairs])
-            print(
-                f"weaviate: {label:8} same first {first:.3f}, overlap of five {top5:.3f}, same ten {same:.3f}"
-            )
-        await server.wipe()
-        await server.aclose()
+    await embedder.aclose()
+    if options.out:
+        options.out.write_text(json.dumps(made, indent=1) + "\n")
+    return 0 if all(f["same_ten"] == 1.0 for f in made.values()) else 1
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+async def _answers(
+    store: CatalogStore, embedder: Embedder, catalog: recall.Catalog, queries: Sequence[folder.Query]
+) -> list[list[str]]:
+    """The first ten of each request, with nothing left out."""
+    view = {t.tool_id: t for t in catalog.tools}
+    searcher = Searcher(store, embedder, store_seconds=_PATIENCE, embed_seconds=_PATIENCE)
+    try:
+        await searcher.prepare(catalog.tools)
+        found = []
+        for query in queries:
+            answer = await searcher.search(view, query.text, limit=_DEPTH, pushdown=Pushdown())
+            if answer.degradation:
+                raise RuntimeError(f"answered as {answer.mode}: {answer.degradation}")
+            found.append([h.tool_id for h in answer.hits])
+        return found
+    finally:
+        searcher.close()
+
+
+async def _server_alone(
+    store: CatalogStore, embedder: Embedder, queries: Sequence[folder.Query]
+) -> list[list[str]]:
+    found = []
+    for query in queries:
+        vector = await embedder.embed_query(query.text)
+        hits = await store.search(StoreQuery(text=query.text, vector=vector, limit=_DEPTH, within=Pushdown()))
+        found.append([h.tool_id for h in hits])
+    return found
+
+
+def _overlap(one: Sequence[Sequence[str]], other: Sequence[Sequence[str]]) -> float:
+    pairs = zip(one, other, strict=True)
+    return float(np.mean([len(set(a) & set(b)) / max(1, len(b)) for a, b in pairs]))
+
+
+def _ndcg(found: Sequence[Sequence[str]], queries: Sequence[folder.Query]) -> float:
+    judged = [metrics.judge(f, q.sought) for f, q in zip(found, queries, strict=True)]
+    return metrics.mean(judged)["ndcg@5"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the figures; 1 if the stores differ, 2 without a Weaviate program."""
+    return asyncio.run(_main(arguments))
