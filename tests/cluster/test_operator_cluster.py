@@ -292,12 +292,18 @@ def test_bad_tools_say_what_is_wrong_and_are_not_published(
     apply(cluster, tool("first", name="shared"))
     time.sleep(1.1)  # creationTimestamp has whole seconds
     apply(cluster, tool("second", name="shared"))
+    apply(cluster, tool("mute", description=""))
     apply(cluster, tool("unsafe", inputSchema={"type": "object", "$ref": "http://example.com/schema"}))
     with running(start()):
         ready(cluster, "tool", "first")
         wait_until(lambda: state(cluster, "tool", "second").get("Accepted") == ("False", "NameConflict"), 10)
         wait_until(lambda: state(cluster, "tool", "unsafe").get("Accepted") == ("False", "SchemaUnsafe"), 10)
-        assert list(replicas[0].snapshot.tools) == ["heist/first"]
+        # what makes it hard to find is told, and changes nothing else
+        ready(cluster, "tool", "mute")
+        assert state(cluster, "tool", "mute")["Questionable"] == ("True", "NoDescription")
+        assert state(cluster, "tool", "first")["Questionable"] == ("False", "NothingOdd")
+        assert state(cluster, "tool", "second")["Questionable"] == ("False", "NotAccepted")
+        assert list(replicas[0].snapshot.tools) == ["heist/first", "heist/mute"]
         cluster.kubectl("delete", "-n", "heist", "tools.toolcrib.dev", "first")
         ready(cluster, "tool", "second")
 
