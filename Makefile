@@ -92,7 +92,7 @@ bench-search: env ## Search quality of every method: DATA=<folder of sets> OUT=<
 	@$(BIN)/python bench/search/run.py compare "$(DATA)" --stores "$(STORES)" $(if $(OUT),--out "$(OUT)") $(if $(LIMIT),--limit "$(LIMIT)") $(ARGS)
 
 bench-search-scale: env ## Search speed at 1, 8 and 64 callers, with 1,000, 10,000 and 100,000 tools
-	@$(BIN)/python bench/search/scale.py "$(DATA)" $(if $(OUT),--out "$(OUT)") $(ARGS)
+	@$(BIN)/python bench/search/scale.py "$(DATA)" --stores "$(STORES)" $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 bench-search-recall: env ## Searches of callers who see 100, 10, 1 and 0.1 % of 10,000 tools, in both stores, against the visible tools alone
 	@$(BIN)/python bench/search/run.py recall "$(DATA)" $(if $(OUT),--out "$(OUT)") $(ARGS)

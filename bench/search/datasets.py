@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from vectors import Remembered, cache_folder
 
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 from toolcrib_registry.search.document import dense_text
@@ -55,14 +56,16 @@ def load(data: Path, name: str, cache: Path | None = None, limit: int = 500) -> 
 
 
 def encode(embedder: OnnxEmbedder, texts: Sequence[str], cache: Path | None) -> Vector:
-    """Vectors of `texts` as rows, remembered in a file of `cache` named by model and texts."""
+    """Vectors of `texts` as rows, remembered in a file of `cache` named by model and texts; without `cache`, where
+    `vectors` keeps them."""
     if not texts:
         return np.zeros((0, embedder.dimension), np.float32)
     key = hashlib.sha256("\0".join([embedder.name, *texts]).encode()).hexdigest()[:24]
     file = cache / f"{key}.npy" if cache else None
     if file and file.exists():
         return np.asarray(np.load(file), np.float32)
-    vectors = asyncio.run(embedder.embed_documents(texts))
+    kept = Remembered([embedder], None if file else cache_folder())
+    vectors = asyncio.run(kept.embed_documents(texts))
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
         np.save(file, vectors)

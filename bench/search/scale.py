@@ -1,7 +1,7 @@
 """How search grows with the catalog and with the number of callers.
 
     python bench/search/scale.py DATA [--sizes 1000,10000,100000] [--cache DIR] [--seconds 3] [--out FILE]
-                                 [--weaviate HTTP_PORT:GRPC_PORT] [--weaviate-sizes 1000,10000] [--http-sizes 1000,10000]
+                                 [--stores auto|embedded|weaviate] [--weaviate-sizes 1000,10000] [--http-sizes 1000,10000]
 
 Tables: one query at a time, by size, visible share and stage, and then 1, 8 and 64 callers at once, through the
 Searcher and through HTTP. Every table carries what the same machine needs at the same time for the bare work: one
@@ -20,11 +20,13 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import callers
+import compare
 import grown
 import measure
 import numpy as np
@@ -38,6 +40,9 @@ from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Mode, Pushdown, StoreQuery, Vector
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.visible import Visible
+
+if TYPE_CHECKING:
+    from realparts.weaviate import Weaviate
 
 BATCH = 1_000
 Step: TypeAlias = Callable[[int], Awaitable[object]]
@@ -186,26 +191,45 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
                 "embedded", store, model, entries, vectors, texts, options.seconds
             )
             await store.aclose()
-        if options.weaviate and size in options.weaviate_sizes:
-            http, grpc = map(int, options.weaviate.split(":"))
-            settings = WeaviateSettings("127.0.0.1", http, grpc_port=grpc, collection_prefix=f"Scale{size}")
-            server = WeaviateStore(settings, identity_of(model))
-            figures[f"weaviate/{size}"] = await one_size(
-                "weaviate", server, model, entries, vectors, texts, options.seconds
-            )
-            await server.wipe()
-            await server.aclose()
+    if options.weaviate_sizes:
+        with compare.weaviate(options.stores) as server:
+            for size in options.weaviate_sizes if server else []:
+                figures[f"weaviate/{size}"] = await on_weaviate(
+                    server, model, real, texts, size, options.seconds
+                )
     await model.aclose()
     figures["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return figures
 
 
+async def on_weaviate(
+    server: Weaviate, model: OnnxEmbedder, real: tuple[list[IndexEntry], Vector], texts: list[str],
+    size: int, seconds: float,
+) -> dict[str, Any]:  # fmt: skip
+    """The same on a Weaviate server, which is left empty."""
+    entries, vectors = await asyncio.to_thread(grown.grown, *real, size)
+    settings = WeaviateSettings(
+        server.host, server.http_port, grpc_port=server.grpc_port, collection_prefix=f"Scale{size}"
+    )
+    store = WeaviateStore(settings, identity_of(model))
+    try:
+        return await one_size("weaviate", store, model, entries, vectors, texts, seconds)
+    finally:
+        await store.wipe()
+        await store.aclose()
+
+
 def questions(data: Path, count: int) -> list[str]:
-    """Requests of people, a third each from three of the development sets."""
+    """Requests of people, in equal shares from three of the development sets, or from all sets of other data."""
+    files = {p.parent.name: p for p in sorted(data.glob("*/queries.jsonl"))}
+    chosen = [files[n] for n in ("livemcp", "azure_mcp", "bfcl") if n in files] or list(files.values())
+    if not chosen:
+        raise SystemExit(f"{data}: no set has queries.jsonl")
     found: list[str] = []
-    for name in ("livemcp", "azure_mcp", "bfcl"):
-        with (data / name / "queries.jsonl").open(encoding="utf-8") as file:
-            found += [json.loads(line)["query"] for line, _ in zip(file, range(-(-count // 3)), strict=False)]
+    for path in chosen:
+        with path.open(encoding="utf-8") as file:
+            share = range(-(-count // len(chosen)))
+            found += [json.loads(line)["query"] for line, _ in zip(file, share, strict=False)]
     return found[:count]
 
 
@@ -223,7 +247,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--sizes", type=sizes, default=[1_000, 10_000, 100_000])
     parser.add_argument("--http-sizes", type=sizes, default=[1_000, 10_000])
-    parser.add_argument("--weaviate")
+    parser.add_argument("--stores", choices=("auto", "embedded", "weaviate"), default="auto")
     parser.add_argument("--weaviate-sizes", type=sizes, default=[1_000, 10_000])
     parser.add_argument("--queries", type=int, default=90)
     parser.add_argument("--seconds", type=float, default=3.0)

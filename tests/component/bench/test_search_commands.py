@@ -141,6 +141,32 @@ def test_make_hands_its_variables_on() -> None:
     assert 'run.py compare "some folder" --stores "embedded" --out "figures.json" --limit "500"' in command
 
 
+@pytest.mark.long
+def test_speed_is_measured_on_the_committed_subset(tmp_path: Path) -> None:
+    small = [
+        "--sizes",
+        "200",
+        "--http-sizes",
+        "200",
+        "--weaviate-sizes",
+        "",
+        "--queries",
+        "6",
+        "--seconds",
+        "0.2",
+    ]
+    out = tmp_path / "figures.json"
+
+    done = subprocess.run(
+        [sys.executable, BENCH / "search" / "scale.py", BENCH / "search" / "subset", *small, "--out", out],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert {"embedded/200", "http/200"} <= json.loads(out.read_text()).keys()
+    assert "embedded, 200 tools through the Searcher" in done.stdout
+
+
 @pytest.mark.weaviate
 @pytest.mark.long
 def test_both_stores_are_measured_and_compared(data: Path, tmp_path: Path) -> None:
