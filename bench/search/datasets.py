@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from vectors import Remembered, cache_folder
@@ -72,7 +73,7 @@ def encode(embedder: OnnxEmbedder, texts: Sequence[str], cache: Path | None) -> 
     return vectors
 
 
-def _entry(tool: dict[str, object]) -> IndexEntry:
+def _entry(tool: dict[str, Any]) -> IndexEntry:
     parameters = tool.get("parameters") or {}
     assert isinstance(parameters, dict)
     tags = tool.get("tags") or ()
@@ -89,6 +90,6 @@ def _entry(tool: dict[str, object]) -> IndexEntry:
     )
 
 
-def _lines(path: Path) -> list[dict[str, object]]:  # type: ignore[type-arg, unused-ignore]
+def _lines(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file]

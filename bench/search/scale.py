@@ -193,10 +193,11 @@ async def run(options: argparse.Namespace) -> dict[str, Any]:
             await store.aclose()
     if options.weaviate_sizes:
         with compare.weaviate(options.stores) as server:
-            for size in options.weaviate_sizes if server else []:
-                figures[f"weaviate/{size}"] = await on_weaviate(
-                    server, model, real, texts, size, options.seconds
-                )
+            for size in options.weaviate_sizes:
+                if server is not None:
+                    figures[f"weaviate/{size}"] = await on_weaviate(
+                        server, model, real, texts, size, options.seconds
+                    )
     await model.aclose()
     figures["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return figures
