@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,15 @@ from toolcrib_cli import options, output
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
+
+
+class SearchMode(StrEnum):
+    """How a search ranks."""
+
+    HYBRID = "hybrid"
+    LEXICAL = "lexical"
+    DENSE = "dense"
+    COMPAT = "compat"
 
 
 def _client(
@@ -74,6 +84,23 @@ def search(
         list[str] | None, typer.Option("--tag", help="Only tools with this tag; repeat for more.")
     ] = None,
     server: Annotated[list[str] | None, typer.Option("--server", help="Only tools of these servers.")] = None,
+    namespace: Annotated[
+        list[str] | None, typer.Option("--namespace", help="Only tools of these namespaces.")
+    ] = None,
+    mode: Annotated[
+        SearchMode, typer.Option("--mode", help="How to rank; `compat` is the seed formula.")
+    ] = SearchMode.HYBRID,
+    min_score: Annotated[
+        float | None,
+        typer.Option(
+            "--min-score", min=0, max=1, help="The least confidence; 0 shows also what hardly fits."
+        ),
+    ] = None,
+    top_servers: Annotated[
+        int | None,
+        typer.Option("--top-servers", min=1, max=100, help="Rank servers first, then the tools of so many."),
+    ] = None,
+    why: Annotated[bool, typer.Option("--why", help="Say why each tool was found.")] = False,
     url: options.Url = None,
     data: options.Data = None,
     token_file: options.TokenFile = None,
@@ -81,11 +108,11 @@ def search(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Find tools by meaning, within what the identity may see."""
-    body: dict[str, Any] = {"query": query, "limit": limit}
-    if tag:
-        body["tags"] = tag
-    if server:
-        body["servers"] = server
+    body: dict[str, Any] = {"query": query, "limit": limit, "search_mode": mode.value}
+    filters = {"tags": tag, "servers": server, "namespaces": namespace}
+    body |= {name: given for name, given in filters.items() if given}
+    numbers = {"min_score": min_score, "top_k_servers": top_servers}
+    body |= {name: given for name, given in numbers.items() if given is not None}
     with _client(url, as_, token_file, data, ca_file) as client:
         answer = client.post("/v1/search", body)
     if out is not Format.TABLE:
@@ -93,14 +120,17 @@ def search(
         return
     rows = [
         (f"{hit['confidence']:.2f}" if hit.get("confidence") is not None else "-", hit["tool_id"], hit["name"],
-         hit.get("server") or "", output.short(" ".join(hit["short_desc"].split()), 80))
+         hit.get("server") or "",
+         output.short(hit.get("why") or "", 120) if why else output.short(" ".join(hit["short_desc"].split()), 80))
         for hit in answer["tools"]
     ]  # fmt: skip
-    output.table(("confidence", "tool", "name", "server", "description"), rows)
-    if answer["search_mode"] != "hybrid":
-        output.line(f"Search mode: {answer['search_mode']}.", stderr=True)
+    output.table(("confidence", "tool", "name", "server", "why" if why else "description"), rows)
+    if answer["search_mode"] != mode.value:
+        reason = f" ({answer['degradation']})" if answer.get("degradation") else ""
+        output.line(f"Search mode: {answer['search_mode']}{reason}.", stderr=True)
     if not rows:
-        output.line("Nothing fits.", stderr=True)
+        hint = " --min-score 0 shows what comes nearest." if min_score is None else ""
+        output.line(f"Nothing fits.{hint}", stderr=True)
 
 
 def call(

@@ -32,9 +32,11 @@ AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
 SearchMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat", "filter"]
 
 LEAST_FIT = 0.03
-"""Where not even the best hit has this confidence, nothing fits, and nothing is answered unless the caller says otherwise.
-An answer that has a fitting hit is not thinned out: of a request for several tools the others may look weak (cutting
-each hit at .05 costs 7 points of nDCG@5 on toole and livemcp; this costs none on any development set)."""
+LEAST_WORDS = 0.2
+"""A hit fits if it has this confidence, or carries this share of the request's words: what cosines are worth differs from one
+embedder to another, words do not. Where no hit fits, nothing is answered unless the caller says otherwise. An answer
+that has a fitting hit is not thinned out: of a request for several tools the others may look weak (cutting each hit
+at .05 costs 1 to 5 points of nDCG@5 on toole and livemcp; this costs half a point on toole and none elsewhere)."""
 _DEPTH_EXACT = 2_000
 _DEPTH_PER_HIT = 10
 _DEPTH_LEAST = 200
@@ -149,8 +151,8 @@ class Searcher:
             servers: the tool is of one of them (`name` or `namespace/name`), ignoring case.
             namespaces: the tool is of one of them, ignoring case.
             states: the tool is in one of them.
-            min_score: the least confidence of a hit; 0 keeps all. None, what agents get by default: all or, where not
-                even the best has `LEAST_FIT`, none; the mode `compat` always keeps all.
+            min_score: the least confidence of a hit; 0 keeps all. None, what agents get by default: all or, where none
+                fits (`LEAST_FIT`), none; the mode `compat` always keeps all.
             top_k_servers: rank servers by their best tool, then the tools of the best so many among themselves.
             mode: how to rank; words alone, flagged, where no vector can be made or the store is away.
             pushdown: a superset of the view that the store can narrow down to cheaply; all, if None.
@@ -204,7 +206,7 @@ class Searcher:
         found = await self._views.answer(question, timings)
         answered: SearchMode = question.mode if found.with_vectors else "lexical"
         kept = [(r, sure) for r in found.ranked if (sure := _sure(r)) >= (min_score or 0.0)][:limit]
-        if min_score is None and mode != "compat" and max((s for _, s in kept), default=0.0) < LEAST_FIT:
+        if min_score is None and mode != "compat" and not any(_fits(r, sure) for r, sure in kept):
             kept = []
         return SearchAnswer(
             answered,
@@ -269,6 +271,10 @@ def _server_of(entry: IndexEntry) -> tuple[str, str | None]:
 
 def _sure(ranked: Ranked) -> float:
     return confidence(ranked.lexical, ranked.dense)
+
+
+def _fits(ranked: Ranked, sure: float) -> bool:
+    return sure >= LEAST_FIT or ranked.lexical >= LEAST_WORDS
 
 
 def _with_reasons(ranked: list[tuple[Ranked, float]], text: str, mode: SearchMode) -> tuple[SearchHit, ...]:

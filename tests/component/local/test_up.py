@@ -286,6 +286,20 @@ def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
     assert "not_permitted" in refused.stderr
     found = local.toolcrib("search", "evaluate an arithmetic expression", "--as", "planner", "-o", "json")
     assert json.loads(found.stdout)["tools"][0]["name"] == "calculator"
+    reasons = local.toolcrib(
+        "search",
+        "evaluate an expression",
+        "--as",
+        "planner",
+        "--why",
+        "--mode",
+        "lexical",
+        "--top-servers",
+        "2",
+    )
+    assert "parameters: expression" in reasons.stdout, reasons.stderr
+    nothing = local.toolcrib("search", "zzqx", "--as", "planner", "--mode", "lexical", "--namespace", "heist")
+    assert (nothing.returncode, "Nothing fits. --min-score 0" in nothing.stderr) == (0, True), nothing.stderr
     nobody = local.toolcrib("tools", "--as", "nobody")
     assert nobody.returncode == 2
     assert "known: heist/hacker" in nobody.stderr

@@ -13,7 +13,8 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "agents.md"
 SHOWN = re.findall(r"^```http\nPOST (\S+)\n(.*?)\n```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 TOOLS = [
     tool(
-        "heist/calculator",
+        "calculator",
+        namespace="heist",
         description="Compute a sum or another arithmetic expression.",
         tags=("math",),
         scopes=("s",),
