@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import folder
 import measure
@@ -27,11 +27,11 @@ import report
 from evaluate import METHODS, Bench, Evaluation
 from vectors import Remembered, cache_folder
 
+from realparts.lookup import MissingPartError
+from realparts.processes import NotReadyError
+from realparts.weaviate import Weaviate
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 from toolcrib_registry.search.errors import EmbedderUnavailable
-
-if TYPE_CHECKING:
-    from realparts.weaviate import Weaviate
 
 OUT = Path(__file__).parents[1] / "out"
 _POOLED = 200
@@ -90,22 +90,19 @@ def weaviate(stores: str) -> Iterator[Weaviate | None]:
 
     Raises:
         MissingPartError: `stores` wants one, and its program is not here.
+        NotReadyError: it wants one, and that does not start.
     """
     if stores == "embedded":
         yield None
         return
-    from realparts import lookup
-    from realparts.weaviate import Weaviate
-
-    try:
-        lookup.path_of("weaviate")
-    except lookup.MissingPartError as error:
-        if stores == "weaviate":
-            raise
-        print(f"without Weaviate: {error}", file=sys.stderr)
-        yield None
-        return
-    with Weaviate() as server:
+    with contextlib.ExitStack() as running:
+        try:
+            server = running.enter_context(Weaviate())
+        except (MissingPartError, NotReadyError) as error:
+            if stores == "weaviate":
+                raise
+            print(f"without Weaviate: {error}", file=sys.stderr)
+            server = None
         yield server
 
 
@@ -169,6 +166,6 @@ def main(arguments: list[str]) -> int:
         return asyncio.run(run(options(arguments)))
     except folder.DataError as error:
         print(f"The data cannot be used:\n{error}", file=sys.stderr)
-    except EmbedderUnavailable as error:
+    except (EmbedderUnavailable, MissingPartError, NotReadyError) as error:
         print(error, file=sys.stderr)
     return 2
