@@ -22,13 +22,15 @@ BOOSTS: Mapping[str, float] = {"path": 5.0, "name": 3.0, "description": 2.0, "ta
 _SHARE = 0.05
 _SHORTEST = 3
 _WORD = re.compile(r"\w+")
+MOST_WORDS = 64
+"""Words of a request that count: each is looked for in every text of the view."""
 _SAYS_NOTHING = STOP_WORDS | {"get", "put", "set"}
 
 
 def words(text: str) -> list[str]:
     """The words of a request that count, in lower case and in order; one said twice counts twice."""
     found = (w.lower() for w in _WORD.findall(text))
-    return [w for w in found if len(w) >= _SHORTEST and w not in _SAYS_NOTHING]
+    return [w for w in found if len(w) >= _SHORTEST and w not in _SAYS_NOTHING][:MOST_WORDS]
 
 
 def matches(entry: IndexEntry, asked: Iterable[str]) -> dict[str, list[str]]:

@@ -71,13 +71,14 @@ class ViewSearch:
         here = self._is_large(question) and not await self.local.without_vector(question.view)
         if not here and self.outage.keeps_away():
             return await self._by_words(question, timings, "store_unavailable")
+        asked = question
+        if question.mode == "compat":
+            # no store knows the formula: it is taken over the evidence of every tool of the view
+            asked = replace(question, mode="hybrid", depth=len(question.view))
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self.seconds):
-                if question.mode == "compat":
-                    found = await self._by_formula(question, timings)
-                else:
-                    found = await self._found(question, timings)
+                found = await self._found(asked, timings)
         except (StoreError, TimeoutError) as error:
             self.outage.failed(error)
             return await self._by_words(question, timings, "store_unavailable")
@@ -87,6 +88,9 @@ class ViewSearch:
             self.outage.over()
         if not found.ranked:
             return await self._by_words(question, timings, "index_empty", found.rounds)
+        if question.mode == "compat":
+            # not under the store's deadline: how long it takes says nothing about the store
+            found.ranked = await asyncio.to_thread(_by_formula, question, found.ranked)
         return found
 
     def _is_large(self, question: Question) -> bool:
@@ -102,24 +106,6 @@ class ViewSearch:
         )
         timings.rank += time.perf_counter() - start
         return Found(ranked, False, why, rounds)
-
-    async def _by_formula(self, question: Question, timings: Timings) -> Found:
-        """The seed formula, which no store knows, over the evidence of every tool of the view."""
-        everything = replace(question, mode="hybrid", depth=len(question.view))
-        found = await self._found(everything, timings)
-
-        def work() -> list[Ranked]:
-            evidence = {r.entry.tool_id: r for r in found.ranked}
-            cosines = {i: r.dense for i, r in evidence.items() if r.dense is not None}
-            best = seed_formula.best(question.view, cosines, question.text, question.depth)
-            return [
-                Ranked(e, score, evidence[e.tool_id].lexical if e.tool_id in evidence else 0.0, dense)
-                for e, score, dense in best
-            ]
-
-        if found.ranked:
-            found.ranked = await asyncio.to_thread(work)
-        return found
 
     async def _found(self, question: Question, timings: Timings) -> Found:
         """The ranking with vectors; empty where the store holds nothing of the view."""
@@ -158,6 +144,17 @@ class ViewSearch:
             ids=ids_of(question.view),
         )
         return _admitted(question, await self.store.search(query))
+
+
+def _by_formula(question: Question, ranked: Sequence[Ranked]) -> list[Ranked]:
+    """The seed formula over what was found out about the view."""
+    evidence = {r.entry.tool_id: r for r in ranked}
+    cosines = {i: r.dense for i, r in evidence.items() if r.dense is not None}
+    best = seed_formula.best(question.view, cosines, question.text, question.depth)
+    return [
+        Ranked(e, score, evidence[e.tool_id].lexical if e.tool_id in evidence else 0.0, dense)
+        for e, score, dense in best
+    ]
 
 
 def _as_ranked(question: Question, hits: dict[str, StoreHit]) -> list[Ranked]:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.text import query_terms
 
@@ -316,6 +317,7 @@ def test_any_text_is_cut_into_words_and_clauses_in_time(text: str) -> None:
     start = time.perf_counter()
 
     assert len(query_terms(text)) <= 200
+    assert len(seed_formula.words(text)) <= 64
     assert 1 <= len(clauses(text)) <= 6
     assert time.perf_counter() - start < 0.5
 
@@ -329,6 +331,7 @@ def test_long_runs_of_anything_cost_no_square(filler: str) -> None:
 
     query_terms(text)
     clauses(text)
+    seed_formula.words(text)
 
     assert time.perf_counter() - start < 0.15
 

@@ -49,10 +49,10 @@ class Searches:
         }
         return self.http.post(f"{self.registry.admin_url}/v1/admin/index", headers=admin, content=body)
 
-    def ask(self) -> tuple[dict[str, Any], float]:
-        """The answer to words that nobody has asked for yet, and the seconds it took."""
+    def ask(self, query: str = "") -> tuple[dict[str, Any], float]:
+        """The answer to `query`, else to words that nobody has asked for yet, and the seconds it took."""
         start = time.perf_counter()
-        body = {"query": f"weather of city number{next(_numbers)}", "min_score": 0}
+        body = {"query": query or f"weather of city number{next(_numbers)}", "min_score": 0}
         answer = self.http.post(f"{self.registry.url}/v1/search", headers=self._auth, json=body)
         seconds = time.perf_counter() - start
         assert answer.status_code == 200, answer.text
@@ -160,6 +160,25 @@ def test_of_fifty_callers_of_an_endpoint_that_hangs_one_waits_for_it(
     print(
         f"50 callers while it hangs: the slowest {max(s for _, s in first):.2f} s; later {sorted(waits)[len(waits) // 2]:.3f} s (median)"
     )
+
+
+def test_what_was_answered_by_words_is_not_kept_and_what_was_answered_before_still_is(
+    searches: Searches,
+) -> None:
+    assert searches.well() < 15
+    known, unknown = "weather in a town", "weather in a village"
+    before, _ = searches.ask(known)
+    searches.endpoint.fault = "closes"
+    by_words, _ = searches.ask(unknown)
+    meanwhile, _ = searches.ask(known)
+    searches.endpoint.fault = ""
+    searches.well()
+    afterwards, _ = searches.ask(unknown)
+
+    assert is_by_words(by_words)
+    # its vector and its answer are known: nothing is degraded
+    assert meanwhile == before
+    assert afterwards["search_mode"] == "hybrid"
 
 
 def test_an_endpoint_that_comes_and_goes_never_makes_an_error(searches: Searches) -> None:

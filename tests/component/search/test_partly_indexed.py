@@ -45,7 +45,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[RunningRegistry]:
 def index(r: RunningRegistry, *tools: Any) -> None:
     """Write `tools` into the index."""
     for start in range(0, len(tools), 200):
-        body = {"epoch": 1, "upsert": [t.tool_id for t in tools[start : start + 200]]}
+        body: dict[str, Any] = {"epoch": 1, "upsert": [t.tool_id for t in tools[start : start + 200]]}
         assert len(r.admin("POST", "/v1/admin/index", json=body).json()["indexed"]) == len(body["upsert"])
 
 
