@@ -1,7 +1,9 @@
 """The embedded index is deleted or damaged, under a running registry and before a start, or its process is killed in
 the middle of a write: searches go on and show nothing foreign, and what keeps the index makes it whole again."""
 
+import itertools
 import random
+import secrets
 import signal
 import threading
 import time
@@ -24,7 +26,7 @@ NOUNS = ("file", "invoice", "customer", "ticket", "city", "flight", "hotel", "ba
 TOOLS = [
     tool(
         f"tool_{i:03d}",
-        description=f"Read the {NOUNS[i % 10]} of the {NOUNS[i // 10 % 10]} number {i}.",
+        description=f"Read the {NOUNS[i % 10]} of the {NOUNS[i // 10 % 10]} word{i}.",
         scopes=("hidden",) if i % 7 == 0 else ("s",),
     )
     for i in range(240)
@@ -43,7 +45,7 @@ def registry(folder: Path) -> Iterator[RunningRegistry]:
 
 def search(r: RunningRegistry) -> dict[str, Any]:
     """The answer to words that one tool carries; whatever the state of the index, that tool is the first."""
-    body = {"query": "the invoice of the city number 41", "min_score": 0}
+    body = {"query": "the invoice of the city word41", "min_score": 0}
     answer = r.http.post(r.url + "/v1/search", headers=r.auth("team", "bot"), json=body)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -143,6 +145,61 @@ def test_an_index_that_was_harmed_before_the_start_is_made_anew(
 
 
 @pytest.mark.long
+def test_an_index_that_is_wiped_under_load_shows_nothing_foreign_and_is_filled_again(tmp_path: Path) -> None:
+    with registry(tmp_path) as r:
+        mended(r)
+        whole = search(r)
+        stop = threading.Event()
+        said: list[tuple[int, dict[str, Any], float]] = []
+        problems: list[str] = []
+
+        def call(number: int) -> None:
+            with httpx.Client(timeout=20) as http:
+                for i in itertools.cycle(range(number, len(TOOLS), 8)):
+                    if stop.is_set():
+                        return
+                    if TOOLS[i].scopes != ("s",):
+                        continue
+                    body = {"query": f"{TOOLS[i].description} {secrets.token_hex(2)}", "min_score": 0}
+                    start = time.perf_counter()
+                    answer = http.post(r.url + "/v1/search", headers=r.auth("team", "bot"), json=body)
+                    if answer.status_code != 200:
+                        problems.append(answer.text)
+                        return
+                    said.append((i, answer.json(), time.perf_counter() - start))
+
+        callers = [threading.Thread(target=call, args=(n,)) for n in range(8)]
+        for caller in callers:
+            caller.start()
+        seconds = []
+        try:
+            for _ in range(3):
+                answered = len(said)
+                wait_until(lambda answered=answered: len(said) > answered + 50, 20)  # type: ignore[misc]
+                start = time.perf_counter()
+                r.on_loop(r.registry.store.wipe)
+                wait_until(lambda: mend(r) and search(r) == whole, 30)
+                seconds.append(time.perf_counter() - start)
+        finally:
+            stop.set()
+            for caller in callers:
+                caller.join(30)
+
+    assert not problems
+    for i, found, _ in said:
+        ids = [hit["tool_id"] for hit in found["tools"]]
+        assert ids[0] == TOOLS[i].tool_id, found
+        assert set(ids) <= SEEN
+        assert len(set(ids)) == len(ids)
+    slowest = max(took for *_, took in said)
+    assert slowest < 3.5
+    print(
+        f"embedded index wiped three times under 8 callers, {len(TOOLS)} tools: {len(said)} answers, the slowest {slowest:.2f} s; "
+        f"full recall after {', '.join(f'{s:.1f}' for s in seconds)} s"
+    )
+
+
+@pytest.mark.long
 def test_a_registry_that_is_killed_while_it_writes_starts_with_what_is_sound(tmp_path: Path) -> None:
     config = configuration(tmp_path, embedder={"kind": "packaged"})
     tools = TOOLS[:100]
@@ -172,7 +229,7 @@ def test_a_registry_that_is_killed_while_it_writes_starts_with_what_is_sound(tmp
             assert held.items() >= acknowledged.items()
             acknowledged.clear()
             assert held.items() <= {t.tool_id: t.digest for t in tools}.items()
-            query = {"query": "the invoice of the city number 41"}
+            query = {"query": "the invoice of the city word41"}
             found = http.post(f"{running.url}/v1/search", headers=agent, json=query).json()
             assert found["tools"][0]["tool_id"] == "team/tool-041"
             writing = threading.Thread(target=write, args=(running, acknowledged))
