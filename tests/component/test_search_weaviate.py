@@ -366,6 +366,40 @@ async def test_every_mode_answers_the_same_from_both_stores(
     searcher.close()
 
 
+async def test_a_store_that_is_wiped_is_told_as_empty_and_searched_as_before_once_it_is_filled(
+    store: WeaviateStore, weaviate_server: Weaviate
+) -> None:
+    """Another process deletes the collection while a large view is searched; entries come back bit by bit, and meanwhile
+    nothing outside the view is answered and what the words name is found."""
+    everything = [tool(i, description=f"{WORDS[i % 10]} {WORDS[i // 7 % 10]} x{i}") for i in range(600)]
+    view = {e.tool_id: e for e in everything[:400]}
+    await put(store, *everything)
+    searcher = Searcher(store, EMBEDDER, store_seconds=20)
+    async with alone(view) as only:
+        right = [shown(await only.search(view, text, limit=10)) for text in REQUESTS]
+    assert [shown(await searcher.search(view, text, limit=10)) for text in REQUESTS] == right
+
+    weaviate_server.client.delete(f"/v1/schema/{store.collection_name}").raise_for_status()
+    fresh = Searcher(store, EMBEDDER, store_seconds=20)
+    emptied = await fresh.search(view, "x77 invoice", limit=10)
+    assert (emptied.mode, emptied.degradation) == ("lexical", "index_empty")
+    assert emptied.hits[0].tool_id == "ns/tool-0077"
+    for start in range(0, 600, 200):
+        await put(store, *everything[start : start + 200])
+        for text in ("x350 weather", *REQUESTS):
+            for asked in (searcher, fresh):
+                assert {h.tool_id for h in (await asked.search(view, text, limit=10)).hits} <= view.keys()
+        named = await fresh.search(view, "x350", limit=1)
+        assert [h.tool_id for h in named.hits] == ["ns/tool-0350"], start
+
+    async with asyncio.timeout(10):
+        for asked in (searcher, fresh):
+            while [shown(await asked.search(view, text, limit=10)) for text in REQUESTS] != right:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    searcher.close()
+    fresh.close()
+
+
 async def test_a_large_view_on_weaviate_holds_only_its_own_and_is_completed(store: WeaviateStore) -> None:
     """Most of what the superset finds first is denied; three rounds and the rest ranked here."""
     denied = [tool(i, description="backup the database", name=f"backup_{i}") for i in range(2_000)]

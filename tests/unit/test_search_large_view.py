@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +25,10 @@ from toolcrib_registry.search.entry import (
 from toolcrib_registry.search.fusion import blended
 from toolcrib_registry.search.large_view import LargeViews, directions
 from toolcrib_registry.search.local_index import LocalIndex
+from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.question import Question
 from toolcrib_registry.search.ranking import rank
+from toolcrib_registry.search.view_search import Timings, ViewSearch
 
 pytestmark = pytest.mark.anyio
 
@@ -67,6 +72,7 @@ class Server(EmbeddedStore):
         super().__init__(path, identity)
         self.asked: list[StoreQuery] = []
         self.fetched: list[str] = []
+        self.slow = False
 
     async def search(self, query: StoreQuery) -> list[StoreHit]:
         """What is nearest; nothing else is asked."""
@@ -78,6 +84,8 @@ class Server(EmbeddedStore):
         """At most 200 at a time."""
         assert len(ids) <= 200
         self.fetched += ids
+        if self.slow and len(self.fetched) > 200:
+            await asyncio.Event().wait()
         return await super().vectors(ids)
 
 
@@ -94,7 +102,7 @@ async def filled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 @pytest.fixture
 def server(filled: Server) -> Server:
     """All tools, and nothing asked yet."""
-    filled.asked, filled.fetched = [], []
+    filled.asked, filled.fetched, filled.slow = [], [], False
     return filled
 
 
@@ -169,6 +177,28 @@ async def test_most_vectors_of_a_view_stay_where_they_are(server: Server, local:
     assert len(server.fetched) < len(TOOLS) / 4
     assert {len(q.parts) for q in server.asked} == {0}
     assert {q.limit for q in server.asked} == {64, 32}
+
+
+async def test_what_a_deadline_cuts_short_is_no_outage_and_is_there_for_the_next_search(
+    server: Server, local: LocalIndex
+) -> None:
+    """Of this view all vectors are needed: the best of the superset are not in it."""
+    outage = Outage(time.monotonic)
+    views = ViewSearch(server, local, outage, 0.5)
+    asked = replace(question(TOOLS[200:1_000]), depth=700)
+    server.slow = True
+
+    cut = await views.answer(asked, Timings())
+
+    assert (cut.with_vectors, cut.degradation) == (False, "store_unavailable")
+    assert not outage.lasts
+    assert len(await local.without_vector(asked.view)) == 600
+
+    server.slow, server.fetched = False, []
+    whole = await replace(views, seconds=20.0).answer(asked, Timings())
+
+    assert [(r.entry.tool_id, r.score, r.dense, r.lexical) for r in whole.ranked] == expected(asked)
+    assert len(server.fetched) == 600
 
 
 async def test_what_the_server_has_in_another_version_is_ranked_as_not_indexed(

@@ -73,6 +73,8 @@ class LargeViews:
     local: LocalIndex
     seconds: float
     """For how long a tool that had no vector is not asked for again."""
+    fetched: int = 0
+    """How many tools were asked for by id."""
     _absent: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Tools that the store had no vector for: digest and when it was asked."""
     _completing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -190,6 +192,7 @@ class LargeViews:
         for part in _in_requests(ids):
             vectors = await self.store.vectors(part)
             await self.local.learn(vectors)
+            self.fetched += len(part)
             now = time.monotonic()
             for tool_id in part:
                 wanted = question.view[tool_id].digest

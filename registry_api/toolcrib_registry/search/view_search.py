@@ -75,12 +75,16 @@ class ViewSearch:
         if question.mode == "compat":
             # no store knows the formula: it is taken over the evidence of every tool of the view
             asked = replace(question, mode="hybrid", depth=len(question.view))
-        start = time.perf_counter()
+        start, fetched = time.perf_counter(), self._large.fetched
         try:
             async with asyncio.timeout(self.seconds):
                 found = await self._found(asked, timings)
         except (StoreError, TimeoutError) as error:
-            self.outage.failed(error)
+            if isinstance(error, TimeoutError) and self._large.fetched > fetched:
+                # it answers, there is just more to fetch than the time allows: the next search goes on from there
+                self.outage.over()
+            else:
+                self.outage.failed(error)
             return await self._by_words(question, timings, "store_unavailable")
         finally:
             timings.store += time.perf_counter() - start
