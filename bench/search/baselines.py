@@ -133,11 +133,16 @@ class Seed(_Ranking):
     def __init__(self, tools: Sequence[IndexEntry], vectors: Vector) -> None:
         super().__init__(tools)
         self._vectors = _in_order(tools, vectors, self.tools)
-        self._fields = {
+        fields = {
             "path": [(t.server or "").lower() for t in self.tools],
             "name": [t.name.lower() for t in self.tools],
             "description": [t.description.lower() for t in self.tools],
             "tag": [" ".join(t.tags).lower() for t in self.tools],
+        }
+        # one long text a field, and where each tool's begins: a word is looked for once, not once a tool
+        self._joined = {name: "\n".join(texts) for name, texts in fields.items()}
+        self._begins = {
+            name: np.cumsum([0, *(len(t) + 1 for t in texts)])[:-1] for name, texts in fields.items()
         }
         self._known: dict[str, tuple[NDArray[np.intp], Scores]] = {}
 
@@ -153,8 +158,11 @@ class Seed(_Ranking):
     def _boosts(self, word: str) -> tuple[NDArray[np.intp], Scores]:
         if (known := self._known.get(word)) is None:
             boosts = np.zeros(len(self.tools))
-            for name, texts in self._fields.items():
-                boosts += SEED_BOOSTS[name] * np.array([word in t for t in texts])
+            for name, text in self._joined.items():
+                places = [m.start() for m in re.finditer(re.escape(word), text)]
+                boosts[np.unique(np.searchsorted(self._begins[name], places, "right") - 1)] += SEED_BOOSTS[
+                    name
+                ]
             rows = np.flatnonzero(boosts)
             known = self._known[word] = rows, boosts[rows]
         return known

@@ -37,6 +37,8 @@ class Result:
     """A value a request: from the text to the answer, less the wait for vectors."""
     whole_seconds: list[float] = field(default_factory=list)
     """A value a request of the sample: from the text to the answer, the encoding included."""
+    cpu_seconds: float = 0.0
+    """Processor time of this process in all of them: it hardly depends on what else the machine does."""
     needs: dict[str, float] = field(default_factory=dict)
     """`build_seconds` and `memory_bytes` where the method has a store."""
 
@@ -101,10 +103,12 @@ class Bench:
             await self._time_encoding(done)
         for baseline in self._baselines(tools, vectors):
             result = done.results[baseline.name] = Result(baseline.name)
+            before = time.process_time()
             for query, vector in zip(tools.queries, asked, strict=True):
                 start = time.perf_counter()
                 found = baseline.rank(query.text, vector)
                 result.add(query, found, time.perf_counter() - start)
+            result.cpu_seconds = time.process_time() - before
             encoding = done.encode_query_seconds if baseline.needs_vector else [0.0] * self.sample
             result.whole_seconds = [e + s for e, s in zip(encoding, result.search_seconds, strict=False)]
         async with product.embedded(tools.tools, vectors, self.embedder) as ours:
@@ -130,12 +134,14 @@ class Bench:
         said = time.monotonic()
         mode = "lexical" if method == "lexical" else ours.mode
         uncut = method == "hybrid_uncut"
+        before = time.process_time()
         for number, query in enumerate(queries):
             answer = await ours.ask(query.text, mode, all_hits=uncut)
             result.add(query, answer.found, answer.seconds - answer.embed_seconds)
             if time.monotonic() - said > 10:
                 said = time.monotonic()
                 print(f"  {method}: {number} of {len(queries)}", file=sys.stderr, flush=True)
+        result.cpu_seconds = time.process_time() - before
         async with self._live():
             for query in queries[: 0 if uncut else self.sample]:
                 result.whole_seconds.append((await ours.ask(query.text, mode)).seconds)

@@ -16,7 +16,7 @@ def catalog(done: Evaluation) -> None:
     """Every method on one catalog."""
     queries = done.tools.queries
     title = f"{done.tools.name}: {len(done.tools.tools)} tools, {len(queries)} requests"
-    head = ["method", *FIGURES, "ms p50", "p99", "+encoding p50", "p99", "build s", "MB"]
+    head = ["method", *FIGURES, "ms p50", "p99", "cpu ms", "+encoding p50", "p99", "build s", "MB"]
     table(title, head, [_row(result) for result in done.results.values()])
     for remark in done.tools.remarks:
         print(f"  {remark}")
@@ -105,6 +105,7 @@ def _plain(done: Evaluation) -> dict[str, Any]:
                 **r.figures,
                 **r.needs,
                 "search_ms": _milliseconds(r.search_seconds),
+                "cpu_ms": r.cpu_seconds / max(1, len(r.each)) * 1e3,
                 "whole_ms": _milliseconds(r.whole_seconds),
             }
             for m, r in done.results.items()
@@ -122,6 +123,7 @@ def _row(result: Result) -> list[str]:
         result.method,
         *(f"{figures[name]:.3f}" for name in FIGURES),
         *(f"{ms:.2f}" for ms in search),
+        f"{result.cpu_seconds / max(1, len(result.each)) * 1e3:.2f}",
         *([f"{ms:.2f}" for ms in whole] if result.whole_seconds else [_NONE, _NONE]),
         f"{result.needs['build_seconds']:.2f}" if result.needs else _NONE,
         f"{result.needs['memory_bytes'] / 1e6:.0f}" if result.needs else _NONE,
