@@ -121,6 +121,59 @@ def test_what_is_remembered_of_a_view_never_shows_in_an_answer(
             )
 
 
+@settings(max_examples=60, deadline=None)
+@given(catalog=catalogs(), text=phrases, seed=st.integers(1, 50), limit=st.integers(1, 6), order=st.randoms())
+def test_a_view_so_large_that_only_some_are_looked_at_is_ranked_as_if_it_were_alone(
+    catalog: tuple[list[tuple[IndexEntry, Vector | None]], set[str]],
+    text: str,
+    seed: int,
+    limit: int,
+    order: object,
+) -> None:
+    tools, visible = catalog
+    shuffled = list(tools)
+    order.shuffle(shuffled)  # type: ignore[attr-defined]
+    everything = RankingIndex(DIMENSION, large=4, promising=3)
+    alone = RankingIndex(DIMENSION, large=4, promising=3)
+    for i, (entry, own) in enumerate(shuffled):
+        everything.put(document(entry), direction(i + 20))
+        everything.rank(text, direction(2), [e.tool_id for e, _ in shuffled], limit=1)
+        if i % 2 or own is None:
+            everything.put(document(entry), own)
+        else:
+            everything.learn(entry.tool_id, entry.digest, own)
+    for entry, own in tools:
+        if entry.tool_id in visible:
+            alone.put(document(entry), own)
+
+    for parts in ((), (Part("read", direction(5)), Part("weather", direction(6)))):
+        found = everything.rank(text, direction(seed), visible, limit=limit, parts=parts)
+
+        assert found == alone.rank(text, direction(seed), visible, limit=limit, parts=parts)
+
+
+def test_looking_at_the_promising_tools_alone_finds_what_looking_at_all_finds() -> None:
+    chance = np.random.default_rng(3)
+    centres = chance.standard_normal((60, 128)).astype(np.float32)
+    vectors = centres[chance.integers(0, 60, 3_000)] + 0.7 * chance.standard_normal((3_000, 128), np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    quick, slow = RankingIndex(128, large=1_000, promising=300), RankingIndex(128)
+    for i, vector in enumerate(vectors):
+        for index in (quick, slow):
+            index.put(document(tool(i, WORDS[i % len(WORDS)])), vector)
+    ids = frozenset(f"ns/t{i:03d}" for i in range(3_000))
+    same = 0
+    for i in range(20):
+        query = vectors[i] + 0.06 * chance.standard_normal(128, np.float32)
+        query /= np.linalg.norm(query)
+        found, exact = (x.rank("read", query, ids, limit=10) for x in (quick, slow))
+        same += len({r.entry.tool_id for r in found} & {r.entry.tool_id for r in exact})
+        assert found[0].entry == exact[0].entry
+        assert found[0].dense == exact[0].dense
+
+    assert same >= 198
+
+
 def test_views_are_forgotten_when_nobody_holds_them_and_within_a_bound() -> None:
     index = RankingIndex(0)
     for i in range(100):

@@ -22,10 +22,17 @@ from toolcrib_registry.search.fusion import DENSE_WEIGHT as DENSE_WEIGHT
 from toolcrib_registry.search.fusion import Words, blended, hybrid, min_max, words
 from toolcrib_registry.search.lexical import LexicalIndex, LexicalScope, Rows, Scores
 from toolcrib_registry.search.scopes import Scopes
+from toolcrib_registry.search.signatures import Signatures
 from toolcrib_registry.search.text import query_terms
 
 SMALL_VIEW = 200
 """Views up to this many tools are asked for in full, so that every cosine is known."""
+LARGE_VIEW = 20_000
+"""In a larger view only the tools that may be among the best are compared number by number (`_promising`)."""
+_PROMISING = 1_024
+"""So many by their words, and by how near they are to each vector; or four for each that is wanted."""
+_FARTHEST = 256
+"""So many of the farthest are looked at too: the least similar tool is a part of the score."""
 _GATHER_BELOW = 0.15
 """Gather visible vectors before multiplying when they are less than this share of all; else multiply all. Both
 give the same numbers; this is about speed alone."""
@@ -49,8 +56,9 @@ class Ranked:
 class RankingIndex:
     """Entries, their terms and (where known) vectors, built up and torn down one by one."""
 
-    def __init__(self, dimension: int = 0) -> None:
+    def __init__(self, dimension: int = 0, *, large: int = LARGE_VIEW, promising: int = _PROMISING) -> None:
         self._dimension = dimension
+        self._large, self._least = large, promising
         self._version = 0
         self._scopes = Scopes()
         self._clear()
@@ -62,6 +70,7 @@ class RankingIndex:
         self._entries: list[IndexEntry | None] = []
         self._vectors: Vector = np.zeros((256 if self._dimension else 0, self._dimension), np.float32)
         self._has_vector = np.zeros(256, np.bool_)
+        self._signatures = Signatures(self._dimension)
 
     def __len__(self) -> int:
         return len(self._row_of)
@@ -153,6 +162,9 @@ class RankingIndex:
         if vector is None or not self._dimension:
             return self._best(rows, said.strength, said, None, limit, said.carried)
         vectors = [vector, *(p.vector for p in parts if p.vector is not None)]
+        if len(rows) > self._large and reach is None:
+            few = self._promising(vectors, rows, said, limit)
+            rows, said = rows[few], Words(said.strength[few], said.share[few], said.carried[few])
         whole, *of_parts = self._cosines(vectors, rows)
         cosine, known = blended(whole, of_parts), self._has_vector[rows]
         if known.all():
@@ -215,6 +227,7 @@ class RankingIndex:
             self._version += 1
             self._vectors[row] = vector
             self._has_vector[row] = True
+            self._signatures.changed(row)
 
     def has_vector(self, tool_id: str) -> bool:
         """Whether a vector of `tool_id` is held."""
@@ -242,6 +255,23 @@ class RankingIndex:
     def _rows(self, ids: Iterable[str]) -> Rows:
         rows: Rows = np.unique(np.fromiter(map(self._row_of.get, ids, repeat(-1)), np.int64))
         return rows[1:] if len(rows) and rows[0] < 0 else rows
+
+    def _promising(self, vectors: Sequence[Vector], rows: Rows, said: Words, limit: int) -> Rows:
+        """The places of `rows` that a ranking of very many comes down to: those that carry the words best, and by
+        their signatures those likest to each vector and those least like it. Ties are kept: it is the same choice
+        wherever the rows lie."""
+        count = max(self._least, 4 * limit)
+        known = self._has_vector[rows]
+        if count >= len(rows) or not known.any():
+            return np.arange(len(rows))
+        chosen = said.carried & (said.strength >= _nth_largest(said.strength, count))
+        self._signatures.follow(self._vectors[: len(self._entries)])
+        for vector in vectors:
+            near = -self._signatures.distances(vector)[rows]
+            least = np.iinfo(near.dtype).min + 1
+            chosen |= known & (near >= _nth_largest(np.where(known, near, least), count))
+            chosen |= known & (-near >= _nth_largest(np.where(known, -near, least), min(count, _FARTHEST)))
+        return np.flatnonzero(chosen)
 
     def _cosines(self, vectors: Sequence[Vector], rows: Rows) -> list[Scores]:
         """The cosine of each row with each of `vectors`; without meaning where a row has no vector."""
@@ -300,12 +330,17 @@ class RankingIndex:
             vectors[: len(entries)] = self._vectors[living]
         self._entries = list(entries)
         self._has_vector, self._vectors = flags, vectors
+        self._signatures = Signatures(self._dimension)
         self._row_of = {e.tool_id: row for row, e in enumerate(entries)}
 
 
 def _words(text: str, parts: Sequence[Part], scope: LexicalScope) -> Words:
     whole, *of_parts = (scope.score(query_terms(t)) for t in (text, *(p.text for p in parts)))
     return words(whole, of_parts)
+
+
+def _nth_largest(numbers: np.ndarray[tuple[int, ...], np.dtype[np.generic]], n: int) -> float:
+    return float(np.partition(numbers, len(numbers) - n)[len(numbers) - n])
 
 
 def _silence(size: int) -> Words:
