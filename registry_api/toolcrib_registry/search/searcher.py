@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -181,12 +181,7 @@ class Searcher:
             return SearchAnswer(mode if self._embedder.dimension else "lexical", (), timings=timings)
 
         asked = await self._understand(text, mode, timings)
-        within = pushdown or Pushdown()
-        if namespaces:
-            asked_for = frozenset(n.casefold() for n in namespaces)
-            within = replace(
-                within, namespaces=asked_for & (asked_for if within.namespaces is None else within.namespaces)
-            )
+        within = _narrowed(pushdown or Pushdown(), namespaces, states)
         question = Question(
             view=eligible,
             text=text,
@@ -263,6 +258,20 @@ class Searcher:
             timings.embed += time.perf_counter() - start
         self._embedder_outage.over()
         return rows, ""
+
+
+def _narrowed(within: Pushdown, namespaces: tuple[str, ...], states: tuple[str, ...]) -> Pushdown:
+    """The superset without what the filters exclude."""
+
+    def both(one: frozenset[str] | None, asked: Iterable[str]) -> frozenset[str] | None:
+        other = frozenset(asked)
+        return one if not other else other if one is None else one & other
+
+    return replace(
+        within,
+        namespaces=both(within.namespaces, (n.casefold() for n in namespaces)),
+        states=both(within.states, states),
+    )
 
 
 def _server_of(entry: IndexEntry) -> tuple[str, str | None]:
