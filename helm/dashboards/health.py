@@ -228,6 +228,7 @@ def _replicas(made: Page) -> None:
                 f"max by ({BY_REPLICA}) ({select('toolcrib_catalog_tools')} and on ({BY_REPLICA}) {select('toolcrib_policy_seq')})",
                 each("toolcrib_index_lag_tools"),
                 each("toolcrib_watch_streams"),
+                each("toolcrib_index_healthy"),
             ),
             (
                 Column("namespace", "Namespace"),
@@ -238,6 +239,7 @@ def _replicas(made: Page) -> None:
                 Column("Value #C", "Policy age", unit="s", steps=AGED, below=GREEN, width=120),
                 Column("Value #D", "Tools", width=100),
                 Column("Value #E", "Index lag", steps=ANY, below=GREEN, width=100),
+                Column("Value #G", "Index answers", steps=((1, GREEN),), below=RED, width=120),
                 Column("Value #F", "Streams", width=100),
             ),
             "All rows should show one epoch and one revision. A replica that stays behind: its log, then delete the "
@@ -328,14 +330,11 @@ def _search(made: Page) -> None:
     made.add(
         graph(
             "Waiting for the index",
-            (
-                (leading("toolcrib_index_lag_seconds"), "oldest tool {{namespace}}"),
-                (f"min by (namespace) ({select('toolcrib_index_healthy')})", "index answers {{namespace}}"),
-            ),
+            ((leading("toolcrib_index_lag_seconds"), "oldest tool {{namespace}}"),),
             "s",
-            "For how long the oldest tool has not been in the index, and whether the index answers (1, or 0). Seconds "
-            "after a change. Minutes: one tool that is refused, or an index that is away. Runbook: ToolcribIndexLag.",
-            steps=ANY,
+            "For how long the oldest tool has not been in the index. Seconds after a change. Minutes: one tool that is "
+            "refused, or an index that is away. Runbook: ToolcribIndexLag.",
+            steps=((60, YELLOW), (900, RED)),
         ),
         6,
         8,
@@ -346,6 +345,10 @@ def _search(made: Page) -> None:
             (
                 (f"sum({rate(select('toolcrib_index_embedded_tools_total'))})", "embedded"),
                 (f"sum({rate(select('toolcrib_index_written_tools_total'))})", "written"),
+                (
+                    f"sum by (purpose) ({rate(select('toolcrib_embed_failures_total'))})",
+                    "embedder failed: {{purpose}}",
+                ),
             ),
             "ops",
             "Tools that are embedded and written to the index. Busy for hours with a steady catalog: definitions "
