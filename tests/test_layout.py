@@ -60,6 +60,8 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
         relative = path.relative_to(ROOT)
         if relative == Path(__file__).relative_to(ROOT) or relative.parts[:2] == ("examples", "catalog"):
             continue
+        if relative.parts[:3] == ("bench", "search", "subset"):
+            continue
         try:
             text = path.read_text()
         except UnicodeDecodeError:
