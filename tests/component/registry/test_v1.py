@@ -96,7 +96,7 @@ def test_search_finds_within_the_view_alone() -> None:
     assert found["search_mode"] == "lexical"
     assert [t["name"] for t in by_tag["tools"]] == ["calculator"]
     assert nothing["tools"] == revoked["tools"] == []
-    assert 'toolcrib_searches_empty_total{mode="lexical"} 1.0' in metrics
+    assert 'toolcrib_searches_empty_total{mode="lexical"} 2.0' in metrics
 
 
 def test_every_decision_is_logged_with_what_decided_it_and_no_token(tmp_path: Path) -> None:
