@@ -57,7 +57,12 @@ def test_the_order_is_that_of_the_formula_and_ties_go_by_id() -> None:
     def again(entry: IndexEntry) -> float:
         total = 0.0
         for word in re.findall(r"\w+", "read file issue"):
-            for worth, text in ((5, entry.server), (3, entry.name), (2, entry.description), (1.5, entry.tags[0])):
+            for worth, text in (
+                (5, entry.server),
+                (3, entry.name),
+                (2, entry.description),
+                (1.5, entry.tags[0]),
+            ):
                 total += worth * (word in (text or ""))
         return (cosines.get(entry.tool_id, 0.0) + 1) / 2 + 0.05 * total
 

@@ -57,11 +57,15 @@ def test_a_reason_is_short_and_holds_no_sign_that_was_sent() -> None:
 
 
 def test_many_words_are_cut_to_a_few() -> None:
-    entry = IndexEntry(tool_id="ns/a", digest="", namespace="ns", name="a", description=" ".join("bcdfghjklm"))
+    entry = IndexEntry(
+        tool_id="ns/a", digest="", namespace="ns", name="a", description=" ".join("bcdfghjklm")
+    )
 
     assert why.by_evidence(why.asked_for(" ".join("bcdfghjklm")), entry, None).count(",") == 5
 
 
 def test_a_hit_by_filters_names_those_it_passed() -> None:
-    assert why.by_filters(READER, ("Documents",), ("shared_folder",)) == "tags: Documents; server: shared_folder"
+    assert (
+        why.by_filters(READER, ("Documents",), ("shared_folder",)) == "tags: Documents; server: shared_folder"
+    )
     assert why.by_filters(READER, (), ()) is None
