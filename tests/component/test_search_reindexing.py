@@ -190,7 +190,7 @@ def test_a_text_that_the_endpoint_refuses_keeps_one_tool_out_and_no_other(tmp_pa
     assert len(after["indexed"]) == 2
 
 
-COUNT = 260
+COUNT = 210
 """More than a view of which every vector is asked for."""
 
 
@@ -212,10 +212,10 @@ def test_another_embedder_fills_its_index_behind_searches_that_lack_nothing(plac
         empty = search(r, "flight q0006")
         held = r.admin("GET", "/v1/admin/index").json()["tools"]
         stages = []
-        for start in range(0, COUNT, 65):
-            index(r, ids[start : start + 65])
+        for start in range(0, COUNT, 70):
+            index(r, ids[start : start + 70])
             # one that is in and one that is not yet: each is found by the words that only it has
-            for number in (start + 6, (start + 70) % COUNT):
+            for number in (start + 6, (start + 75) % COUNT):
                 found = search(r, f"code q{number:04}")
                 stages.append((found["tools"][0]["tool_id"] == ids[number], len(found["tools"])))
         full = search(r, "flight of department 7", limit=10)

@@ -2,6 +2,7 @@
 
 issuer/              signing key and client secrets (0600)
 search-index.sqlite  definitions and vectors
+vectors.sqlite       vectors by the hash of their texts, so that none is made twice
 registrations/       runtime registrations, a Tool manifest each
 decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
 audit.key            what its records are chained with (0600)
