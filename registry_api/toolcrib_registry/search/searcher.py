@@ -20,13 +20,14 @@ from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.confidence import confidence
-from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector, has_tags, is_of_server
+from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.ranking import Ranked
 from toolcrib_registry.search.text import QUERY_LIMIT
 from toolcrib_registry.search.view_search import Degradation, Question, Timings, ViewSearch
+from toolcrib_registry.search.visible import Filter, narrowed
 
 AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
 SearchMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat", "filter"]
@@ -163,20 +164,11 @@ class Searcher:
         if mode in ("dense", "compat") and self._embedder.dimension == 0:
             raise ModeUnavailable(mode)
         timings = Timings()
-        eligible = view
-        if tags or servers or namespaces or states:
-            places = {n.casefold() for n in namespaces}
-            eligible = {
-                i: e
-                for i, e in view.items()
-                if has_tags(e, tags)
-                and is_of_server(e, servers)
-                and (not places or e.namespace.casefold() in places)
-                and (not states or e.state in states)
-            }
+        eligible = await narrowed(view, Filter(tags, servers, namespaces, states))
         text = query[:QUERY_LIMIT].strip()
         if not text:
-            return SearchAnswer("filter", _by_name(eligible, limit, tags, servers), timings=timings)
+            named = await asyncio.to_thread(_by_name, eligible, limit, tags, servers)
+            return SearchAnswer("filter", named, timings=timings)
         if not eligible or limit < 1:
             return SearchAnswer(mode if self._embedder.dimension else "lexical", (), timings=timings)
 
