@@ -1,11 +1,15 @@
 """Fit the confidence of a hit to the development data, and show how well it is calibrated.
 
-    python bench/search/calibrate.py DATA [--cache DIR]
+    python bench/search/calibrate.py DATA [--write] [--limit 200]
 
-Each hit among the best five of a query is one sample: did it answer the request? The queries are asked of views of
-10, 50 and 200 tools (with and without the right one) and of the whole set, because an agent may see four tools or
-four thousand. Requests that nothing answers come from other sets and from strings without meaning. Two logistic
-regressions come out, with and without a cosine: copy the printed numbers into `search/confidence.py`.
+Run it again when the model, the tokens or the weights change: `--write` puts the numbers into
+`registry_api/toolcrib_registry/search/calibration.py`. Vectors are kept between runs, as those of `make bench-search`.
+
+Each hit among the best five of a request is one sample: did it answer the request? Requests are asked of views of
+10, 50 and 200 tools (with and without a right one) and of the whole set, because an agent may see four tools or four
+thousand. Requests that nothing answers come from other sets and from strings without meaning. Two logistic
+regressions come out, with and without a cosine, each followed by the correction for the running minimum along a
+ranking (`search/confidence.py`).
 
 With a cosine, slopes are fitted with an intercept for each set, then one intercept for all: the sets differ in how
 their requests are worded and labelled, and without that common words would look like evidence against a tool.
@@ -14,82 +18,152 @@ their requests are worded and labelled, and without that common words would look
 from __future__ import annotations
 
 import argparse
+import asyncio
+import math
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import datasets
+import folder
 import numpy as np
+import vectors
 from numpy.typing import NDArray
 
+import toolcrib_registry.search.confidence
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
-from toolcrib_registry.search.confidence import confidence
+from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.document import document
-from toolcrib_registry.search.entry import Vector
-from toolcrib_registry.search.ranking import RankingIndex
+from toolcrib_registry.search.entry import Part, Vector
+from toolcrib_registry.search.ranking import Ranked, RankingIndex
 
+SETS = ("azure_mcp", "toole", "sealtools", "bfcl", "toolbench", "livemcp")
 FOREIGN = {"azure_mcp": "toole", "toole": "azure_mcp", "sealtools": "azure_mcp", "bfcl": "azure_mcp"}
-"""Whose queries hardly any tool of a set answers."""
-VIEWS = (10, 50, 200, 10_000)
+"""Whose requests hardly any tool of a set answers."""
+VIEWS = (10, 50, 200, 100_000)
+CUTS = (0.02, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
+LOSS = 0.005
+"""Share of the right hits that may be lost where an answer is emptied because nothing fits."""
 NONSENSE = (
     "asdf qwer zxcv", "lorem ipsum dolor sit amet consectetur", "xyzzy plugh", "flurble the gnarf quickly",
     "blah blah blah", "the of and to", "qqqqq", "purple monkey dishwasher", "colorless green ideas sleep furiously",
     "foo bar baz", "hello", "wibble wobble", "zzz", "1234567890", "jabberwocky brillig slithy toves", "ok thanks",
     "do it", "florbnax vizzle tront", "tell me something", "aaaaaaaa bbbbbbb ccccc",
 )  # fmt: skip
+OUTPUT = Path(toolcrib_registry.search.confidence.__file__).with_name("calibration.py")
 
 Matrix = NDArray[np.float64]
-Sample = tuple[float, float, float, float, float]
-"""(dense, lexical, label, weight, number of the set)"""
 
 
-def samples(data: Path, cache: Path | None, limit: int, seed: int) -> list[Sample]:
+@dataclass(frozen=True)
+class Asked:
+    """One request with its vectors, and what is right."""
+
+    text: str
+    vector: Vector
+    parts: list[Part]
+    right: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Hits, those of one answer together and best first: an array with one number a hit for each field."""
+
+    dense: Matrix
+    root: Matrix
+    """Square root of the words' share."""
+    first: NDArray[np.bool_]
+    """Whether it is the best of its answer."""
+    right: Matrix
+    weight: Matrix
+    """Every set weighs the same."""
+    number: Matrix
+    """Of the set."""
+    idle: NDArray[np.bool_]
+    """Whether nothing answers the request."""
+
+
+async def understood(embedder: vectors.Remembered, texts: Sequence[str]) -> list[tuple[Vector, list[Part]]]:
+    """The vector of each text, and its parts with theirs."""
+    cut = [c if len(c := clauses(t)) > 1 else [] for t in texts]
+    whole = await embedder.embed_queries(texts)
+    flat = iter(await embedder.embed_queries([p for parts in cut for p in parts]))
+    return [(v, [Part(p, next(flat)) for p in parts]) for v, parts in zip(whole, cut, strict=True)]
+
+
+def indexed(tools: folder.ToolSet, rows: Vector) -> RankingIndex:
+    """An index of `tools` with their vectors."""
+    index = RankingIndex(rows.shape[1])
+    for entry, row in zip(tools.tools, rows, strict=True):
+        index.put(document(entry), row)
+    return index
+
+
+def samples(
+    sets: dict[str, tuple[RankingIndex, list[Asked]]], nonsense: list[Asked], seed: int, dense: bool
+) -> Samples:
     """Hits with their evidence and whether they are right."""
     chance = random.Random(seed)
-    embedder = OnnxEmbedder.packaged()
-    nonsense = datasets.encode(embedder, NONSENSE, cache)
-    sets = {n: datasets.load(data, n, cache, limit) for n in datasets.WITH_QUERIES}
-    found: list[Sample] = []
-    for number, (name, tools) in enumerate(sets.items()):
-        index = RankingIndex(tools.tool_vectors.shape[1])
-        for entry, vector in zip(tools.tools, tools.tool_vectors, strict=True):
-            index.put(document(entry), vector)
-        ids = [t.tool_id for t in tools.tools]
-        asked: list[tuple[str, Vector, set[str]]] = [
-            (q.text, v, {*q.relevant, *q.equivalent})
-            for q, v in zip(tools.queries, tools.query_vectors, strict=True)
-        ]
-        if other := sets.get(FOREIGN.get(name, "")):
-            pairs = list(zip(other.queries, other.query_vectors, strict=True))
-            asked += [(q.text, v, set()) for q, v in chance.sample(pairs, min(len(asked) // 3, len(pairs)))]
-        asked += [(t, v, set()) for t, v in zip(NONSENSE, nonsense, strict=True)]
-        batch: list[tuple[float, float, float]] = []
-        for text, vector, right in asked:
+    rows: list[tuple[float, ...]] = []
+    for number, (name, (index, own)) in enumerate(sets.items()):
+        ids = sorted(e.tool_id for e in index.entries())
+        asked = [*own, *nonsense]
+        if name in FOREIGN and FOREIGN[name] in sets:
+            foreign = sets[FOREIGN[name]][1]
+            for one in chance.sample(foreign, min(len(own) // 3, len(foreign))):
+                asked.append(Asked(one.text, one.vector, one.parts, frozenset()))
+        batch: list[tuple[float, ...]] = []
+        for one in asked:
             for size in VIEWS:
                 view = set(ids) if size >= len(ids) else set(chance.sample(ids, size))
                 if size < len(ids) and chance.random() < 0.6:
-                    view |= right
-                for hit in index.rank(text, vector, view, limit=5):
-                    assert hit.dense is not None
-                    batch.append((hit.dense, hit.lexical, float(hit.entry.tool_id in right)))
-        found += [(*s, 1000.0 / len(batch), float(number)) for s in batch]
-    return found
+                    view |= one.right
+                for place, hit in enumerate(ranked(index, one, view, 5, dense)):
+                    is_right = hit.entry.tool_id in one.right
+                    root = math.sqrt(min(hit.lexical, 1.0))
+                    idle = not (one.right & view)
+                    batch.append((hit.dense or 0.0, root, not place, is_right, number, idle))
+        rows += [(*row, 1000.0 / len(batch)) for row in batch]
+    cosine, root, first, right, of_set, idle, weight = np.array(rows, np.float64).T
+    return Samples(cosine, root, first > 0, right, weight, of_set, idle > 0)
 
 
-def fit(features: Matrix, label: Matrix, weight: Matrix, group: Matrix) -> Matrix:
-    """Weighted logistic regression by Newton's method: one intercept, then a slope a feature."""
+def ranked(index: RankingIndex, one: Asked, view: set[str], limit: int, dense: bool) -> list[Ranked]:
+    """The answer of `view`."""
+    parts = one.parts if dense else [Part(p.text) for p in one.parts]
+    return index.rank(one.text, one.vector if dense else None, view, limit=limit, parts=parts)
+
+
+def fit(data: Samples, dense: bool) -> tuple[float, float, float]:
+    """Intercept, slope of the cosine, slope of the root: for use with the running minimum."""
+    features = np.column_stack([data.dense, data.root]) if dense else data.root[:, None]
+    group = data.number if dense else np.zeros_like(data.number)
     dummies = (group[:, None] == np.unique(group)[None, 1:]).astype(float)
-    slopes = _newton(np.column_stack([np.ones(len(label)), features, dummies]), label, weight)
-    slopes = slopes[1 : 1 + features.shape[1]]
-    offset = features @ slopes
-    low, high = -50.0, 50.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        missing = float((weight * (label - 1 / (1 + np.exp(-middle - offset)))).sum())
-        low, high = (middle, high) if missing > 0 else (low, middle)
-    return np.array([low, *slopes])
+    beta = _newton(np.column_stack([np.ones(len(group)), features, dummies]), data.right, data.weight)
+    slopes = beta[1 : 1 + features.shape[1]]
+    raw = least_so_far(features @ slopes, data.first)
+    offset, scale = _newton(np.column_stack([np.ones(len(raw)), raw]), data.right, data.weight)
+    found = [round(float(x), 2) for x in (offset, *(scale * slopes))]
+    return (found[0], found[1], found[2]) if dense else (found[0], 0.0, found[1])
+
+
+def said(data: Samples, numbers: tuple[float, float, float]) -> Matrix:
+    """The confidence of each hit with these numbers."""
+    logit = numbers[0] + numbers[1] * data.dense + numbers[2] * data.root
+    made: Matrix = 1.0 / (1.0 + np.exp(-least_so_far(logit, data.first)))
+    return made
+
+
+def least_so_far(values: Matrix, first: NDArray[np.bool_]) -> Matrix:
+    """The running minimum within each answer."""
+    least = values.copy()
+    for i in np.flatnonzero(~first):
+        least[i] = min(least[i], least[i - 1])
+    return least
 
 
 def _newton(x: Matrix, label: Matrix, weight: Matrix) -> Matrix:
+    """Weighted logistic regression by Newton's method."""
     beta = np.zeros(x.shape[1])
     for _ in range(50):
         p = 1 / (1 + np.exp(-x @ beta))
@@ -98,56 +172,135 @@ def _newton(x: Matrix, label: Matrix, weight: Matrix) -> Matrix:
     return beta
 
 
-def reliability(predicted: Matrix, label: Matrix, weight: Matrix) -> None:
-    """Print predicted against observed by tenths, and the expected calibration error."""
-    error = 0.0
-    for low in np.arange(0, 1, 0.1):
-        inside = (predicted >= low) & (predicted < low + 0.1)
-        if weight[inside].sum() > 0:
-            said = np.average(predicted[inside], weights=weight[inside])
-            seen = np.average(label[inside], weights=weight[inside])
-            share = weight[inside].sum() / weight.sum()
-            error += share * abs(said - seen)
-            print(f"  {low:.1f}-{low + 0.1:.1f}  said {said:.3f}  seen {seen:.3f}  share {share:.3f}")
-    print(f"  expected calibration error {error:.4f}")
+def error_of(p: Matrix, data: Samples, chosen: NDArray[np.bool_], show: bool = False) -> float:
+    """The expected calibration error by tenths; with `show` the table of it."""
+    error, total = 0.0, data.weight[chosen].sum()
+    for tenth in range(10):
+        inside = chosen & (np.minimum((p * 10).astype(int), 9) == tenth)
+        if data.weight[inside].sum() > 0:
+            told = np.average(p[inside], weights=data.weight[inside])
+            seen = np.average(data.right[inside], weights=data.weight[inside])
+            share = data.weight[inside].sum() / total
+            error += share * abs(told - seen)
+            if show:
+                print(
+                    f"  {tenth / 10:.1f}-{tenth / 10 + 0.1:.1f}  said {told:.3f}  seen {seen:.3f}  share {share:.3f}"
+                )
+    return error
+
+
+def cut_at(p: Matrix, data: Samples, threshold: float) -> tuple[float, float, float]:
+    """What a least confidence does to the answers.
+
+    Returns:
+        (share of right hits lost if each hit is held against `threshold`, the same if only the best of an answer is
+        and the answer stands or falls with it, share of requests that nothing answers and that keep a hit).
+    """
+    right = data.right > 0
+    best = np.maximum.accumulate(np.where(data.first, np.arange(len(p)), 0))
+    each = np.average(p[right] < threshold, weights=data.weight[right])
+    whole = np.average(p[best][right] < threshold, weights=data.weight[right])
+    idle = data.idle & data.first
+    return float(each), float(whole), float(np.average(p[idle] >= threshold, weights=data.weight[idle]))
+
+
+def report(label: str, data: Samples, numbers: tuple[float, float, float], names: Sequence[str]) -> None:
+    """Print how good `numbers` are on `data`."""
+    p = said(data, numbers)
+    everything = np.ones(len(p), np.bool_)
+    print(f"\n{label}: {numbers}")
+    print(f"  expected calibration error {error_of(p, data, everything, show=True):.3f}; by set:")
+    print("  " + ", ".join(f"{n} {error_of(p, data, data.number == i):.3f}" for i, n in enumerate(names)))
+    print("  least confidence: right hits lost if each is held against it / if the best stands for all")
+    for threshold in CUTS:
+        each, whole, kept = cut_at(p, data, threshold)
+        print(
+            f"  {threshold:.2f}: {each:.1%} / {whole:.1%} of right hits lost, {kept:.1%} kept a hit in vain"
+        )
+
+
+def least_fit(p: Matrix, data: Samples) -> float:
+    """The largest confidence of a best hit below which next to no answer is right (`LOSS` of the right hits)."""
+    steps = np.arange(0.01, 0.3, 0.005)
+    kept = [float(t) for t in steps if cut_at(p, data, float(t))[1] <= LOSS]
+    return round(max(kept, default=0.0), 3)
+
+
+def written(
+    both: tuple[float, float, float], words: tuple[float, float, float], least: float, model: str
+) -> str:
+    """The module with the numbers."""
+    return (
+        '"""Numbers of `search/confidence.py`, fitted and written by `bench/search/calibrate.py --write`."""\n\n'
+        "from __future__ import annotations\n\n"
+        f'FITTED_FOR = "{model}"\n"""The embedder whose cosines these are."""\n'
+        f'WITH_DENSE = {both!r}\n"""Intercept, slope of the cosine, slope of the root of the words\' share."""\n'
+        f'LEXICAL_ONLY = {words!r}\n"""The same where there is no cosine."""\n'
+        f'LEAST_FIT = {least!r}\n"""A best hit of less is right so seldom that nothing fits: emptying those answers loses '
+        f'{LOSS:.1%} of\nthe right hits."""\n'
+    )
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Fit on one draw of views, check on another."""
+    embedder = vectors.Remembered([OnnxEmbedder.packaged()], vectors.cache_folder())
+    sets: dict[str, tuple[RankingIndex, list[Asked]]] = {}
+    for tools in folder.read(options.data, limit=options.limit, only=SETS):
+        made = await understood(embedder, [q.text for q in tools.queries])
+        asked = [
+            Asked(q.text, v, parts, frozenset({*q.relevant, *q.equivalent}))
+            for q, (v, parts) in zip(tools.queries, made, strict=True)
+        ]
+        sets[tools.name] = indexed(tools, await embedder.embed_tools(tools.tools)), asked
+    nonsense = [
+        Asked(t, v, [], frozenset())
+        for t, (v, _) in zip(NONSENSE, await understood(embedder, NONSENSE), strict=True)
+    ]
+    fitted = {dense: fit(samples(sets, nonsense, 1, dense), dense) for dense in (True, False)}
+    least = 1.0
+    for dense, label in ((True, "with a cosine"), (False, "without a cosine")):
+        drawn = samples(sets, nonsense, 2, dense)
+        report(label, drawn, fitted[dense], list(sets))
+        least = min(least, least_fit(said(drawn, fitted[dense]), drawn))
+    print("\nnonsense, best of each set with a cosine: " + _worst(sets, nonsense, fitted[True]))
+    text = written(fitted[True], fitted[False], least, embedder.name)
+    if options.write:
+        OUTPUT.write_text(text)
+        print(f"\nwritten: {OUTPUT.name}")
+    else:
+        print(f"\n{text}")
+    await embedder.aclose()
+
+
+def _worst(
+    sets: dict[str, tuple[RankingIndex, list[Asked]]],
+    nonsense: list[Asked],
+    numbers: tuple[float, float, float],
+) -> str:
+    found = []
+    for name, (index, _) in sets.items():
+        ids = {e.tool_id for e in index.entries()}
+        best = []
+        for one in nonsense:
+            hit = ranked(index, one, ids, 1, True)[0]
+            logit = (
+                numbers[0] + numbers[1] * (hit.dense or 0.0) + numbers[2] * math.sqrt(min(hit.lexical, 1.0))
+            )
+            best.append((1 / (1 + math.exp(-logit)), one.text))
+        sure, text = max(best)
+        found.append(f"{name} {sure:.2f} ({text})")
+    return ", ".join(found)
 
 
 def main() -> None:
-    """Fit on one draw of views, check what the code says on another."""
+    """Read the options and run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--cache", type=Path)
-    parser.add_argument("--limit", type=int, default=300)
-    options = parser.parse_args()
-    dense, lexical, label, weight, group = np.array(samples(options.data, options.cache, options.limit, 1)).T
-    root = np.sqrt(lexical)
-    print("with a cosine:   ", fit(np.column_stack([dense, root]), label, weight, group).round(2))
-    print("without a cosine:", fit(root[:, None], label, weight, np.zeros_like(group)).round(2))
-    dense, lexical, label, weight, _ = np.array(samples(options.data, options.cache, options.limit, 2)).T
-    print("what the code says now, with a cosine:")
-    reliability(np.array([confidence(x, d) for d, x in zip(dense, lexical, strict=True)]), label, weight)
-    print("without:")
-    reliability(np.array([confidence(x, None) for x in lexical]), label, weight)
-    embedder = OnnxEmbedder.packaged()
-    mcp = datasets.load(options.data, "mcp_tools", options.cache)
-    index = RankingIndex(mcp.tool_vectors.shape[1])
-    for entry, vector in zip(mcp.tools, mcp.tool_vectors, strict=True):
-        index.put(document(entry), vector)
-    print("best hit in the catalog:")
-    queries = (
-        *NONSENSE,
-        "create an issue on github",
-        "weather tomorrow in Paris",
-        "send a message to a slack channel",
-    )
-    for text, vector in zip(queries, datasets.encode(embedder, queries, options.cache), strict=True):
-        best = index.rank(text, vector, [t.tool_id for t in mcp.tools], limit=1)[0]
-        print(
-            f"  {confidence(best.lexical, best.dense):.2f} / {confidence(best.lexical, None):.2f}  "
-            f"{text[:40]:42}{best.entry.tool_id}"
-        )
+    parser.add_argument("--write", action="store_true", help="put the numbers into the package")
+    parser.add_argument("--limit", type=int, default=200, help="requests a set")
+    asyncio.run(run(parser.parse_args()))
 
 
 if __name__ == "__main__":

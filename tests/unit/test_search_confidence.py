@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib_registry.search.confidence import confidence
+from toolcrib_registry.search.confidence import LEAST_FIT, confidence, confidences
 
 
 def test_more_evidence_never_makes_a_hit_less_sure() -> None:
@@ -34,3 +34,24 @@ def test_no_evidence_is_no_confidence() -> None:
 def test_strong_evidence_is_confidence() -> None:
     assert confidence(0.5, 0.75) > 0.9
     assert confidence(0.6, None) > 0.5
+
+
+def test_along_a_ranking_a_hit_is_at_most_as_sure_as_those_before_it() -> None:
+    evidence = [(0.3, 0.5), (0.2, 0.6), (0.1, 0.2), (0.9, None)]
+
+    found = confidences(evidence)
+
+    assert found == sorted(found, reverse=True)
+    assert found[0] == found[1] == confidence(0.3, 0.5) < confidence(0.2, 0.6)
+    assert found[2] == confidence(0.1, 0.2)
+
+
+def test_a_limit_changes_no_confidence() -> None:
+    evidence = [(0.3, 0.5), (0.2, 0.6), (0.1, 0.2), (0.9, None)]
+
+    assert confidences(evidence[:2]) == confidences(evidence)[:2]
+    assert confidences([]) == []
+
+
+def test_nothing_fits_where_there_is_hardly_any_evidence() -> None:
+    assert confidence(0.0, 0.1) < LEAST_FIT < confidence(0.3, 0.5)

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.clauses import clauses
-from toolcrib_registry.search.confidence import confidence
+from toolcrib_registry.search.confidence import LEAST_FIT, confidences
 from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable
 from toolcrib_registry.search.local_index import LocalIndex
@@ -32,12 +32,11 @@ from toolcrib_registry.search.visible import Filter, narrowed
 AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
 SearchMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat", "filter"]
 
-LEAST_FIT = 0.03
 LEAST_WORDS = 0.2
-"""A hit fits if it has this confidence, or carries this share of the request's words: what cosines are worth differs from one
-embedder to another, words do not. Where no hit fits, nothing is answered unless the caller says otherwise. An answer
-that has a fitting hit is not thinned out: of a request for several tools the others may look weak (cutting each hit
-at .05 costs 1 to 5 points of nDCG@5 on toole and livemcp; this costs half a point on toole and none elsewhere)."""
+"""A hit fits if it is as sure as `LEAST_FIT`, or carries this share of the request's words: what cosines are worth
+differs from one embedder to another, words do not. Where no hit fits, nothing is answered unless the caller says
+otherwise. An answer that has a fitting hit is not thinned out: of a request for several tools the others may look weak
+(cutting each hit at .05 loses twice as many right ones as emptying the answers whose best hit is below it)."""
 _DEPTH_EXACT = 2_000
 _DEPTH_PER_HIT = 10
 _DEPTH_LEAST = 200
@@ -192,7 +191,9 @@ class Searcher:
             question = replace(question, depth=min(len(question.view), deep))
         found = await self._views.answer(question, timings)
         answered: SearchMode = question.mode if found.with_vectors else "lexical"
-        kept = [(r, sure) for r in found.ranked if (sure := _sure(r)) >= (min_score or 0.0)][:limit]
+        sure_of = confidences((r.lexical, r.dense) for r in found.ranked)
+        least = min_score or 0.0
+        kept = [(r, sure) for r, sure in zip(found.ranked, sure_of, strict=True) if sure >= least][:limit]
         if min_score is None and mode != "compat" and not any(_fits(r, sure) for r, sure in kept):
             kept = []
         return SearchAnswer(
@@ -268,10 +269,6 @@ def _narrowed(within: Pushdown, namespaces: tuple[str, ...], states: tuple[str, 
 
 def _server_of(entry: IndexEntry) -> tuple[str, str | None]:
     return entry.namespace, entry.server
-
-
-def _sure(ranked: Ranked) -> float:
-    return confidence(ranked.lexical, ranked.dense)
 
 
 def _fits(ranked: Ranked, sure: float) -> bool:
