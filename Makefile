@@ -21,7 +21,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench bench-search bench-search-recall bench-search-scale search-gate revocation image wheel ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench bench-search bench-search-recall bench-search-scale search-gate search-faults revocation image wheel ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ bench-search-scale: env ## Search speed at 1, 8 and 64 callers, with 1,000, 10,0
 
 bench-search-recall: env ## Searches of callers who see 100, 10, 1 and 0.1 % of 10,000 tools, in both stores, against the visible tools alone
 	@$(BIN)/python bench/search/run.py recall "$(DATA)" $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+search-faults: env build-tools ## Searches while the index or the embedder is killed, hangs, is damaged or wiped; prints how long each took to be whole again
+	@TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -q -s -k faults tests/component/search $(ARGS)
 
 search-gate: env ## Fail where search quality fell by more than a point on the committed subset; ARGS=--update keeps new figures
 	@$(BIN)/python bench/search/run.py gate $(ARGS)
