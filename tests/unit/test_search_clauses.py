@@ -17,8 +17,8 @@ from toolcrib_registry.search.clauses import MOST, clauses
             ["Find flights to Oslo for me on Monday morning", "book a hotel there", "send me the receipt"],
         ),
         (
-            "I am writing about Rome. Please list three causes of its fall! Save it to /root/rome.md. Thank you.",
-            ["I am writing about Rome", "Please list three causes of its fall", "Save it to /root/rome.md"],
+            "I am writing about Rome. Please list three causes of its fall! Save it to /srv/rome.md. Thank you.",
+            ["I am writing about Rome", "Please list three causes of its fall", "Save it to /srv/rome.md"],
         ),
         (
             "- read the sales of last year\n- plot them by month\n\n- mail the figure to the whole team",
