@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.search.confidence import LEAST_FIT, confidence
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable
-from toolcrib_registry.search.searcher import LEAST_FIT, AskedMode, SearchAnswer, Searcher
+from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
 
 pytestmark = pytest.mark.anyio
 
@@ -180,6 +181,7 @@ async def test_compat_is_the_seed_formula_over_the_visible_tools(
     best = sorted(map(formula, view.values()), reverse=True)[:12]
     assert (answer.mode, len(answer.hits)) == ("compat", 12)
     assert [h.score for h in answer.hits] == pytest.approx(best, abs=1e-5)
+    assert all(h.confidence == confidence(h.lexical, h.dense) for h in answer.hits)
     assert all(h.score == pytest.approx(formula(h.entry), abs=1e-5) for h in answer.hits)
 
 
@@ -286,6 +288,12 @@ async def test_a_mode_that_needs_vectors_is_refused_where_there_never_are_any(
     assert ids(answers[0]) == ids(answers[1])
     searcher.close()
     await store.aclose()
+
+
+async def test_no_hit_is_surer_than_one_before_it_but_where_another_formula_ranks(world: World) -> None:
+    for mode in ("hybrid", "lexical", "dense"):
+        told = [h.confidence or 0 for h in (await world.ask("read the file", mode=mode, limit=300)).hits]
+        assert told == sorted(told, reverse=True)
 
 
 async def test_reasons_say_nothing_of_what_is_outside_the_view(world: World) -> None:

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.clauses import clauses
-from toolcrib_registry.search.confidence import LEAST_FIT, confidences
+from toolcrib_registry.search.confidence import LEAST_FIT, confidence, confidences
 from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable
 from toolcrib_registry.search.local_index import LocalIndex
@@ -191,9 +191,8 @@ class Searcher:
             question = replace(question, depth=min(len(question.view), deep))
         found = await self._views.answer(question, timings)
         answered: SearchMode = question.mode if found.with_vectors else "lexical"
-        sure_of = confidences((r.lexical, r.dense) for r in found.ranked)
         least = min_score or 0.0
-        kept = [(r, sure) for r, sure in zip(found.ranked, sure_of, strict=True) if sure >= least][:limit]
+        kept = [(r, sure) for r, sure in _with_confidence(found.ranked, answered) if sure >= least][:limit]
         if min_score is None and mode != "compat" and not any(_fits(r, sure) for r, sure in kept):
             kept = []
         return SearchAnswer(
@@ -269,6 +268,14 @@ def _narrowed(within: Pushdown, namespaces: tuple[str, ...], states: tuple[str, 
 
 def _server_of(entry: IndexEntry) -> tuple[str, str | None]:
     return entry.namespace, entry.server
+
+
+def _with_confidence(ranked: list[Ranked], mode: SearchMode) -> Iterable[tuple[Ranked, float]]:
+    evidence = [(r.lexical, r.dense) for r in ranked]
+    if mode == "compat":
+        # the formula's order is not one of evidence: a hit is not less sure for standing behind another
+        return zip(ranked, [confidence(*e) for e in evidence], strict=True)
+    return zip(ranked, confidences(evidence), strict=True)
 
 
 def _fits(ranked: Ranked, sure: float) -> bool:
