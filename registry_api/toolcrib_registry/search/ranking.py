@@ -267,10 +267,11 @@ class RankingIndex:
         chosen = said.carried & (said.strength >= _nth_largest(said.strength, count))
         self._signatures.follow(self._vectors[: len(self._entries)])
         for vector in vectors:
-            near = -self._signatures.distances(vector)[rows]
-            least = np.iinfo(near.dtype).min + 1
-            chosen |= known & (near >= _nth_largest(np.where(known, near, least), count))
-            chosen |= known & (-near >= _nth_largest(np.where(known, -near, least), min(count, _FARTHEST)))
+            apart = self._signatures.distances(vector)[rows]
+            counted = np.bincount(apart[known]).cumsum()
+            near = np.searchsorted(counted, count)
+            far = np.searchsorted(counted, counted[-1] - min(count, _FARTHEST), side="right")
+            chosen |= known & ((apart <= near) | (apart >= far))
         return np.flatnonzero(chosen)
 
     def _cosines(self, vectors: Sequence[Vector], rows: Rows) -> list[Scores]:
