@@ -95,7 +95,7 @@ def deleted(file: Path) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("harm", [garbage, cut, deleted])
+@pytest.mark.parametrize("harm", [garbage, pytest.param(cut, marks=pytest.mark.long), deleted])
 def test_an_index_that_is_harmed_under_a_running_registry_costs_no_search(
     tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
@@ -125,7 +125,7 @@ def test_an_index_that_is_harmed_under_a_running_registry_costs_no_search(
     print(f"embedded index harmed ({harm.__name__}): {len(TOOLS)} tools whole again in {seconds:.2f} s")
 
 
-@pytest.mark.parametrize("harm", [garbage, cut, deleted])
+@pytest.mark.parametrize("harm", [garbage, pytest.param(cut, marks=pytest.mark.long), deleted])
 def test_an_index_that_was_harmed_before_the_start_is_made_anew(
     tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
