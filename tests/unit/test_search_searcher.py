@@ -15,7 +15,7 @@ from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, StoreUnavailable
-from toolcrib_registry.search.ranking import SMALL_VIEW, rank
+from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked, rank
 from toolcrib_registry.search.searcher import SearchAnswer, Searcher
 
 pytestmark = pytest.mark.anyio
@@ -445,3 +445,25 @@ async def test_a_repeated_query_is_embedded_once() -> None:
     await cache.embed_query("c")
     await cache.embed_query("read a file")
     assert Counting.asked == 4, "the oldest is forgotten"
+
+
+class LastFirst:
+    """A reranker that turns the order around and slips in a tool that nobody may see."""
+
+    async def rerank(self, text: str, ranked: Sequence[Ranked]) -> list[Ranked]:
+        """The other way round."""
+        return [Ranked(tool(99), 1.0, 1.0, 1.0), *reversed(ranked)]
+
+
+async def test_a_reranker_orders_what_is_answered_and_adds_nothing(exact: EmbeddedStore) -> None:
+    entries = [tool(i) for i in range(6)]
+    await fill(exact, entries)
+    plain, reranked = Searcher(exact, EMBEDDER), Searcher(exact, EMBEDDER, reranker=LastFirst())
+
+    usual = ids(await plain.search(view_of(entries), own(3), limit=6))
+    turned = ids(await reranked.search(view_of(entries), own(3), limit=6))
+
+    assert len(usual) == 6
+    assert turned == usual[::-1]
+    plain.close()
+    reranked.close()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from toolcrib_registry.ports import CatalogStore, Embedder
+from toolcrib_registry.ports import CatalogStore, Embedder, Reranker
 from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.confidence import LEAST_FIT, confidence, confidences
@@ -103,8 +103,13 @@ class Searcher:
         store_seconds: float = 2.0,
         embed_seconds: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
+        reranker: Reranker | None = None,
     ) -> None:
-        """Search in `store` with vectors of `embedder`, waiting for each no longer than so many seconds."""
+        """Search in `store` with vectors of `embedder`, waiting for each no longer than so many seconds.
+
+        `reranker` has the last word on the order of the tools that are about to be answered, in the mode `hybrid`.
+        """
+        self._reranker = reranker
         self._store = store
         self._embedder = embedder
         self._embed_seconds = embed_seconds
@@ -190,6 +195,10 @@ class Searcher:
             deep = max(_DEPTH_EXACT if self._store.exact else _DEPTH_LEAST, _DEPTH_PER_HIT * limit)
             question = replace(question, depth=min(len(question.view), deep))
         found = await self._views.answer(question, timings)
+        if self._reranker is not None and mode == "hybrid":
+            there = {r.entry.tool_id for r in found.ranked}
+            again = await self._reranker.rerank(text, tuple(found.ranked))
+            found.ranked = [r for r in again if r.entry.tool_id in there]
         answered: SearchMode = question.mode if found.with_vectors else "lexical"
         least = min_score or 0.0
         kept = [(r, sure) for r, sure in _with_confidence(found.ranked, answered) if sure >= least][:limit]
