@@ -5,7 +5,8 @@
 Run it again when the model, the tokens or the weights change: `--write` puts the numbers into
 `registry_api/toolcrib_registry/search/calibration.py`. Vectors are kept between runs, as those of `make bench-search`.
 
-Each hit among the best five of a request is one sample: did it answer the request? Requests are asked of views of
+Each hit among the best five of a request is one sample: did it answer the request? Only requests that the model was
+not trained on (`held.py`) are asked of views of
 10, 50 and 200 tools (with and without a right one) and of the whole set, because an agent may see four tools or four
 thousand. Requests that nothing answers come from other sets and from strings without meaning. Two logistic
 regressions come out, with and without a cosine, each followed by the correction for the running minimum along a
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import folder
+import held
 import numpy as np
 import vectors
 from numpy.typing import NDArray
@@ -40,6 +42,8 @@ from toolcrib_registry.search.ranking import Ranked, RankingIndex
 SETS = ("azure_mcp", "toole", "sealtools", "bfcl", "toolbench", "livemcp")
 FOREIGN = {"azure_mcp": "toole", "toole": "azure_mcp", "sealtools": "azure_mcp", "bfcl": "azure_mcp"}
 """Whose requests hardly any tool of a set answers."""
+_LEAST_REQUESTS = 20
+"""A set with fewer tells more of chance than of confidence."""
 VIEWS = (10, 50, 200, 100_000)
 CUTS = (0.02, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
 LOSS = 0.005
@@ -86,9 +90,11 @@ class Samples:
 async def understood(embedder: vectors.Remembered, texts: Sequence[str]) -> list[tuple[Vector, list[Part]]]:
     """The vector of each text, and its parts with theirs."""
     cut = [c if len(c := clauses(t)) > 1 else [] for t in texts]
-    whole = await embedder.embed_queries(texts)
-    flat = iter(await embedder.embed_queries([p for parts in cut for p in parts]))
-    return [(v, [Part(p, next(flat)) for p in parts]) for v, parts in zip(whole, cut, strict=True)]
+    made = await embedder.embed_requests([[t, *parts] for t, parts in zip(texts, cut, strict=True)])
+    return [
+        (rows[0], [Part(p, row) for p, row in zip(parts, rows[1:], strict=True)])
+        for rows, parts in zip(made, cut, strict=True)
+    ]
 
 
 def indexed(tools: folder.ToolSet, rows: Vector) -> RankingIndex:
@@ -245,11 +251,14 @@ async def run(options: argparse.Namespace) -> None:
     """Fit on one draw of views, check on another."""
     embedder = vectors.Remembered([OnnxEmbedder.packaged()], vectors.cache_folder())
     sets: dict[str, tuple[RankingIndex, list[Asked]]] = {}
-    for tools in folder.read(options.data, limit=options.limit, only=SETS):
-        made = await understood(embedder, [q.text for q in tools.queries])
+    for tools in folder.read(options.data, only=SETS):
+        queries = [q for q in tools.queries if held.is_held(q.text)][: options.limit]
+        if len(queries) < _LEAST_REQUESTS:
+            continue
+        made = await understood(embedder, [q.text for q in queries])
         asked = [
             Asked(q.text, v, parts, frozenset({*q.relevant, *q.equivalent}))
-            for q, (v, parts) in zip(tools.queries, made, strict=True)
+            for q, (v, parts) in zip(queries, made, strict=True)
         ]
         sets[tools.name] = indexed(tools, await embedder.embed_tools(tools.tools)), asked
     nonsense = [

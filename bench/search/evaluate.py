@@ -97,7 +97,7 @@ class Bench:
         vectors = await self.embedder.embed_tools(tools.tools)
         texts = [q.text for q in tools.queries]
         # in one go, so that two cores can share the work
-        await self.embedder.embed_queries(list(dict.fromkeys(t for q in texts for t in (q, *clauses(q)))))
+        await self.embedder.embed_requests([[q, *(c if len(c := clauses(q)) > 1 else ())] for q in texts])
         asked = await self.embedder.embed_queries(texts)
         if self.sample:
             await self._time_encoding(done)

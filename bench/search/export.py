@@ -35,7 +35,7 @@ MOST = 64
 """The largest eight-bit weight: 255 * 64 * 2 < 2**15."""
 BALANCE = 0.8
 """How much of a channel's size goes from the inputs into the weights."""
-SAMPLES = 400
+SAMPLES = 150
 _MICROSOFT = "com.microsoft"
 Weights = dict[str, np.ndarray]
 

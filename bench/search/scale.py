@@ -61,9 +61,9 @@ class Fresh(QueryCache):
         """From here on every text is encoded once more."""
         self.again = QueryCache(self._model)
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         """Of the cache that is in force."""
-        return await self.again.embed_queries(texts)
+        return await self.again.embed_request(texts)
 
 
 async def stages(
@@ -75,7 +75,7 @@ async def stages(
     start = time.perf_counter()
     await searcher.prepare(entries)
     prepared = time.perf_counter() - start
-    known = [(await model.embed_queries([t]))[0] for t in texts]
+    known = [await model.embed_query(t) for t in texts]
     rows = []
     for scope, every in grown.SHARES.items():
         view = Visible((e.tool_id, e) for e in entries if f"{scope}:use" in e.scopes)
@@ -83,7 +83,7 @@ async def stages(
             embedder.forget()
             down = Pushdown(scopes=frozenset({f"{scope}:use"}))
             parts = {
-                "encode": lambda i: model.embed_queries([texts[i]]),
+                "encode": lambda i: model.embed_request([texts[i]]),
                 **of_store(store, view, down, texts, known),
                 **of_searcher(searcher, view, down, texts),
                 **of_numpy(np.ascontiguousarray(vectors[::every]), known),

@@ -22,7 +22,6 @@ What is trained (the data list is in `registry_api/toolcrib_registry/model/MODEL
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import random
 import time
@@ -31,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import held
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
@@ -152,11 +152,6 @@ def entry(tool: dict[str, Any]) -> IndexEntry:
     )  # fmt: skip
 
 
-def is_held(text: str, share: float) -> bool:
-    """Whether a query is kept for validation: by a hash of its text, the same in every run."""
-    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) / 16**8 < share
-
-
 def read(data: Path, name: str, validation: float) -> Tools:
     """The set `name`."""
     entries = {e.tool_id: e for e in map(entry, map(json.loads, (data / name / "tools.jsonl").open()))}
@@ -166,8 +161,8 @@ def read(data: Path, name: str, validation: float) -> Tools:
         relevant = [i for i in q["relevant"] if i in entries]
         if relevant:
             requests.append(Request(q["query"], relevant, {*relevant, *(q.get("equivalent") or ())}))
-    held = [r for r in requests if is_held(r.text, validation)]
-    return Tools(name, entries, [r for r in requests if not is_held(r.text, validation)], held)
+    kept = [r for r in requests if held.is_held(r.text, validation)]
+    return Tools(name, entries, [r for r in requests if not held.is_held(r.text, validation)], kept)
 
 
 class Trainer:
@@ -389,7 +384,7 @@ def main() -> None:
         "--catalog", type=float, default=0.12, help="share of the steps on tools without requests"
     )
     parser.add_argument("--rate", type=float, default=8e-5)
-    parser.add_argument("--validation", type=float, default=0.12)
+    parser.add_argument("--validation", type=float, default=held.SHARE)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=Path, help="weights to go on from")

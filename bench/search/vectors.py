@@ -27,7 +27,9 @@ _CHUNK = 64
 """Texts encoded between two writes: what was done is there when a run is ended."""
 _SAY_SECONDS = 10.0
 
-Encode = Callable[[Sequence[str]], Awaitable[Vector]]
+Item = tuple[str, ...]
+"""A document; or a request and its parts."""
+Encode = Callable[[Embedder, Sequence[Item]], Awaitable[list[Vector]]]
 
 
 def cache_folder() -> Path:
@@ -56,20 +58,37 @@ class Remembered:
 
     async def embed_query(self, text: str) -> Vector:
         """The kept vector of a request, else a new one."""
-        row: Vector = (await self.embed_queries([text]))[0]
+        row: Vector = (await self.embed_request([text]))[0]
         return row
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
-        """The kept vectors of requests, as rows; new ones are made."""
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        """The kept rows of a request and its parts, else new ones."""
         if self.live:
-            return await self._embedders[0].embed_queries(texts)
-        return await self._of("q", texts, [e.embed_queries for e in self._embedders])
+            return await self._embedders[0].embed_request(texts)
+        return (await self.embed_requests([texts]))[0]
+
+    async def embed_requests(self, requests: Sequence[Sequence[str]]) -> list[Vector]:
+        """The rows of each of `requests`: the whole and its parts."""
+
+        async def make(embedder: Embedder, items: Sequence[Item]) -> list[Vector]:
+            return [await embedder.embed_request(item) for item in items]
+
+        return await self._of("q", [tuple(r) for r in requests], make)
+
+    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        """The vectors of requests as wholes, as rows."""
+        return self._rows(await self.embed_requests([[t] for t in texts]))
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """The kept vectors of documents, as rows; new ones are made."""
         if self.live:
             return await self._embedders[0].embed_documents(texts)
-        return await self._of("d", texts, [e.embed_documents for e in self._embedders])
+
+        async def make(embedder: Embedder, items: Sequence[Item]) -> list[Vector]:
+            rows = await embedder.embed_documents([i[0] for i in items])
+            return [row[None] for row in rows]
+
+        return self._rows(await self._of("d", [(t,) for t in texts], make))
 
     async def embed_tools(self, tools: Sequence[IndexEntry]) -> Vector:
         """A row for each of `tools`, made as the index makes it."""
@@ -89,25 +108,28 @@ class Remembered:
         for embedder in self._embedders:
             await embedder.aclose()
 
-    async def _of(self, kind: str, texts: Sequence[str], encoders: Sequence[Encode]) -> Vector:
-        if not texts or not self.dimension:
-            return np.zeros((len(texts), self.dimension), np.float32)
+    def _rows(self, made: Sequence[Vector]) -> Vector:
+        return np.concatenate(made) if made else np.zeros((0, self.dimension), np.float32)
+
+    async def _of(self, kind: str, items: Sequence[Item], encode: Encode) -> list[Vector]:
+        if not self.dimension:
+            return [np.zeros((len(i), 0), np.float32) for i in items]
         keys = [
-            hashlib.blake2b(f"{kind}:{t}".encode("utf-8", "replace"), digest_size=16).digest() for t in texts
+            hashlib.blake2b(f"{kind}:{chr(0).join(i)}".encode("utf-8", "replace"), digest_size=16).digest()
+            for i in items
         ]
         self._load([k for k in dict.fromkeys(keys) if k not in self._known])
-        missing = {k: t for k, t in zip(keys, texts, strict=True) if k not in self._known}
-        pairs = list(missing.items())
+        pairs = list({k: i for k, i in zip(keys, items, strict=True) if k not in self._known}.items())
         for start in range(0, len(pairs), _CHUNK):
-            await self._make(pairs[start : start + _CHUNK], encoders)
+            await self._make(pairs[start : start + _CHUNK], encode)
             if time.monotonic() - self._said > _SAY_SECONDS:
                 self._said = time.monotonic()
                 print(f"  encoding: {start + _CHUNK} of {len(pairs)} new texts", file=sys.stderr, flush=True)
-        return np.stack([self._known[k] for k in keys])
+        return [self._known[k] for k in keys]
 
-    async def _make(self, pairs: Sequence[tuple[bytes, str]], encoders: Sequence[Encode]) -> None:
-        shares = [pairs[i :: len(encoders)] for i in range(len(encoders))]
-        work = [e([t for _, t in s]) for e, s in zip(encoders, shares, strict=True) if s]
+    async def _make(self, pairs: Sequence[tuple[bytes, Item]], encode: Encode) -> None:
+        shares = [pairs[i :: len(self._embedders)] for i in range(len(self._embedders))]
+        work = [encode(e, [i for _, i in s]) for e, s in zip(self._embedders, shares, strict=True) if s]
         rows = await asyncio.gather(*work)
         made = {
             key: np.array(row, np.float32)
@@ -130,8 +152,8 @@ class Remembered:
             marks = ",".join("?" * len(part))
             with contextlib.suppress(sqlite3.Error):
                 for key, data in self._file.execute(f"SELECT * FROM vectors WHERE key IN ({marks})", part):
-                    if len(data) == 4 * self.dimension:
-                        self._known[key] = np.frombuffer(data, np.float32)
+                    if data and len(data) % (4 * self.dimension) == 0:
+                        self._known[key] = np.frombuffer(data, np.float32).reshape(-1, self.dimension)
 
 
 def _open(folder: Path, name: str) -> sqlite3.Connection | None:

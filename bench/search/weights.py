@@ -1,6 +1,8 @@
 """nDCG@5 of the exact ranking by the weight of the cosine and by the share of the best part.
 
-    python bench/search/weights.py DATA [--limit 500]
+    python bench/search/weights.py DATA [--all [--limit 500]]
+
+Asked are the requests that the model was not trained on (`held.py`), unless `--all` is given.
 
 What to run when the model changes, to see whether `search/fusion.py` still has the right numbers. A difference under
 one point is noise. `left out` is the mean over the sets of the figure that a set gets with the weight that is best on
@@ -15,6 +17,7 @@ from pathlib import Path
 
 import calibrate
 import folder
+import held
 import numpy as np
 import vectors
 
@@ -47,15 +50,16 @@ def figure(index: RankingIndex, ids: frozenset[str], cases: list[Case], weight: 
     return float(np.mean(found))
 
 
-async def run(data: Path, limit: int) -> None:
+async def run(data: Path, limit: int, everything: bool) -> None:
     """Print both tables."""
     embedder = vectors.Remembered([OnnxEmbedder.packaged()], vectors.cache_folder())
     sets: list[tuple[str, RankingIndex, frozenset[str], list[Case]]] = []
-    for tools in folder.read(data, limit=limit):
-        if tools.queries:
-            made = await calibrate.understood(embedder, [q.text for q in tools.queries])
+    for tools in folder.read(data, limit=limit if everything else None):
+        queries = [q for q in tools.queries if everything or held.is_held(q.text)]
+        if queries:
+            made = await calibrate.understood(embedder, [q.text for q in queries])
             index = calibrate.indexed(tools, await embedder.embed_tools(tools.tools))
-            cases = [(q, v, parts) for q, (v, parts) in zip(tools.queries, made, strict=True)]
+            cases = [(q, v, parts) for q, (v, parts) in zip(queries, made, strict=True)]
             sets.append((tools.name, index, frozenset(t.tool_id for t in tools.tools), cases))
     await embedder.aclose()
     print(f"{'':12}" + "".join(f"{name[:9]:>10}" for name, *_ in sets) + f"{'mean':>9}")
@@ -91,9 +95,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--limit", type=int, default=500, help="requests a set")
+    parser.add_argument("--limit", type=int, default=500, help="requests a set, with --all")
+    parser.add_argument("--all", action="store_true", help="also requests that the model was trained on")
     options = parser.parse_args()
-    asyncio.run(run(options.data, options.limit))
+    asyncio.run(run(options.data, options.limit, options.all))
 
 
 if __name__ == "__main__":

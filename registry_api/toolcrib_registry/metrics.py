@@ -177,13 +177,13 @@ class Metrics:
         self.audit = AuditCounts(registry)
         self._publishes = Counter("toolcrib_publishes", "Publishes by result.", ["result"], registry=registry)
         self.query_embedded = Counter(
-            "toolcrib_query_embedded_texts",
-            "Requests, and parts of them, that went through the embedder to be searched for.",
+            "toolcrib_queries_embedded",
+            "Requests that went through the embedder to be searched for, each once with its parts.",
             registry=registry,
         )
         self.query_reused = Counter(
-            "toolcrib_query_reused_texts",
-            "Requests, and parts of them, whose vector was there or being made for another search.",
+            "toolcrib_queries_reused",
+            "Requests whose vectors were there or being made for another search.",
             registry=registry,
         )
         self.indexed = Gauge(

@@ -125,8 +125,10 @@ class Embedder(Protocol):
         """
         ...
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
-        """One normalised vector for each of a user's words, as rows: a request and its parts in one turn.
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        """A request and the things it asks for, as normalised rows: the whole first, then its parts in their order.
+
+        Whoever can reads the parts out of the one encoding of the whole; the others encode each, in one turn.
 
         Raises:
             EmbedderUnavailable: no vectors could be made now.

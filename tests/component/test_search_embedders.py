@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,6 +44,27 @@ async def test_words_of_the_same_meaning_are_near(packaged: OnnxEmbedder) -> Non
 
     for query, right in (("will it rain in Oslo", 0), ("open that document", 1), ("charge a client", 2)):
         assert int(np.argmax(documents @ await packaged.embed_query(query))) == right
+
+
+async def test_a_request_and_its_parts_cost_one_run_of_the_model(
+    packaged: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    real = packaged._states
+
+    def counted(text: str) -> Any:
+        read.append(text)
+        return real(text)
+
+    monkeypatch.setattr(packaged, "_states", counted)
+    whole = "Find flights to Oslo, then book a hotel near the station and send me the receipt."
+    rows = await packaged.embed_request([whole, "Find flights to Oslo", "book a hotel near the station"])
+
+    assert read == [whole]
+    assert (rows[0] == (await packaged.embed_query(whole))).all()
+    assert rows[1] @ await packaged.embed_query("flights to Oslo") > rows[2] @ await packaged.embed_query(
+        "flights to Oslo"
+    )
 
 
 async def test_a_query_overtakes_a_long_list_of_documents(packaged: OnnxEmbedder) -> None:

@@ -35,8 +35,8 @@ class Counting(HashEmbedder):
         self.texts: list[str] = []
         self._twist = twist
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
-        return self._twisted(await super().embed_queries(texts))
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        return self._twisted(await super().embed_request(texts))
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         self.texts += texts
@@ -238,7 +238,7 @@ def _exact(r: RunningRegistry, query: str, entries: Sequence[IndexEntry]) -> lis
 
     async def ranked() -> list[str]:
         model = Counting(twist="-twisted")
-        vector = (await model.embed_queries([query]))[0]
+        vector = (await model.embed_request([query]))[0]
         own = await _vectors(entries, "-twisted")
         return [h.entry.tool_id for h in rank(query, vector, zip(entries, own, strict=True), limit=10)]
 

@@ -248,7 +248,7 @@ async def test_each_mode_uses_its_own_evidence(store: CatalogStore) -> None:
 
 async def parts_of(*texts: str) -> tuple[Part, ...]:
     """Parts with their vectors."""
-    rows = await EMBEDDER.embed_queries(texts)
+    rows = await EMBEDDER.embed_request(texts)
     return tuple(Part(text, row) for text, row in zip(texts, rows, strict=True))
 
 

@@ -101,19 +101,35 @@ async def test_no_texts_make_no_rows(embedder: Embedder) -> None:
     assert (await embedder.embed_documents([])).shape == (0, embedder.dimension)
 
 
-async def test_a_request_and_its_parts_have_the_vectors_that_each_has_alone(embedder: Embedder) -> None:
+async def test_a_request_and_what_is_no_part_of_it_have_the_vectors_that_each_has_alone(
+    embedder: Embedder,
+) -> None:
     if not embedder.dimension:
         with pytest.raises(EmbedderUnavailable):
-            await embedder.embed_queries(TEXTS)
+            await embedder.embed_request(TEXTS)
         with pytest.raises(EmbedderUnavailable):
             await embedder.embed_query("x")
         return
-    rows = await embedder.embed_queries(TEXTS)
+    rows = await embedder.embed_request(TEXTS)
 
     assert (rows.shape, rows.dtype) == ((len(TEXTS), embedder.dimension), np.float32)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-5)
     for text, row in zip(TEXTS, rows, strict=True):
         assert (await embedder.embed_query(text) == row).all()
+
+
+async def test_a_part_of_a_request_is_nearer_to_what_it_asks_for_than_the_other_part_is(
+    embedder: Embedder,
+) -> None:
+    if embedder.dimension:
+        whole = "read the shared file, then send an invoice to the customer"
+        rows = await embedder.embed_request(
+            [whole, "read the shared file", "send an invoice to the customer"]
+        )
+        files, invoices = await embedder.embed_documents(["read a shared file", "send an invoice"])
+
+        assert rows[1] @ files > rows[2] @ files
+        assert rows[2] @ invoices > rows[1] @ invoices
 
 
 async def test_what_shares_words_is_nearer_than_what_does_not(embedder: Embedder) -> None:

@@ -18,7 +18,7 @@ Rows = Sequence[Sequence[float]]
 def hashed(dimension: int) -> Callable[[list[str]], Rows]:
     """Vectors of words, as `HashEmbedder` makes them for queries: an endpoint knows no difference."""
     model = HashEmbedder(dimension)
-    return lambda texts: asyncio.run(model.embed_queries(texts)).tolist()
+    return lambda texts: asyncio.run(model.embed_request(texts)).tolist()
 
 
 class EmbeddingsEndpoint:

@@ -53,8 +53,8 @@ class Concepts(HashEmbedder):
     async def embed_query(self, text: str) -> Vector:
         return await super().embed_query(_meaning(text))
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
-        return await super().embed_queries([_meaning(t) for t in texts])
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        return await super().embed_request([_meaning(t) for t in texts])
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         if not self.gate.is_set():

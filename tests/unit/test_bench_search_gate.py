@@ -23,8 +23,8 @@ def modules() -> Iterator[list[Any]]:
 class OtherWords(HashEmbedder):
     """Vectors that do not fit each other: a request is never near what it asks for."""
 
-    async def embed_queries(self, texts: Any) -> Any:
-        return await super().embed_queries([t[::-1] for t in texts])
+    async def embed_request(self, texts: Any) -> Any:
+        return await super().embed_request([t[::-1] for t in texts])
 
 
 def figures(hit: float, gain: float) -> dict[str, float]:

@@ -24,9 +24,9 @@ class Counting(HashEmbedder):
         super().__init__(16)
         self.asked: list[str] = []
 
-    async def embed_queries(self, texts: Sequence[str]) -> Any:
+    async def embed_request(self, texts: Sequence[str]) -> Any:
         self.asked += texts
-        return await super().embed_queries(texts)
+        return await super().embed_request(texts)
 
     async def embed_documents(self, texts: Sequence[str]) -> Any:
         self.asked += texts
@@ -55,7 +55,7 @@ async def test_a_text_is_encoded_once_and_kept_for_the_next_run(vectors: Any, tm
     assert first.asked == texts[:2]
     assert second.asked == texts[:1]  # as a document it is another text
     assert np.array_equal(rows, again)
-    assert np.array_equal(rows, await HashEmbedder(16).embed_queries(texts))
+    assert np.array_equal(rows, await HashEmbedder(16).embed_request(texts))
 
 
 async def test_two_embedders_share_the_work_and_each_text_keeps_its_own_vector(vectors: Any) -> None:

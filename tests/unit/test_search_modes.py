@@ -35,12 +35,12 @@ class Counting(HashEmbedder):
         self.turns: list[list[str]] = []
         self.away = False
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         """Count, then fail or embed."""
         self.turns.append(list(texts))
         if self.away:
             raise EmbedderUnavailable("away")
-        return await super().embed_queries(texts)
+        return await super().embed_request(texts)
 
 
 class Watched(EmbeddedStore):

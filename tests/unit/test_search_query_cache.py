@@ -25,7 +25,7 @@ class Slow(HashEmbedder):
         self.cancelled = 0
         self.broken = False
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         self.turns.append(list(texts))
         self.asked.set()
         try:
@@ -35,7 +35,7 @@ class Slow(HashEmbedder):
             raise
         if self.broken:
             raise EmbedderUnavailable("no model")
-        return await super().embed_queries(texts)
+        return await super().embed_request(texts)
 
 
 async def turns_of_the_loop() -> None:
@@ -60,30 +60,18 @@ async def test_a_query_that_many_ask_at_one_time_is_embedded_once() -> None:
     assert (sum(embedded), sum(reused)) == (1, 20)
 
 
-async def test_a_request_and_its_parts_take_one_turn_and_only_what_is_new_takes_part() -> None:
+async def test_a_request_and_its_parts_take_one_turn_and_parts_belong_to_their_request() -> None:
     slow = Slow()
     slow.go_on.set()
     cache = QueryCache(slow)
 
-    await cache.embed_queries(["a then b", "a", "b", "a"])
-    rows = await cache.embed_queries(["b", "c", "a then b"])
+    rows = await cache.embed_request(["a  then b", "a", "b"])
+    again = await cache.embed_request(["a then b", "a", "b"])
+    await cache.embed_request(["b"])
 
-    assert slow.turns == [["a then b", "a", "b"], ["c"]]
-    assert (rows == await HashEmbedder(8).embed_queries(["b", "c", "a then b"])).all()
-
-
-async def test_parts_that_others_are_having_made_are_waited_for() -> None:
-    slow = Slow()
-    cache = QueryCache(slow)
-
-    first = asyncio.create_task(cache.embed_queries(["whole", "part"]))
-    await slow.asked.wait()
-    second = asyncio.create_task(cache.embed_queries(["part", "other"]))
-    await turns_of_the_loop()
-    slow.go_on.set()
-
-    assert ((await second)[0] == (await first)[1]).all()
-    assert slow.turns == [["whole", "part"], ["other"]]
+    assert slow.turns == [["a then b", "a", "b"], ["b"]]
+    assert (rows == again).all()
+    assert (rows == await HashEmbedder(8).embed_request(["a then b", "a", "b"])).all()
 
 
 async def test_who_gives_up_takes_nothing_from_the_others() -> None:
@@ -127,7 +115,7 @@ async def test_a_deadline_is_kept_and_the_next_query_has_the_embedder_to_itself(
 
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await cache.embed_queries(["read", "write"])
+            await cache.embed_request(["read", "write"])
     await turns_of_the_loop()
     slow.go_on.set()
 

@@ -55,7 +55,7 @@ class BrokenEmbedder(HashEmbedder):
         super().__init__()
         self.asked = 0
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         """Fail and count."""
         self.asked += 1
         raise EmbedderUnavailable("no model")
@@ -432,9 +432,9 @@ async def test_a_repeated_query_is_embedded_once() -> None:
     class Counting(HashEmbedder):
         asked = 0
 
-        async def embed_queries(self, texts: Sequence[str]) -> Vector:
+        async def embed_request(self, texts: Sequence[str]) -> Vector:
             type(self).asked += 1
-            return await super().embed_queries(texts)
+            return await super().embed_request(texts)
 
     cache = QueryCache(Counting(), size=2)
 

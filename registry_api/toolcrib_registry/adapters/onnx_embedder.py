@@ -91,12 +91,17 @@ class OnnxEmbedder:
 
     async def embed_query(self, text: str) -> Vector:
         """One normalised vector; about 4 ms."""
-        row: Vector = (await self.embed_queries([text]))[0]
+        row: Vector = (await self.embed_request([text]))[0]
         return row
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
-        """One normalised vector a text, as rows."""
-        return await self._run(self._queries, self._encode_all, self._prompted("query", texts, QUERY_LIMIT))
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        """The whole and its parts, as normalised rows, from one encoding where the model's tokens are to be had.
+
+        A part is the mean of its own tokens within the whole: as good as an encoding of its own (development data,
+        within half a point) and free.
+        """
+        prompted = self._prompted("query", texts, QUERY_LIMIT)
+        return await self._run(self._queries, self._encode_request, prompted)
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """One normalised vector a text, as rows; about 6 ms each, in a thread of its own."""
@@ -126,21 +131,64 @@ class OnnxEmbedder:
         rows = [self._encode(t) for t in texts]
         return np.stack(rows) if rows else np.zeros((0, self._dimension), np.float32)
 
+    def _encode_request(self, texts: list[str]) -> Vector:
+        whole, parts = _clean(texts[0]), [_clean(t) for t in texts[1:]]
+        states, offsets = self._states(whole)
+        rows = [self._pooled(states)]
+        prompt = len(self._prompts["query"])
+        for part, span in zip(parts, spans(whole[prompt:], [p[prompt:] for p in parts]), strict=True):
+            inside = [
+                i for i, (a, b) in enumerate(offsets)
+                if span is not None and a < b and span[0] <= a - prompt and b - prompt <= span[1]
+            ]  # fmt: skip
+            by_tokens = states.ndim == 2 and not self._first and inside
+            rows.append(self._pooled(states[inside]) if by_tokens else self._encode(part))
+        return np.stack(rows)
+
     def _encode(self, text: str) -> Vector:
-        encoded = self._tokenizer.encode(text.encode("utf-8", "replace").decode())
+        return self._pooled(self._states(_clean(text))[0])
+
+    def _states(self, text: str) -> tuple[Vector, list[tuple[int, int]]]:
+        """What the model makes of `text` (a row a token, or one for all), and where each token is in it."""
+        encoded = self._tokenizer.encode(text)
         ids = np.array([encoded.ids], np.int64)
         feed = {
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),
             "token_type_ids": np.zeros_like(ids),
         }
-        given: Any = self._session.run([self._output], {k: v for k, v in feed.items() if k in self._inputs})[
-            0
-        ][0]
-        if given.ndim == 2:
-            given = given[0] if self._first else given.mean(axis=0, dtype=np.float32)
-        pooled: Vector = np.asarray(given, np.float32)
-        norm = float(np.linalg.norm(pooled))
+        feed = {k: v for k, v in feed.items() if k in self._inputs}
+        given: Any = self._session.run([self._output], feed)[0]
+        return np.asarray(given[0], np.float32), encoded.offsets
+
+    def _pooled(self, states: Vector) -> Vector:
+        if states.ndim == 2:
+            states = states[0] if self._first else states.mean(axis=0, dtype=np.float32)
+        norm = float(np.linalg.norm(states))
         if not np.isfinite(norm):
             raise ValueError("the model made numbers that are not finite")
-        return pooled / np.float32(norm) if norm > 0.0 else pooled
+        return states / np.float32(norm) if norm > 0.0 else states
+
+
+def _clean(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def spans(whole: str, parts: Sequence[str]) -> list[tuple[int, int] | None]:
+    """Where each of `parts` begins and ends in `whole`: their words follow each other there. None where they do not."""
+    found: list[tuple[int, int] | None] = []
+    position = 0
+    for part in parts:
+        first, at = -1, position
+        for word in part.split():
+            place = whole.find(word, at)
+            if place < 0:
+                first = -1
+                break
+            first, at = (place if first < 0 else first), place + len(word)
+        if first < 0:
+            found.append(None)
+        else:
+            found.append((first, at))
+            position = at
+    return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-FITTED_FOR = "onnx-28e1daa37df58005"
+FITTED_FOR = "onnx-3b924e605e2a4563"
 """The embedder whose cosines these are."""
-WITH_DENSE = (-5.85, 9.35, 1.69)
+WITH_DENSE = (-6.79, 10.88, 3.22)
 """Intercept, slope of the cosine, slope of the root of the words' share."""
-LEXICAL_ONLY = (-3.73, 0.0, 7.47)
+LEXICAL_ONLY = (-3.79, 0.0, 7.38)
 """The same where there is no cosine."""
 LEAST_FIT = 0.02
 """A best hit of less is right so seldom that nothing fits: emptying those answers loses 0.5% of

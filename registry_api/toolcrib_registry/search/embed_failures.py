@@ -30,9 +30,9 @@ class CountedEmbedder:
         """What the embedder behind makes of a query."""
         return await self._watched("query", self._embedder.embed_query(text))
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         """What it makes of several."""
-        return await self._watched("query", self._embedder.embed_queries(texts))
+        return await self._watched("query", self._embedder.embed_request(texts))
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """What it makes of documents."""

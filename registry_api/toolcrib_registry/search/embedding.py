@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,10 @@ def identity_of(embedder: Embedder) -> IndexIdentity:
     return IndexIdentity(embedder.name, embedder.dimension)
 
 
+_Key = tuple[str, ...]
+"""A request and its parts. A part belongs to its request: what it means may depend on the rest."""
+
+
 class NullEmbedder:
     """No vectors: search ranks by words alone."""
 
@@ -36,7 +40,7 @@ class NullEmbedder:
         """Always raises: there is nothing to embed with."""
         raise EmbedderUnavailable("no embedder is configured")
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         """Always raises: there is nothing to embed with."""
         raise EmbedderUnavailable("no embedder is configured")
 
@@ -59,7 +63,7 @@ class HashEmbedder:
         """The sum of the directions of the words of `text`, normalised."""
         return self._vector(query_terms(text))
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         """One vector a text, as rows."""
         rows = [self._vector(query_terms(t)) for t in texts]
         return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
@@ -96,11 +100,11 @@ class QueryCache:
         on_embedded: Callable[[int], object] = _ignore,
         on_reused: Callable[[int], object] = _ignore,
     ) -> None:
-        """The callbacks are told how many texts went through `embedder` and how many did not have to."""
+        """The callbacks are told of requests that went through `embedder` and of those that did not have to."""
         self._embedder = embedder
         self._size = size
-        self._known: OrderedDict[str, Vector] = OrderedDict()
-        self._flights: dict[str, _Flight] = {}
+        self._known: OrderedDict[_Key, Vector] = OrderedDict()
+        self._flights: dict[_Key, _Flight] = {}
         self._on_embedded = on_embedded
         self._on_reused = on_reused
 
@@ -116,29 +120,22 @@ class QueryCache:
 
     async def embed_query(self, text: str) -> Vector:
         """The remembered vector of `text`, else a new one."""
-        rows = await self.embed_queries([text])
-        row: Vector = rows[0]
+        row: Vector = (await self.embed_request([text]))[0]
         return row
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
-        """The remembered vectors of `texts`; those that are new are made in one turn.
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        """The remembered rows of a request and its parts, else new ones, made in one turn.
 
         What another search is having made is waited for. A turn goes on while anybody waits for it: whoever gives
         up takes nothing from the others.
         """
-        if not texts:
-            return await self._embedder.embed_queries(texts)
-        keys = [" ".join(t[:QUERY_LIMIT].split()) for t in texts]
-        wanted = dict.fromkeys(keys)
-        found = {k: self._known[k] for k in wanted if k in self._known}
-        if len(found) < len(wanted):
-            found |= await self._awaited([k for k in wanted if k not in found])
-        else:
-            self._on_reused(len(wanted))
-        for key in wanted:
-            if key in self._known:
-                self._known.move_to_end(key)
-        return np.stack([found[k] for k in keys])
+        key = tuple(" ".join(t[:QUERY_LIMIT].split()) for t in texts)
+        known = self._known.get(key)
+        if known is None:
+            return await self._awaited(key)
+        self._known.move_to_end(key)
+        self._on_reused(1)
+        return known
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """Documents are not remembered: `DocumentVectors` does that."""
@@ -148,53 +145,46 @@ class QueryCache:
         """Close the embedder behind."""
         await self._embedder.aclose()
 
-    async def _awaited(self, keys: Sequence[str]) -> dict[str, Vector]:
-        new = [k for k in keys if k not in self._flights]
-        if new:
-            flight = _Flight(asyncio.create_task(self._fly(new)))
-            self._flights |= dict.fromkeys(new, flight)
-        self._on_embedded(len(new))
-        joined = list({id(f): f for f in map(self._flights.__getitem__, keys)}.values())
-        for flight in joined:
-            flight.waiting += 1
+    async def _awaited(self, key: _Key) -> Vector:
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = _Flight(asyncio.create_task(self._fly(key)))
+            self._on_embedded(1)
+        else:
+            self._on_reused(1)
+        flight.waiting += 1
         try:
-            await asyncio.wait([f.task for f in joined])
-            made = {k: v for f in joined for k, v in f.task.result().items()}
+            await asyncio.wait([flight.task])
+            return flight.task.result()
         finally:
-            for flight in joined:
-                self._leave(flight)
-        self._on_reused(len(keys) - len(new))
-        return {k: made[k] for k in keys}
+            self._leave(key, flight)
 
-    async def _fly(self, keys: Sequence[str]) -> dict[str, Vector]:
+    async def _fly(self, key: _Key) -> Vector:
         try:
-            rows = await self._embedder.embed_queries(keys)
-            made = dict(zip(keys, rows, strict=True))
-            for vector in made.values():
-                vector.setflags(write=False)
-            self._known |= made
+            rows = await self._embedder.embed_request(key)
+            rows.setflags(write=False)
+            self._known[key] = rows
             while len(self._known) > self._size:
                 self._known.popitem(last=False)
-            return made
+            return rows
         finally:
-            self._forget(keys, asyncio.current_task())
+            self._forget(key, asyncio.current_task())
 
-    def _leave(self, flight: _Flight) -> None:
+    def _leave(self, key: _Key, flight: _Flight) -> None:
         flight.waiting -= 1
         if not flight.waiting and not flight.task.done():
             # nobody wants it any more: the embedder's next turn is for somebody who still waits
-            self._forget([k for k, f in self._flights.items() if f is flight], flight.task)
+            self._forget(key, flight.task)
             flight.task.cancel()
 
-    def _forget(self, keys: Iterable[str], task: asyncio.Task[Any] | None) -> None:
-        for key in keys:
-            if (flight := self._flights.get(key)) is not None and flight.task is task:
-                del self._flights[key]
+    def _forget(self, key: _Key, task: asyncio.Task[Any] | None) -> None:
+        if (flight := self._flights.get(key)) is not None and flight.task is task:
+            del self._flights[key]
 
 
 @dataclass(slots=True)
 class _Flight:
     """One turn of the embedder, and how many searches wait for it."""
 
-    task: asyncio.Task[dict[str, Vector]]
+    task: asyncio.Task[Vector]
     waiting: int = 0

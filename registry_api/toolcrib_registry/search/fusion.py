@@ -16,8 +16,9 @@ import numpy as np
 
 from toolcrib_registry.search.lexical import LexicalScores, Scores
 
-DENSE_WEIGHT = 0.65
-"""Share of the cosine in a hybrid score; quality is flat between .5 and .7 (development data)."""
+DENSE_WEIGHT = 0.7
+"""Share of the cosine in a hybrid score; quality on requests that the model was not trained on is flat between .6 and
+.8 (`bench/search/weights.py`)."""
 PART_SHARE = 0.5
 """Share of the best part where a request has parts; quality is flat between .3 and .7 (development data)."""
 

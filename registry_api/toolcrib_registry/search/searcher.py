@@ -251,7 +251,7 @@ class Searcher:
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._embed_seconds):
-                rows = await self._embedder.embed_queries(texts)
+                rows = await self._embedder.embed_request(texts)
         except (EmbedderUnavailable, TimeoutError) as error:
             self._embedder_outage.failed(error)
             return None, "embedder_unavailable"

@@ -24,13 +24,13 @@ class WaitingEmbedder:
     def __init__(self) -> None:
         self.asked, self.go = threading.Event(), threading.Event()
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         self.asked.set()
         await asyncio.to_thread(self.go.wait, 10)
         return await self.embed_documents(texts)
 
     async def embed_query(self, text: str) -> Vector:
-        row: Vector = (await self.embed_queries([text]))[0]
+        row: Vector = (await self.embed_request([text]))[0]
         return row
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:

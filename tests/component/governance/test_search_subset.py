@@ -44,12 +44,12 @@ class Slow(HashEmbedder):
         self.go = asyncio.Event()
         self.go.set()
 
-    async def embed_queries(self, texts: Sequence[str]) -> Any:
+    async def embed_request(self, texts: Sequence[str]) -> Any:
         self.asked.set()
         await self.go.wait()
         for _ in range(self.draw.randrange(4)):
             await asyncio.sleep(0)
-        return await super().embed_queries(texts)
+        return await super().embed_request(texts)
 
 
 def a_caller(draw: random.Random, world: World) -> Any:

@@ -61,9 +61,9 @@ class Interrupted(HashEmbedder):
         super().__init__()
         self.between: Callable[[], object] = lambda: None
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         await asyncio.to_thread(self.between)
-        return await super().embed_queries(texts)
+        return await super().embed_request(texts)
 
 
 def test_a_hit_that_is_revoked_while_the_index_is_asked_is_not_shown() -> None:

@@ -19,10 +19,10 @@ class Moody(HashEmbedder):
 
     away = False
 
-    async def embed_queries(self, texts: Sequence[str]) -> Vector:
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
         if self.away:
             raise EmbedderUnavailable("away")
-        return await super().embed_queries(texts)
+        return await super().embed_request(texts)
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         if self.away:
