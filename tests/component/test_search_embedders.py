@@ -22,6 +22,7 @@ import pytest
 from embeddings_endpoint import EmbeddingsEndpoint, embeddings_endpoint
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 from toolcrib_registry.adapters.openai_embedder import OpenAIEmbedder
+from toolcrib_registry.search import calibration
 from toolcrib_registry.search.errors import EmbedderUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -299,3 +300,7 @@ def test_the_packaged_model_leaves_nothing_behind_that_reports_to_its_vendor(tmp
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_confidence_is_fitted_to_the_packaged_model(packaged: OnnxEmbedder) -> None:
+    assert packaged.name == calibration.FITTED_FOR, "run bench/search/calibrate.py DATA --write"
