@@ -4,10 +4,10 @@ from __future__ import annotations
 
 FITTED_FOR = "onnx-3b924e605e2a4563"
 """The embedder whose cosines these are."""
-WITH_DENSE = (-6.79, 10.88, 3.22)
+WITH_DENSE = (-6.86, 10.86, 3.34)
 """Intercept, slope of the cosine, slope of the root of the words' share."""
 LEXICAL_ONLY = (-3.79, 0.0, 7.38)
 """The same where there is no cosine."""
-LEAST_FIT = 0.02
+LEAST_FIT = 0.025
 """A best hit of less is right so seldom that nothing fits: emptying those answers loses 0.5% of
 the right hits."""

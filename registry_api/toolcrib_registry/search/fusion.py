@@ -16,7 +16,7 @@ import numpy as np
 
 from toolcrib_registry.search.lexical import LexicalScores, Scores
 
-DENSE_WEIGHT = 0.7
+DENSE_WEIGHT = 0.75
 """Share of the cosine in a hybrid score; quality on requests that the model was not trained on is flat between .6 and
 .8 (`bench/search/weights.py`)."""
 PART_SHARE = 0.5
