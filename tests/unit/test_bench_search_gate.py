@@ -65,15 +65,21 @@ def test_a_set_that_only_one_side_has_is_not_passed_over(modules: list[Any]) -> 
     assert len(bad(gate, side(), more)) == len(bad(gate, more, side())) == 4
 
 
+def small(folder: Path) -> Path:
+    """A part of the subset."""
+    one = folder / "data" / "azure_mcp"
+    one.mkdir(parents=True)
+    for name, count in (("tools.jsonl", 157), ("queries.jsonl", 100)):
+        rows = (HERE / "subset" / "azure_mcp" / name).read_text().splitlines()
+        (one / name).write_text("\n".join(rows[:count]) + "\n")
+    return one.parent
+
+
 async def test_a_worse_ranking_fails_and_the_same_one_passes(
     modules: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gate, vectors = modules
-    data = tmp_path / "data"
-    for name in ("tools.jsonl", "queries.jsonl"):
-        rows = (HERE / "subset" / "azure_mcp" / name).read_text().splitlines()
-        (data / "azure_mcp").mkdir(parents=True, exist_ok=True)
-        (data / "azure_mcp" / name).write_text("\n".join(rows[:157] if name[0] == "t" else rows[:100]) + "\n")
+    data = small(tmp_path)
 
     good = await gate.measured(data, vectors.Remembered([HashEmbedder()], None))
     again = await gate.measured(data, vectors.Remembered([HashEmbedder()], None))
@@ -88,6 +94,25 @@ async def test_a_worse_ranking_fails_and_the_same_one_passes(
     printed = capsys.readouterr().out
     assert "FELL" in printed
     assert "--update" in printed
+
+
+def test_an_embedder_that_became_worse_fails_whatever_is_kept_of_what_it_was(
+    modules: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, vectors = modules
+    arguments = ["--data", str(small(tmp_path)), "--expected", str(tmp_path / "expected.json")]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = ["--cache", str(vectors.cache_folder())]
+
+    def embedder(kind: type[HashEmbedder]) -> None:
+        monkeypatch.setattr(gate, "embedder", lambda model, cache: vectors.Remembered([kind()], cache))
+
+    embedder(HashEmbedder)
+    assert gate.main([*arguments, *kept, "--update"]) == 0
+    embedder(OtherWords)
+    assert gate.main([*arguments, *kept]) == 0  # the vectors of before
+    assert gate.main(arguments) == 1
+    assert "FELL" in capsys.readouterr().out
 
 
 def test_the_expected_figures_are_those_of_the_committed_subset(modules: list[Any]) -> None:
