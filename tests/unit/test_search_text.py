@@ -7,12 +7,14 @@ import pytest
 
 from toolcrib_registry.search.document import (
     EXAMPLES_EMBEDDED,
+    FIELD_WEIGHTS,
     combined,
     dense_text,
     dense_texts,
     document,
 )
 from toolcrib_registry.search.entry import IndexEntry, fingerprint
+from toolcrib_registry.search.ranking import rank
 from toolcrib_registry.search.text import QUERY_LIMIT, QUERY_TERMS, query_terms, split_identifier, terms
 
 
@@ -81,6 +83,29 @@ def test_a_title_that_repeats_the_name_counts_once() -> None:
 
     assert document(plain).frequencies == document(with_title(plain, "b")).frequencies
     assert document(plain).frequencies != document(with_title(plain, "Bee")).frequencies
+
+
+IN_ONE_FIELD: dict[str, dict[str, object]] = {
+    "name": {"name": "zanzibar"},
+    "title": {"title": "Zanzibar"},
+    "server": {"server": "zanzibar-tours"},
+    "description": {"description": "Ferries to Zanzibar."},
+    "tags": {"tags": ("islands", "Zanzibar")},
+    "parameter_names": {"parameters": {"zanzibar_port": ""}},
+    "parameter_texts": {"parameters": {"port": "of Zanzibar"}},
+    "examples": {"examples": ("take me to Zanzibar",)},
+}
+
+
+@pytest.mark.parametrize("field", FIELD_WEIGHTS)
+def test_a_word_that_stands_in_one_field_alone_finds_its_tool(field: str) -> None:
+    plain = IndexEntry(tool_id="a/plain", digest="d", namespace="a", name="boat", description="A boat.")
+    there = IndexEntry.from_json({**plain.to_json(), "tool_id": "a/there", **IN_ONE_FIELD[field]})
+
+    found = rank("zanzibar", None, [(plain, None), (there, None)], limit=2)
+
+    assert [r.entry.tool_id for r in found] == ["a/there"]
+    assert found[0].lexical > 0
 
 
 def with_title(entry: IndexEntry, title: str) -> IndexEntry:

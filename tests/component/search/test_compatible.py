@@ -195,6 +195,17 @@ def test_semantic_search_knows_tags_in_the_query_kinds_and_states(registry: Aske
     assert "old_forecast" in [t["tool_name"] for t in old["tools"]]
 
 
+def test_without_an_embedder_semantic_search_says_that_words_alone_decided() -> None:
+    with running_registry(TOOLS, [binding("bot", ["s"])]) as running:
+        found = running.http.post(
+            running.url + SEMANTIC, headers=running.auth("team", "bot"), json={"query": "weather of a city"}
+        ).json()
+
+    assert found["search_mode"] == "lexical-only"
+    assert found["tools"][0]["tool_name"] == "forecast"
+    assert found["tools"][0]["similarity_score"] is None
+
+
 def test_semantic_search_for_nothing_is_refused(registry: Asked) -> None:
     answer = registry.post(SEMANTIC, {"query": " "})
 

@@ -9,6 +9,7 @@ import pytest
 
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
+from toolcrib_registry.search.confidence import LEAST_FIT
 from toolcrib_registry.search.embedding import HashEmbedder
 
 VERBS, THINGS = ("read", "write", "list", "delete", "send"), ("file", "issue", "city", "invoice", "mail")
@@ -19,11 +20,16 @@ TOOLS = [
         scopes=("s",),
         server=("github", "mailer", None)[i % 3],
         tags=("blue",) if i % 4 == 0 else (),
+        namespace="other" if i % 7 == 0 else "team",
+        state="Deprecated" if i % 11 == 0 else "Active",
     )
     for i in range(300)
 ]
-CUT = binding("cut", ["s"], deny=("delete_*", "*7"))
+CUT = binding("cut", ["s"], namespace=None, deny=("delete_*", "*7"))
 """More than 200 tools are left, and no filter of a store can tell which."""
+
+
+NONSENSE = "xyzzy plugh"
 
 
 @contextlib.contextmanager
@@ -67,6 +73,38 @@ def test_each_mode_is_answered_and_named(embedded: RunningRegistry) -> None:
     assert all(("score" in hit) == (m == "compat") for m, a in answers.items() for hit in a["tools"])
     assert tags["search_mode"] == "filter"
     assert [set(hit) for hit in tags["tools"]] == [{"tool_id", "name", "short_desc", "server", "why"}] * 3
+
+
+def test_each_wish_of_a_request_narrows_the_answer_over_http(embedded: RunningRegistry) -> None:
+    def found(**wish: Any) -> dict[str, float]:
+        told = ask(embedded, query="read the issue on github", limit=100, **{"min_score": 0, **wish})["tools"]
+        return {hit["tool_id"]: hit["confidence"] for hit in told}
+
+    every, tool_of = found(), {t.tool_id: t for t in TOOLS}
+    middle = sorted(every.values())[50]
+    sure = found(min_score=middle)
+    best = found(top_k_servers=1)
+
+    assert (len(every), {tool_of[i].state for i in every}) == (100, {"Active", "Deprecated"})
+    assert {i.split("/")[0] for i in every} == {"team", "other"}
+    assert {i.split("/")[0] for i in found(namespaces=["OTHER"])} == {"other"}
+    assert {tool_of[i].state for i in found(states=["Deprecated"])} == {"Deprecated"}
+    assert {tool_of[i].server for i in found(servers=["mailer"])} == {"mailer"}
+    assert all("blue" in tool_of[i].tags for i in found(tags=["Blue"]))
+    assert sure == {i: c for i, c in every.items() if c >= middle}
+    assert len({(tool_of[i].namespace, tool_of[i].server) for i in best}) == 1
+    assert 0 < len(sure) < len(every)
+    assert 0 < len(best) < len(every)
+
+
+def test_where_nothing_fits_nothing_is_answered_over_http_unless_all_is_asked_for(
+    embedded: RunningRegistry,
+) -> None:
+    few: dict[str, Any] = {"query": NONSENSE, "namespaces": ["other"], "states": ["Deprecated"]}
+
+    assert ask(embedded, **few)["tools"] == []
+    assert max(hit["confidence"] for hit in ask(embedded, **few, min_score=0)["tools"]) < LEAST_FIT
+    assert ask(embedded, **few, search_mode="compat")["tools"]
 
 
 @pytest.mark.parametrize(
