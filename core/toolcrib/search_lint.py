@@ -38,11 +38,14 @@ HINTS: dict[Reason, str] = {
 }
 """Every rule by its code, what weighs most first, and what to do about it; its meaning stands in `MEANINGS`."""
 
-_PIECES = re.compile(r"[^\W_]+")
+# what stands on a letter, such as vowels in Devanagari and Thai, is no letter to `re`
+_MARKS = "".join(c for c in map(chr, range(0x300, 0x1100)) if unicodedata.category(c)[0] == "M")
+_PIECES = re.compile(rf"(?:[^\W_]|[{_MARKS}])+")
 _CAMEL = re.compile(
     r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])"
 )
-_UNSPACED = re.compile(r"[\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]{2}")
+_UNSPACED = re.compile(r"([\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+)")
+_IDENTIFIER = re.compile(r"\S+[_\-./:]\S+|[a-z]\S*[a-z0-9][A-Z]\S*")
 _LONGEST = 4_096
 # words that every description may have
 _FILLER_WORDS = """
@@ -58,6 +61,7 @@ _EMPTY_WORDS = """
     tests testing foo bar baz qux temp tmp example sample untitled unnamed noname name tool_name request response
     data object item value input output x y z get post put use make work"""
 
+_ARTICLES = frozenset(("a", "an", "the"))
 _FILLERS, _EMPTY_NAMES = frozenset(_FILLER_WORDS.split()), frozenset(_EMPTY_WORDS.split())
 
 
@@ -205,14 +209,18 @@ def _all_told(description: str, told: set[str]) -> bool:
 def words(text: str) -> list[str]:
     """The words of prose and identifiers in lower case: `getHTTPStatus_v2` gives get, http, status, v, 2.
 
-    Of text without spaces between words, each pair of characters is one.
+    Of text without spaces between words, each pair of characters is one, and so is what remains. Nothing is left out.
     """
     found: list[str] = []
     for piece in _PIECES.findall(unicodedata.normalize("NFKC", text)):
-        if piece.isascii():
-            found += _ascii_words(piece) if len(piece) <= 64 else [piece.lower()]
-        else:
-            found += _UNSPACED.findall(piece) or [piece.casefold()]
+        # where there is text without spaces, every second part is such a run
+        for i, part in enumerate(_UNSPACED.split(piece) if not piece.isascii() else (piece,)):
+            if i % 2:
+                found += [part[at : at + 2] for at in range(0, len(part), 2)]
+            elif part.isascii() and len(part) <= 64:
+                found += _ascii_words(part) if part else ()
+            else:
+                found.append(part.casefold())
     return found
 
 
@@ -242,10 +250,11 @@ def _shared(tool: Tool) -> tuple[bytes, ...]:
 def _description_key(tool: Tool) -> bytes | None:
     """The same for descriptions that differ in case, punctuation, articles, or in the tool's own name alone."""
     text = tool.spec.description
-    if len(words(tool.name)) > 1:  # a single word may be what tells `delete a user` from `create a user`
+    # a word, be it OneDrive, may be what a description is about: `delete a user`, `files of OneDrive`
+    if _IDENTIFIER.fullmatch(tool.name):
         text = text.replace(tool.name, " ")
-    said = [w for w in words(text) if w not in _FILLERS]
-    return _digest(tool, "description", said) if said else None
+    said = [w for w in words(text) if w not in _ARTICLES]
+    return None if _FILLERS.issuperset(said) else _digest(tool, "description", said)
 
 
 def _example_key(tool: Tool, example: str) -> bytes | None:

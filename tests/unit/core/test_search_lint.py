@@ -46,6 +46,8 @@ def found(*tools: Tool) -> list[set[str]]:
         ({"description": "Corridor times"}, {"DescriptionTooShort"}),
         ({"description": "Corridor guards and times"}, set()),
         ({"description": "读取共享文件夹中的文本文件"}, set()),  # no spaces between words
+        ({"description": "读取文件"}, {"DescriptionTooShort"}),
+        ({"description": "파일을PDF로변환"}, set()),
         ({"description": GOOD + "x" * (EMBEDDED - len(GOOD))}, set()),
         ({"description": GOOD + "x" * (EMBEDDED + 1 - len(GOOD))}, {"DescriptionCut"}),
         ({"name": "tool1"}, {"NameSaysNothing"}),
@@ -76,7 +78,18 @@ def test_a_tool_is_judged_by_itself(spec: dict[str, Any], codes: set[str]) -> No
         ("Calls one_thing over the wire quickly", "Calls other_thing over the wire quickly", True),
         (GOOD, GOOD + " tomorrow", False),
         ("Copy the file there from here now", "Copy here the file from there now", False),
+        ("Move the message to the trash folder", "Move a message to the trash folder", True),
+        ("Move the message to the trash folder", "Move the message from the trash folder", False),
+        ("Export rows to CSV files", "Export rows from CSV files", False),
+        ("读取PDF文件的内容", "读取PDF文件的内容。", True),
+        ("读取PDF文件的内容", "读取CSV文件的内容", False),
+        ("创建一个新的用户组", "创建一个新的用户表", False),
+        ("把文件转换为JSON格式", "把文件转换为YAML格式", False),
+        ("파일을PDF로변환", "파일을CSV로변환", False),
+        ("आज की सभी फ़ाइलें पढ़ें", "आज का सभी फ़ाइलें पढ़ें", False),
+        ("ลบไฟล์ที่อยู่ในโฟลเดอร์นี", "ลบไฟล์ที่อยู่ในโฟลเดอร์นั", False),
         ("", "", False),
+        ("TODO", "TODO", False),
     ],
 )
 def test_descriptions_of_the_same_words_are_duplicates(first: str, second: str, same: bool) -> None:
@@ -93,6 +106,14 @@ def test_another_namespace_is_nobodys_business_and_neither_is_what_is_on_its_way
 def test_one_verb_of_a_single_word_name_keeps_descriptions_apart() -> None:
     create = tool("create", description="create a user of the directory by mail address")
     assert found(create, tool("delete", description="delete a user of the directory by mail address")) == [set(), set()]  # fmt: skip
+
+
+def test_a_name_that_is_a_word_is_what_a_description_may_be_about() -> None:
+    drives = [
+        tool(n, description=f"Connects to {n} to ingest files of its folders")
+        for n in ("OneDrive", "SharePoint")
+    ]
+    assert found(*drives) == [set(), set()]
 
 
 def test_an_example_that_three_tools_have_is_boilerplate_and_one_that_two_have_is_none() -> None:
@@ -158,3 +179,7 @@ def test_whatever_happens_those_who_were_not_named_say_what_they_said() -> None:
 
 def test_identifiers_are_split_into_words() -> None:
     assert words("getHTTPStatus_v2 of-it") == ["get", "http", "status", "v", "2", "of", "it"]
+
+
+def test_of_text_without_spaces_nothing_is_left_out() -> None:
+    assert words("读取PDFファイルv2的") == ["读取", "pdf", "ファ", "イル", "v", "2", "的"]
