@@ -14,7 +14,7 @@ from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreHit, StoreQuery, Vector
-from toolcrib_registry.search.errors import EmbedderUnavailable, StoreUnavailable
+from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreUnavailable
 from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked, rank
 from toolcrib_registry.search.searcher import SearchAnswer, Searcher
 
@@ -368,6 +368,43 @@ async def test_an_embedder_that_fails_leaves_search_to_words_and_is_left_alone_f
     assert {(a.mode, a.degradation) for a in answers} == {("lexical", "embedder_unavailable")}
     assert all(ids(a) == ["ns/tool-0001"] for a in answers)
     assert embedder.asked == 1
+
+
+async def test_a_request_that_the_embedder_refuses_takes_the_meaning_from_nobody_else(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    class Refusing(HashEmbedder):
+        away = False
+
+        async def embed_request(self, texts: Sequence[str]) -> Vector:
+            if self.away:
+                raise EmbedderUnavailable("away")
+            if any("x" * 600 in t for t in texts):
+                raise EmbedderRefused("too long")
+            return await super().embed_request(texts)
+
+    entries = [tool(i) for i in range(3)]
+    await fill(exact, entries)
+    embedder, clock = Refusing(), Clock()
+    searcher = searchers(exact, embedder, clock=clock)
+
+    async def ask(text: str) -> tuple[str, str, list[str]]:
+        answer = await searcher.search(view_of(entries), text)
+        return answer.mode, answer.degradation, ids(answer)[:1]
+
+    too_long, other = f"{own(1)} {'x' * 700}", own(2)
+    by_words = ("lexical", "embedder_unavailable", ["ns/tool-0001"])
+    for _ in range(3):
+        assert await ask(too_long) == by_words
+        assert await ask(other) == ("hybrid", "", ["ns/tool-0002"])
+
+    # and of an outage it is the end, for the embedder answered
+    embedder.away = True
+    assert (await ask(other))[0] == "lexical"
+    embedder.away = False
+    clock.now += 1
+    assert await ask(too_long) == by_words
+    assert (await ask(other))[0] == "hybrid"
 
 
 async def test_without_an_embedder_lexical_search_is_what_is_configured(

@@ -11,6 +11,7 @@ Nothing that is not in the view enters an answer: not a hit, not a count, not a 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.confidence import LEAST_FIT, confidence, confidences
 from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector
-from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable
+from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, ModeUnavailable
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.ranking import Ranked
@@ -37,10 +38,9 @@ LEAST_WORDS = 0.2
 differs from one embedder to another, words do not. Where no hit fits, nothing is answered unless the caller says
 otherwise. An answer that has a fitting hit is not thinned out: of a request for several tools the others may look weak
 (cutting each hit at .05 loses twice as many right ones as emptying the answers whose best hit is below it)."""
-_DEPTH_EXACT = 2_000
 _DEPTH_PER_HIT = 10
 _DEPTH_LEAST = 200
-"""How deep to rank where hits are filtered after ranking: an exact store is cheap to ask for many."""
+"""How deep to rank, at first, to find the best servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,33 +189,35 @@ class Searcher:
             servers=servers,
             mode="hybrid" if mode == "lexical" else mode,
         )
+        degradation = asked.degradation
         if top_k_servers is not None:
-            question = await self._of_best_servers(question, top_k_servers, limit, timings)
-        if min_score:
-            deep = max(_DEPTH_EXACT if self._store.exact else _DEPTH_LEAST, _DEPTH_PER_HIT * limit)
-            question = replace(question, depth=min(len(question.view), deep))
+            question, fallen = await self._of_best_servers(question, top_k_servers, limit, timings)
+            degradation = degradation or fallen
+        if min_score and mode == "compat":
+            # the surest may stand anywhere; in every other mode no hit is surer than those before it
+            question = replace(question, depth=len(question.view))
         found = await self._views.answer(question, timings)
-        if self._reranker is not None and mode == "hybrid":
-            there = {r.entry.tool_id for r in found.ranked}
-            again = await self._reranker.rerank(text, tuple(found.ranked))
-            found.ranked = [r for r in again if r.entry.tool_id in there]
         answered: SearchMode = question.mode if found.with_vectors else "lexical"
-        least = min_score or 0.0
-        kept = [(r, sure) for r, sure in _with_confidence(found.ranked, answered) if sure >= least][:limit]
+        kept = await asyncio.to_thread(_sure_enough, found.ranked, answered, min_score or 0.0, limit)
         if min_score is None and mode != "compat" and not any(_fits(r, sure) for r, sure in kept):
             kept = []
+        if self._reranker is not None and mode == "hybrid" and kept:
+            kept = await self._reranked(self._reranker, text, [r for r, _ in kept])
         return SearchAnswer(
             answered,
             await asyncio.to_thread(_with_reasons, kept, text, answered),
-            asked.degradation or found.degradation,
+            degradation or found.degradation,
             found.rounds,
             timings,
         )
 
     async def _of_best_servers(
         self, question: Question, count: int, limit: int, timings: Timings
-    ) -> Question:
-        """The question about the tools of the best `count` servers alone: a server is as good as its best tool."""
+    ) -> tuple[Question, Degradation]:
+        """The question about the tools of the best `count` servers alone: a server is as good as its best tool.
+
+        Where words alone could choose them, it is a question of words alone: an answer is of one kind, and says why.
+        """
         size = len(question.view)
         depth = min(size, max(_DEPTH_LEAST, _DEPTH_PER_HIT * limit))
         while True:
@@ -229,7 +231,16 @@ class Searcher:
         names = tuple(f"{namespace}/{server}" for namespace, server in best if server is not None)
         # what the store is told is a superset: where tools without a server are among the chosen it cannot be narrowed
         servers = names if len(names) == len(best) else question.servers
-        return replace(question, view=view, servers=servers, depth=min(len(view), limit))
+        vector = question.vector if found.with_vectors else None
+        narrower = replace(question, view=view, servers=servers, depth=min(len(view), limit), vector=vector)
+        return narrower, found.degradation
+
+    @staticmethod
+    async def _reranked(by: Reranker, text: str, ranked: list[Ranked]) -> list[tuple[Ranked, float]]:
+        """What is answered in the order of the reranker, with what it left out left out."""
+        there = {r.entry.tool_id for r in ranked}
+        again = [r for r in await by.rerank(text, tuple(ranked)) if r.entry.tool_id in there]
+        return list(_with_confidence(again, "hybrid"))
 
     async def _understand(self, text: str, mode: AskedMode, timings: Timings) -> _Understood:
         """Cut the text into what it asks for, and make a vector of the whole and of each part in one turn."""
@@ -252,6 +263,10 @@ class Searcher:
         try:
             async with asyncio.timeout(self._embed_seconds):
                 rows = await self._embedder.embed_request(texts)
+        except EmbedderRefused:
+            # it answered: this request is to blame, and must not take the meaning from everybody else's
+            self._embedder_outage.over()
+            return None, "embedder_unavailable"
         except (EmbedderUnavailable, TimeoutError) as error:
             self._embedder_outage.failed(error)
             return None, "embedder_unavailable"
@@ -285,6 +300,14 @@ def _with_confidence(ranked: list[Ranked], mode: SearchMode) -> Iterable[tuple[R
         # the formula's order is not one of evidence: a hit is not less sure for standing behind another
         return zip(ranked, [confidence(*e) for e in evidence], strict=True)
     return zip(ranked, confidences(evidence), strict=True)
+
+
+def _sure_enough(
+    ranked: list[Ranked], mode: SearchMode, least: float, limit: int
+) -> list[tuple[Ranked, float]]:
+    """The first `limit` that are as sure as `least`."""
+    kept = ((r, sure) for r, sure in _with_confidence(ranked, mode) if sure >= least)
+    return list(itertools.islice(kept, limit))
 
 
 def _fits(ranked: Ranked, sure: float) -> bool:
