@@ -6,6 +6,8 @@ What they have in common is in tests/contract/test_embedder.py.
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import os
 import statistics
 import subprocess
@@ -244,6 +246,12 @@ async def test_a_query_is_cut_and_cleaned_before_it_is_sent(
         (200, b'{"data": [{"index": 0, "embedding": [1e999, 1.0, 1.0]}]}'),
         (200, {"data": [{"index": 0, "embedding": "AACAPwAAAEAAAEBA"}]}),
         (200, {"data": [{"index": "x", "embedding": [1, 2, 3]}, {"embedding": None}]}),
+        (200, {"data": [{"index": 1, "embedding": [1, 2, 3]}]}),
+        (200, {"data": [{"index": 0, "embedding": [1, 2, 3]}] * 2}),
+        (200, {"data": [{"index": 0, "embedding": [0.0, 0.0, 0.0]}]}),
+        (200, b'{"data": [{"index": 0, "embedding": [' + b"1" * 400 + b", 1.0, 1.0]}]}"),
+        (200, b"[" * 50_000),
+        (307, {}),
         (429, {"error": {"message": "slow down"}}),
         (500, b"Traceback (most recent call last)"),
     ],
@@ -277,6 +285,97 @@ async def test_an_endpoint_that_does_not_finish_is_unavailable_when_its_time_is_
     endpoint.drips = False
     assert (await embedder.embed_query("anything")).shape == (3,)
     await embedder.aclose()
+
+
+async def test_two_rows_of_one_index_are_not_handed_out_in_the_order_of_arrival(
+    remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint
+) -> None:
+    endpoint.answer = {"data": [{"index": 0, "embedding": [float(i), 1.0, 1.0]} for i in range(2)]}
+
+    with pytest.raises(EmbedderUnavailable, match="one vector for each text"):
+        await remote.embed_documents(["one", "two"])
+
+
+async def test_large_and_small_numbers_have_a_direction(
+    remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint
+) -> None:
+    rows = {"large": [3e30, 0.0, 4e30], "larger": [3e200, 0.0, 4e200], "small": [3e-200, 0.0, 4e-200]}
+    endpoint.vectors = lambda texts: [rows[t] for t in texts]
+
+    vectors = await remote.embed_documents(list(rows))
+
+    np.testing.assert_allclose(vectors, [[0.6, 0.0, 0.8]] * 3, atol=1e-6)
+
+
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_an_answer_of_any_size_stops_neither_the_event_loop_nor_the_deadline(
+    remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint, status: int, compressed: bool
+) -> None:
+    body = b'{"data": [{"index": 0, "embedding": [' + b"0.25, " * 2_000_000 + b"1.0]}]}"
+    endpoint.status, endpoint.answer = status, gzip.compress(body, 1) if compressed else body
+    endpoint.headers = {"content-encoding": "gzip"} if compressed else {}
+    asked = asyncio.create_task(remote.embed_query("anything"))
+    longest = 0.0
+    while not asked.done():
+        before = time.perf_counter()
+        await asyncio.sleep(0.002)
+        longest = max(longest, time.perf_counter() - before)
+
+    with pytest.raises(EmbedderUnavailable, match=str(status) if status != 200 else "bytes|compressed"):
+        await asked
+    assert longest < 0.4  # parsed, it takes seconds
+
+
+async def test_vectors_as_long_as_they_come_fit_however_they_are_printed() -> None:
+    row = [-1.2345678901234567e-05] * 4_096
+    with embeddings_endpoint(lambda texts: [row for _ in texts]) as endpoint:
+        embedder = OpenAIEmbedder(base_url=endpoint.url, model="m", dimension=4_096)
+        data = [{"object": "embedding", "index": i, "embedding": row} for i in range(3)]
+        endpoint.answer = json.dumps({"object": "list", "data": data}, indent=4).encode()
+
+        vectors = await embedder.embed_documents(["a", "b", "c"])
+
+        np.testing.assert_allclose(vectors, -1 / 64, atol=1e-6)
+        await embedder.aclose()
+
+
+async def test_no_text_and_no_key_goes_where_a_redirect_or_the_environment_points(
+    remote: OpenAIEmbedder,
+    endpoint: EmbeddingsEndpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with embeddings_endpoint(lambda texts: [[1.0, 2.0, 3.0] for _ in texts]) as elsewhere:
+        endpoint.status, endpoint.headers = 307, {"location": f"{elsewhere.url}/embeddings"}
+        with pytest.raises(EmbedderUnavailable, match="307"):
+            await remote.embed_query("anything")
+
+        endpoint.status, endpoint.headers = 200, {}
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        for name in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.setenv(name, elsewhere.url.removesuffix("/v1"))
+            monkeypatch.setenv(name.upper(), elsewhere.url.removesuffix("/v1"))
+        embedder = OpenAIEmbedder(
+            base_url=endpoint.url, model="m", dimension=3, api_key_file=str(tmp_path / "key"), seconds=5
+        )
+        await embedder.embed_query("anything")
+        await embedder.aclose()
+
+        assert (len(endpoint.requests), elsewhere.requests, elsewhere.keys) == (2, [], [])
+
+
+@pytest.mark.parametrize("status", [429, 500])
+async def test_a_request_that_fails_is_made_once(
+    remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint, status: int
+) -> None:
+    endpoint.status, endpoint.headers = status, {"retry-after": "0"}
+
+    with pytest.raises(EmbedderUnavailable, match=str(status)):
+        await remote.embed_query("anything")
+
+    assert len(endpoint.requests) == 1
 
 
 async def test_an_endpoint_that_is_not_there_is_unavailable() -> None:

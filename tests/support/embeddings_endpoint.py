@@ -31,6 +31,8 @@ class EmbeddingsEndpoint:
         self.status = 200
         self.answer: Any = None
         """Sent instead of vectors; bytes are sent as they are."""
+        self.headers: dict[str, str] = {}
+        """Sent with each answer."""
         self.refuses: Callable[[str], bool] = lambda text: False
         """A request with such a text is answered 400."""
         self.go_on = threading.Event()
@@ -54,6 +56,8 @@ class EmbeddingsEndpoint:
                 try:
                     self.send_response(status)
                     self.send_header("content-type", "application/json")
+                    for name, value in outer.headers.items():
+                        self.send_header(name, value)
                     self.send_header("content-length", str(len(sent)))
                     self.end_headers()
                     while outer.drips and not outer._closing.wait(0.05):

@@ -5,11 +5,13 @@ Its vectors are those of `HashEmbedder`: deterministic, words of their own. `fau
     ""          it answers
     hangs       it takes requests and answers none, until the fault is over
     closes      it ends each connection without a word
-    500, 429, 401   it answers with that status
+    500, 429, 401, 413   it answers with that status
     garbage     it answers with no JSON
     empty       it answers JSON without vectors
     other       its vectors have another dimension
     nan         its vectors are no numbers
+    zeros       they are, all of them naught
+    huge        it answers several megabytes
 """
 
 import asyncio
@@ -23,7 +25,7 @@ from typing import Any
 from toolcrib_registry.search.embedding import HashEmbedder
 
 DIMENSION = 32
-FAULTS = ("hangs", "closes", "500", "429", "401", "garbage", "empty", "other", "nan")
+FAULTS = ("hangs", "closes", "500", "429", "401", "413", "garbage", "empty", "other", "nan", "zeros", "huge")
 
 
 class _Server(ThreadingHTTPServer):
@@ -105,6 +107,10 @@ class FaultyEmbeddings:
             rows = [row[1:] for row in rows]
         if fault == "nan":
             rows = [[float("nan")] * DIMENSION for _ in rows]
+        if fault == "zeros":
+            rows = [[0.0] * DIMENSION for _ in rows]
+        if fault == "huge":
+            rows = [[0.25] * 1_000_000 for _ in rows]
         data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
         return {
             "object": "list",

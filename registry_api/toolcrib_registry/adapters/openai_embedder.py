@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openai
+import orjson
 
 from toolcrib_registry.search.entry import Vector
-from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable
+from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, SearchError
 from toolcrib_registry.search.text import QUERY_LIMIT
 
 _BATCH = 64
@@ -21,6 +23,12 @@ _DOCUMENT_LIMIT = 8_000
 """Characters of a document that are sent."""
 _REFUSED = frozenset({400, 413, 422})
 """What endpoints say of a text that they cannot take, such as one of too many tokens."""
+_NUMBER_BYTES = 40
+"""More than a number takes in JSON, also where each has a line of its own."""
+_ROW_BYTES = 1_024
+_SLACK = 65_536
+_AT_ONCE = 262_144
+"""Bytes of an answer that may be parsed on the event loop, in a millisecond or two."""
 
 
 class OpenAIEmbedder:
@@ -51,7 +59,10 @@ class OpenAIEmbedder:
             timeout=seconds,
             # whoever asks tries again, and knows when; the library would sleep as long as the server says
             max_retries=0,
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=False, follow_redirects=False),
+            default_headers={"accept-encoding": "identity"},
+            http_client=openai.DefaultAsyncHttpxClient(
+                trust_env=False, follow_redirects=False, event_hooks={"response": [_headers_seen]}
+            ),
         )
 
     @property
@@ -99,11 +110,11 @@ class OpenAIEmbedder:
         try:
             # the library's own timeout is per read: an answer that drips would last for ever
             async with asyncio.timeout(self._seconds):
-                answer = await self._client.embeddings.create(
-                    model=self._model, input=sent, encoding_format="float"
-                )
+                body = await self._answer(sent)
+                if len(body) <= _AT_ONCE:
+                    return _vectors(body, len(sent), self._dimension)
+                return await asyncio.to_thread(_vectors, body, len(sent), self._dimension)
         except openai.APIStatusError as error:
-            # the body may quote the key
             kind = EmbedderRefused if error.status_code in _REFUSED else EmbedderUnavailable
             raise kind(f"the embeddings endpoint answered {error.status_code}") from error
         except openai.OpenAIError as error:
@@ -114,23 +125,60 @@ class OpenAIEmbedder:
             raise EmbedderUnavailable(
                 f"the embeddings endpoint did not answer in {self._seconds:g} s"
             ) from error
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            # a body that is no JSON is the library's parser's own exception
-            raise EmbedderUnavailable("the embeddings endpoint answered something else") from error
-        try:
-            rows = sorted(answer.data, key=lambda item: item.index)
-            vectors = np.array([row.embedding for row in rows], np.float32)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise EmbedderUnavailable("the embeddings endpoint answered without vectors") from error
-        if vectors.shape != (len(texts), self._dimension) or not np.isfinite(vectors).all():
-            raise EmbedderUnavailable(
-                f"the embeddings endpoint answered vectors of shape {vectors.shape}, "
-                f"not {(len(texts), self._dimension)}"
-            )
-        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        norms[norms == 0.0] = 1.0
-        normalised: Vector = vectors / norms
-        return normalised
+
+    async def _answer(self, sent: list[str]) -> bytes:
+        """The body, of no more bytes than so many vectors need; the library would read and parse one of any size."""
+        most = _SLACK + len(sent) * (_ROW_BYTES + self._dimension * _NUMBER_BYTES)
+        asked = self._client.embeddings.with_streaming_response.create(
+            model=self._model, input=sent, encoding_format="float"
+        )
+        async with asked as response:
+            body = bytearray()
+            try:
+                async for part in response.iter_bytes():
+                    body += part
+                    if len(body) > most:
+                        raise EmbedderUnavailable(f"the embeddings endpoint answered more than {most} bytes")
+            except SearchError:
+                raise
+            except Exception as error:
+                # what its HTTP library raises here is not translated by `openai`
+                raise EmbedderUnavailable(
+                    f"the answer of the embeddings endpoint broke off: {type(error).__name__}"
+                ) from error
+            return bytes(body)
+
+
+async def _headers_seen(response: Any) -> None:
+    """Leave unread what is read without a bound: the body of an error, and one that grows when it is unpacked."""
+    if not response.is_success:
+        await response.aclose()
+    elif response.headers.get("content-encoding", "identity") != "identity":
+        raise EmbedderUnavailable(
+            "the embeddings endpoint answered a compressed body, which was not asked for"
+        )
+
+
+def _vectors(body: bytes, count: int, dimension: int) -> Vector:
+    """The normalised rows of an answer, in the order of the texts."""
+    try:
+        rows = sorted(orjson.loads(body)["data"], key=lambda item: item["index"])
+        if [row["index"] for row in rows] != list(range(count)):
+            raise EmbedderUnavailable("the embeddings endpoint answered without one vector for each text")
+        given = np.array([row["embedding"] for row in rows], np.float64)
+    except (TypeError, ValueError, KeyError, ArithmeticError) as error:
+        raise EmbedderUnavailable("the embeddings endpoint answered without vectors") from error
+    if given.shape != (count, dimension):
+        raise EmbedderUnavailable(
+            f"the embeddings endpoint answered vectors of shape {given.shape}, not {(count, dimension)}"
+        )
+    # scaled first: squares of large numbers are none
+    largest = np.abs(given).max(axis=1, keepdims=True)
+    if not np.isfinite(largest).all() or not largest.all():
+        raise EmbedderUnavailable("the embeddings endpoint answered vectors without a direction")
+    scaled = given / largest
+    normalised: Vector = (scaled / np.linalg.norm(scaled, axis=1, keepdims=True)).astype(np.float32)
+    return normalised
 
 
 def _key(path: str) -> str:
