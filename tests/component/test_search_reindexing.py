@@ -3,6 +3,7 @@ go on, and never meets the vectors of the one before."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -218,9 +219,13 @@ def test_another_embedder_fills_its_index_behind_searches_that_lack_nothing(plac
             for number in (start + 6, (start + 75) % COUNT):
                 found = search(r, f"code q{number:04}")
                 stages.append((found["tools"][0]["tool_id"] == ids[number], len(found["tools"])))
-        full = search(r, "flight of department 7", limit=10)
         vectors = r.on_loop(lambda: r.registry.store.vectors(ids))
         exact = _exact(r, "flight of department 7", [entry_of(t) for t in tools])
+        # a vector that Weaviate had not a moment ago is asked for again within a second of its being written
+        deadline = time.monotonic() + 5
+        full = search(r, "flight of department 7", limit=10)
+        while [hit["tool_id"] for hit in full["tools"]] != exact and time.monotonic() < deadline:
+            full = search(r, "flight of department 7", limit=10)
 
     assert (before["search_mode"], before["degraded"]) == ("hybrid", False)
     assert (empty["search_mode"], empty["degraded"]) == ("lexical", True)

@@ -17,13 +17,13 @@ BENCH = Path(__file__).parents[2] / "bench"
 def loaded(*names: str) -> Iterator[list[Any]]:
     """The modules `names` of bench/search; none of that folder stays loaded."""
     added = [str(BENCH / "search"), str(BENCH)]
-    before = set(sys.modules)
+    before, path = set(sys.modules), list(sys.path)
     sys.path[:0] = added
     try:
         yield [importlib.import_module(name) for name in names]
     finally:
-        for path in added:
-            sys.path.remove(path)
+        # a command adds folders of its own
+        sys.path[:] = path
         for name, module in list(sys.modules.items()):
             if name not in before and str(getattr(module, "__file__", "")).startswith(str(BENCH)):
                 del sys.modules[name]

@@ -115,8 +115,8 @@ def test_what_counts_against_a_method_and_what_is_left_out_is_said(folder: Any, 
 
     assert [q.sought.count for q in read.queries] == [2]
     assert read.remarks == (
-        "1 queries name relevant ids that tools.jsonl does not have: these count as not found",
-        "1 queries have no relevant tool: left out, no figure is defined for them",
+        "1 query names relevant ids that tools.jsonl does not have: these count as not found",
+        "1 query has no relevant tool: left out, no figure is defined for that",
     )
 
 

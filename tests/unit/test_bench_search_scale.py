@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+import bench_search
 from toolcrib_registry.search.entry import IndexEntry
-
-HERE = Path(__file__).parents[2] / "bench" / "search"
 
 
 @pytest.fixture
-def grown(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(HERE))
-    yield import_module("grown")
-    for name in ("grown", "datasets"):
-        sys.modules.pop(name, None)
+def grown() -> Iterator[ModuleType]:
+    with bench_search.loaded("grown") as (module,):
+        yield module
 
 
 def test_a_grown_catalog_is_the_same_every_time_with_tools_that_differ(grown: ModuleType) -> None:

@@ -15,7 +15,7 @@ from toolcrib_registry.search.confidence import LEAST_FIT, confidence
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, StoreHit, StoreQuery, Vector
-from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable
+from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable, StoreUnavailable
 from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
 
 pytestmark = pytest.mark.anyio
@@ -243,6 +243,61 @@ async def test_two_stages_rank_servers_by_their_best_tool_then_the_tools_of_the_
     assert {(h.entry.namespace, h.entry.server) for h in staged.hits} == {first, second}
     assert ids(staged) == ids(among_themselves)
     assert len(staged.hits) == len(alone)
+
+
+async def test_compat_keeps_the_surest_of_a_whole_view_wherever_the_formula_puts_them(world: World) -> None:
+    many = [
+        IndexEntry(
+            tool_id=f"ns/report-{i:03}", namespace="ns", digest=f"r{i}", name=f"weather_report_{i}",
+            server="rainbow-weather", description="Say something.",
+        )
+        for i in range(210)
+    ]  # fmt: skip
+    fits = IndexEntry(
+        tool_id="ns/rain", namespace="ns", digest="rain", name="rain", description="Weather: rain."
+    )
+    view = {e.tool_id: e for e in (*many, fits)}
+    await world.store.upsert(list(view.values()), await vectors(view.values()))
+
+    every = await world.ask("rain weather", view=view, mode="compat", limit=300)
+    surest = max(h.confidence or 0 for h in every.hits)
+    some = await world.ask("rain weather", view=view, mode="compat", limit=5, min_score=surest)
+    of_two = await world.ask(
+        "rain weather", view=view, mode="compat", limit=5, min_score=surest, top_k_servers=2
+    )
+
+    assert every.hits[-1].tool_id == "ns/rain"
+    assert every.hits[-1].confidence == surest
+    assert ids(some) == ["ns/rain"]
+    assert ids(of_two) == ["ns/rain"], (
+        "the first 200 are of one server: the second is looked for further down"
+    )
+
+
+async def test_servers_that_words_alone_chose_make_an_answer_by_words_that_says_so(tmp_path: Path) -> None:
+    class Stumbling(Loose):
+        """Fails the first search."""
+
+        async def search(self, query: StoreQuery) -> list[StoreHit]:
+            found = await super().search(query)
+            if len(self.asked) == 1:
+                raise StoreUnavailable("once")
+            return found
+
+    now = iter(range(0, 1_000_000, 1_000))  # an outage is over as soon as it is noted
+    store = await Stumbling.open(tmp_path / "index", identity_of(HashEmbedder()))
+    assert isinstance(store, Stumbling)
+    await store.upsert(list(TOOLS.values()), await vectors(TOOLS.values()))
+    searcher = Searcher(store, HashEmbedder(), store_seconds=20, clock=lambda: float(next(now)))
+    small = dict(list(TOOLS.items())[:50])
+
+    answers = [await searcher.search(small, "read the file", top_k_servers=1) for _ in range(2)]
+
+    assert [(a.mode, a.degradation) for a in answers] == [("lexical", "store_unavailable"), ("hybrid", "")]
+    assert answers[0].hits
+    assert {h.dense for h in answers[0].hits} == {None}
+    searcher.close()
+    await store.aclose()
 
 
 async def test_where_nothing_fits_nothing_is_answered_unless_all_is_asked_for(world: World) -> None:

@@ -56,6 +56,14 @@ def test_a_reason_is_short_and_holds_no_sign_that_was_sent() -> None:
     assert not set(said) & set('<>"\x1b\u202e\n{}')
 
 
+@pytest.mark.parametrize("field", ["description", "name"])
+def test_a_word_far_into_a_long_text_is_found_all_the_same(field: str) -> None:
+    given = {"name": "a", field: "some other text " * 1_200 + "Zanzibar"}
+    entry = IndexEntry(tool_id="ns/a", digest="", namespace="ns", **given)
+
+    assert why.by_evidence(why.asked_for("to zanzibar"), entry, None) == f"{field}: zanzibar"
+
+
 def test_many_words_are_cut_to_a_few() -> None:
     entry = IndexEntry(
         tool_id="ns/a", digest="", namespace="ns", name="a", description=" ".join("bcdfghjklm")
