@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-import math
 import tempfile
 import time
 from pathlib import Path
@@ -94,7 +93,7 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
         ["callers", "searches/s", "p50 ms", "p99 ms", "least/most served", "cores", "loop late p99 ms", "most"],
         [
             [
-                f"{r['callers']}", f"{r['rate']:.0f}", f"{r['p50']:.1f}", f"{r['p99']:.1f}", f"{r['fairness']:.2f}",
+                f"{r['callers']}", f"{r['rate']:.0f}", f"{r['p50']:.1f}", f"{r['p99']:.1f}", _fairness(r["fairness"]),
                 f"{r['cpu']:.2f}", f"{r['lag_p99']:.1f}", f"{r['lag_max']:.1f}",
             ]
             for r in rows
@@ -102,12 +101,17 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
     )  # fmt: skip
 
 
+def _fairness(share: float | None) -> str:
+    """Unknown where the generator counts for all connections together."""
+    return "–" if share is None else f"{share:.2f}"
+
+
 def through_http(
-    data: Path, cache: Path | None, size: int, texts: list[str], seconds: float
+    data: Path, cache: Path, size: int, texts: list[str], seconds: float
 ) -> dict[str, list[dict[str, Any]]]:
     """1, 8, 64 connections to the real registry: requests that differ, and one again and again."""
     found: dict[str, list[dict[str, Any]]] = {}
-    arguments = [str(data), str(size), *([str(cache)] if cache else [])]
+    arguments = [str(data), str(size), str(cache)]
     with tempfile.TemporaryDirectory() as folder:
         logs = Path(folder)
         with (
@@ -130,7 +134,7 @@ def through_http(
                     })  # fmt: skip
                     found[kind].append({
                         "callers": count, "rate": answer["requests"] / answer["seconds"],
-                        "p50": answer["p50"] * 1e3, "p99": answer["p99"] * 1e3, "fairness": math.nan,
+                        "p50": answer["p50"] * 1e3, "p99": answer["p99"] * 1e3, "fairness": None,
                         "cpu": (measure.cpu_seconds(pid) - used) / answer["seconds"], **server.ask({}),
                     })  # fmt: skip
                 show(f"HTTP, embedded, {size:,} tools, requests: {kind}", found[kind])

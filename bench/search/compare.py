@@ -2,7 +2,7 @@
 
     python bench/search/run.py compare DATA [--out FILE] [--limit 500] [--sets a,b] [--stores auto|embedded|weaviate]
 
-Tables go to the screen, progress to the standard error, everything to bench/out/search.json. `--out` receives
+Tables go to the screen, progress to the standard error, everything to bench/out/search.json (`--everything`). `--out` receives
 `{set: {method: {"hit@1", "recall@5", "recall@10", "ndcg@5", "ndcg@10", "mrr", "zero_hit"}}}`, written anew after each
 set. The figures are defined in metrics.py, the data format in folder.py. Nothing outside this machine is contacted.
 """
@@ -13,16 +13,15 @@ import argparse
 import asyncio
 import contextlib
 import dataclasses
-import json
 import os
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import folder
 import measure
+import outcome
 import report
 from evaluate import METHODS, Bench, Evaluation
 from vectors import Remembered, cache_folder
@@ -31,7 +30,6 @@ from realparts.lookup import MissingPartError
 from realparts.processes import NotReadyError
 from realparts.weaviate import Weaviate
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
-from toolcrib_registry.search.errors import EmbedderUnavailable
 
 OUT = Path(__file__).parents[1] / "out"
 _POOLED = 200
@@ -44,7 +42,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
         prog="compare", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path, help="a folder with one folder a set")
-    parser.add_argument("--out", type=Path, help="the figures as JSON")
+    parser.add_argument("--out", type=outcome.writable, help="the figures as JSON")
     parser.add_argument("--limit", type=int, help="only the first so many requests a set")
     parser.add_argument("--sets", default="", help="only these, by comma; all folders of DATA without it")
     parser.add_argument("--methods", default=",".join(METHODS), help="by comma")
@@ -63,14 +61,20 @@ def options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sample", type=int, default=100, help="requests a set that are timed with their encoding"
     )
+    parser.add_argument(
+        "--everything", type=outcome.writable, default=str(OUT / "search.json"),
+        help="all that is measured, times too, as JSON (default bench/out/search.json)",
+    )  # fmt: skip
+    with contextlib.suppress(OSError):
+        OUT.mkdir(exist_ok=True)
     chosen = parser.parse_args(arguments)
     chosen.methods = [m for m in chosen.methods.split(",") if m]
     if unknown := sorted(set(chosen.methods) - set(METHODS)):
         parser.error(f"unknown methods: {', '.join(unknown)}; there are: {', '.join(METHODS)}")
+    if not chosen.methods:
+        parser.error(f"--methods names none; there are: {', '.join(METHODS)}")
     if chosen.limit is not None and chosen.limit < 1:
         parser.error("--limit must be at least 1")
-    if chosen.out is not None and not chosen.out.absolute().parent.is_dir():
-        parser.error(f"--out: there is no folder {chosen.out.absolute().parent}")
     return chosen
 
 
@@ -125,7 +129,7 @@ async def run(chosen: argparse.Namespace) -> int:
                 continue
             done.append(await bench.evaluate(tools))
             report.catalog(done[-1])
-            _write(chosen.out, report.published(done))
+            outcome.write(chosen.out, report.published(done))
         if chosen.pooled > 0 and len(sets) > 1 and done:
             whole = await _pooled(bench, sets, chosen.pooled)
             report.pooled(whole)
@@ -138,8 +142,7 @@ async def run(chosen: argparse.Namespace) -> int:
     seconds = time.perf_counter() - started
     everything = report.everything(done, whole)
     everything |= {"machine": machine, "embedder": remembered.name, "seconds": seconds, "problems": problems}
-    OUT.mkdir(exist_ok=True)
-    _write(OUT / "search.json", everything)
+    outcome.write(chosen.everything, everything)
     print(f"  ({seconds:.0f} s)")
     return 1 if problems else 0
 
@@ -152,20 +155,7 @@ async def _pooled(bench: Bench, sets: list[folder.ToolSet], limit: int) -> Evalu
     return await dataclasses.replace(bench, weaviate=None).evaluate(everything)
 
 
-def _write(path: Path | None, figures: dict[str, Any]) -> None:
-    """Put `figures` in the place of the file, whole or not at all."""
-    if path is not None:
-        beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-        beside.write_text(json.dumps(figures, indent=1) + "\n")
-        beside.replace(path)
-
-
 def main(arguments: list[str]) -> int:
     """Run; 2 for data that is not what it should be."""
-    try:
-        return asyncio.run(run(options(arguments)))
-    except folder.DataError as error:
-        print(f"The data cannot be used:\n{error}", file=sys.stderr)
-    except (EmbedderUnavailable, MissingPartError, NotReadyError) as error:
-        print(error, file=sys.stderr)
-    return 2
+    chosen = options(arguments)
+    return outcome.status(lambda: asyncio.run(run(chosen)), MissingPartError, NotReadyError)

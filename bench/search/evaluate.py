@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import product
 from baselines import Baseline, Bm25, Dense, Keyword, Seed
-from folder import Query, ToolSet
+from folder import Query, ToolSet, counted
 from footprint import footprint
 from metrics import DEPTH, Figures, judge, mean
 from vectors import Remembered
@@ -93,6 +94,10 @@ class Bench:
 
     async def evaluate(self, tools: ToolSet) -> Evaluation:
         """Ask every method every request of `tools`."""
+        if refused := sum(product.refused(q.text) for q in tools.queries):
+            said = counted(refused, "query is", "queries are")
+            remark = f"{said} longer than the registry takes: there our methods find nothing"
+            tools = dataclasses.replace(tools, remarks=(*tools.remarks, remark))
         done = Evaluation(tools, {})
         vectors = await self.embedder.embed_tools(tools.tools)
         texts = [q.text for q in tools.queries]

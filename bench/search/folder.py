@@ -81,6 +81,23 @@ def read(data: Path, *, limit: int | None = None, only: Sequence[str] = ()) -> l
     return sets
 
 
+def requests(sets: Sequence[ToolSet]) -> list[str]:
+    """What is asked in all of `sets`.
+
+    Raises:
+        DataError: nothing is.
+    """
+    if not (found := [q.text for s in sets for q in s.queries]):
+        names = ", ".join(s.name for s in sets)
+        raise DataError(f"no set has {QUERIES} with a request that a tool answers; the sets are: {names}")
+    return found
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """`count` of something with its verb, as in "1 query names", "2 queries name"."""
+    return f"{count} {one if count == 1 else many}"
+
+
 def pooled(sets: Sequence[ToolSet]) -> ToolSet:
     """All tools in one catalog, each under `set/id`, and every set's requests; what is right stays in its set."""
     tools, queries = [], []
@@ -130,15 +147,20 @@ def _read_set(folder: Path, limit: int | None) -> tuple[list[str], ToolSet]:
                 dataclasses.replace(query, sought=_sought(query, tools, under), origin=folder.name)
             )
     if repeated:
-        remarks.append(f"{repeated} tools are there twice, word for word: taken once")
+        remarks.append(f"{counted(repeated, 'tool is', 'tools are')} there twice, word for word: taken once")
     if renamed:
-        remarks.append(f"{renamed} tools have the id of another one: both are in, a hit on either counts")
+        remarks.append(
+            f"{counted(renamed, 'tool has', 'tools have')} the id of another one: both are in, a hit on either counts"
+        )
     if unknown:
         remarks.append(
-            f"{unknown} queries name relevant ids that {TOOLS} does not have: these count as not found"
+            f"{counted(unknown, 'query names', 'queries name')} relevant ids that {TOOLS} does not have: these count as "
+            "not found"
         )
     if unanswered:
-        remarks.append(f"{unanswered} queries have no relevant tool: left out, no figure is defined for them")
+        remarks.append(
+            f"{counted(unanswered, 'query has', 'queries have')} no relevant tool: left out, no figure is defined for that"
+        )
     return wrong, ToolSet(folder.name, list(tools.values()), queries, tuple(remarks))
 
 

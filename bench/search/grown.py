@@ -10,11 +10,14 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-import datasets
 import numpy as np
+from folder import ToolSet
+from vectors import Remembered
 
+from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 from toolcrib_registry.search.entry import IndexEntry, Vector
 
 SHARES = {"all": 1, "tenth": 10, "hundredth": 100}
@@ -22,15 +25,15 @@ SHARES = {"all": 1, "tenth": 10, "hundredth": 100}
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 
-def real(data: Path, cache: Path | None) -> tuple[list[IndexEntry], Vector]:
-    """The tools of the real catalog with their vectors; where `data` has none, the tools of all its sets."""
-    names = (
-        ["mcp_tools"]
-        if (data / "mcp_tools").is_dir()
-        else sorted(d.name for d in data.iterdir() if d.is_dir())
-    )
-    sets = [datasets.load(data, name, cache, 0) for name in names]
-    return [t for s in sets for t in s.tools], np.concatenate([s.tool_vectors for s in sets])
+async def real(sets: Sequence[ToolSet], cache: Path) -> tuple[list[IndexEntry], Vector]:
+    """The tools of the real catalog with their vectors, which are kept in `cache`; without it those of all `sets`."""
+    chosen = [s for s in sets if s.name == "mcp_tools"] or sets
+    tools = [t for s in chosen for t in s.tools]
+    kept = Remembered([OnnxEmbedder.packaged()], cache)
+    try:
+        return tools, await kept.embed_tools(tools)
+    finally:
+        await kept.aclose()
 
 
 def grown(

@@ -1,7 +1,8 @@
 """The search that agents get, over one catalog: the registry's own searcher, with the defaults of its route.
 
 `hybrid` and `lexical` ask the embedded store, `hybrid_weaviate` a real Weaviate. The caller sees every tool. A hit that
-the route would leave out because nothing fits is left out here too, and counts as not found.
+the route would leave out because nothing fits is left out here too, and counts as not found. So does all that is right
+for a request that the route refuses.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from measure import rss
 from metrics import DEPTH
+from pydantic import ValidationError
 
 from toolcrib.wire.search import SearchRequest
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
@@ -32,6 +34,15 @@ _PATIENCE = 60.0
 """Seconds: on a busy machine an answer must not become a lexical one because it was slow."""
 _BATCH = 500
 _DEFAULT = SearchRequest(query="what an agent sends that asks for nothing but tools", limit=DEPTH)
+
+
+def refused(text: str) -> bool:
+    """Whether the route answers 400 to a request in these words: they are too long."""
+    try:
+        SearchRequest(query=text)
+    except ValidationError:
+        return True
+    return False
 
 
 class DegradedError(Exception):
@@ -70,6 +81,8 @@ class Product:
             DegradedError: store or embedder did not take part.
         """
         start = time.perf_counter()
+        if refused(text):
+            return Answer([], time.perf_counter() - start, 0.0)
         answer = await self._searcher.search(
             self._view,
             text,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import json
 import random
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import folder
 import numpy as np
+import outcome
 import vectors as kept
 
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
@@ -195,7 +195,8 @@ async def stores(catalog: Catalog, embedder: Embedder) -> AsyncIterator[dict[str
             await embedded.aclose()
 
 
-async def _main(arguments: Sequence[str]) -> int:
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -203,12 +204,15 @@ async def _main(arguments: Sequence[str]) -> int:
     parser.add_argument("--tools", type=int, default=10_000)
     parser.add_argument("--queries", type=int, default=40)
     parser.add_argument("--shares", default="100,10,1,0.1")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args(arguments)
+    parser.add_argument("--out", type=outcome.writable)
+    return parser.parse_args(arguments)
+
+
+async def _main(options: argparse.Namespace) -> int:
     sets = folder.read(options.data, limit=options.queries)
     chance = random.Random(7)
     tools = [dataclasses.replace(t, tool_id=f"{s.name}/{t.tool_id}") for s in sets for t in s.tools]
-    texts = [q.text for s in sets for q in s.queries]
+    texts = folder.requests(sets)
     chance.shuffle(tools)
     chance.shuffle(texts)
     shares = tuple(float(s) for s in options.shares.split(","))
@@ -230,11 +234,11 @@ async def _main(arguments: Sequence[str]) -> int:
                     flush=True,
                 )
     await embedder.aclose()
-    if options.out:
-        options.out.write_text(json.dumps(made, indent=1) + "\n")
+    outcome.write(options.out, made)
     return 0 if all(p["identical"] == 1.0 and not p["outside"] for p in made) else 1
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the curve; 1 if an answer differs."""
-    return asyncio.run(_main(arguments))
+    chosen = options(arguments)
+    return outcome.status(lambda: asyncio.run(_main(chosen)))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from evaluate import METHODS, Evaluation, Result, overlap
+from folder import counted
 from measure import percentile, table
 from metrics import FIGURES, PUBLISHED, Figures, mean
 
@@ -50,7 +51,7 @@ def summary(done: Sequence[Evaluation]) -> None:
     for method, figures in means(done).items():
         rows.append([method, *(f"{figures[name]:.3f}" for name in FIGURES)])
     names = [e.tools.name for e in done]
-    table(f"mean of {len(done)} sets", ["method", *FIGURES], rows)
+    table(f"mean of {counted(len(done), 'set', 'sets')}", ["method", *FIGURES], rows)
     by_name = {e.tools.name: e for e in done}
     methods = {m: None for e in done for m in e.results}
     for figure in ("ndcg@5", "recall@5", "hit@1"):

@@ -1,8 +1,8 @@
-"""The commands of this folder that go together: `python bench/search/run.py compare|gate|subset|recall|stores …`.
+"""The commands of this folder that go together: `python bench/search/run.py compare|gate|subset|recall …`.
 
 compare: every method on every set of a folder (`make bench-search`). gate: the committed subset against the committed
 figures (`make search-gate`). subset: make the committed subset anew. recall: what callers who see a share of a catalog
-are answered, against the visible tools alone (`make bench-search-recall`). stores: how the two agree.
+are answered, against the visible tools alone (`make bench-search-recall`).
 `--help` after one shows its options.
 """
 
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-COMMANDS = ("compare", "gate", "subset", "recall", "stores")
+COMMANDS = ("compare", "gate", "subset", "recall")
 
 
 def main() -> int:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import resource
 import sys
@@ -27,10 +26,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import callers
 import compare
+import folder
 import grown
 import measure
 import numpy as np
+import outcome
+import product
+import vectors as kept
 
+from realparts.lookup import MissingPartError
+from realparts.processes import NotReadyError
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from realparts.weaviate import Weaviate
 
 BATCH = 1_000
+_LARGEST = 10**9
 Step: TypeAlias = Callable[[int], Awaitable[object]]
 
 
@@ -129,10 +135,10 @@ def of_searcher(searcher: Searcher, view: Visible, down: Pushdown, texts: list[s
 def of_numpy(visible: Vector, known: list[Vector]) -> dict[str, Step]:
     """The bare product of the visible vectors with a query's."""
 
-    async def product(i: int) -> None:
+    async def multiply(i: int) -> None:
         visible @ known[i]
 
-    return {"product": product}
+    return {"product": multiply}
 
 
 async def timed(part: Step, count: int) -> dict[str, float]:
@@ -184,26 +190,25 @@ async def one_size(
     return {"build": built, "stages": rows, "callers": many}
 
 
-async def run(options: argparse.Namespace) -> dict[str, Any]:
-    """All that the options ask for."""
-    real = await asyncio.to_thread(grown.real, options.data, options.cache)
-    texts = await asyncio.to_thread(questions, options.data, options.queries)
+async def run(chosen: argparse.Namespace, sets: Sequence[folder.ToolSet], texts: list[str]) -> dict[str, Any]:
+    """All that was asked for in this process."""
+    real = await grown.real(sets, chosen.cache)
     model = OnnxEmbedder.packaged()
     figures: dict[str, Any] = {}
-    for size in options.sizes:
+    for size in chosen.sizes:
         entries, vectors = await asyncio.to_thread(grown.grown, *real, size)
-        with tempfile.TemporaryDirectory() as folder:
-            store = await EmbeddedStore.open(Path(folder), identity_of(model))
+        with tempfile.TemporaryDirectory() as where:
+            store = await EmbeddedStore.open(Path(where), identity_of(model))
             figures[f"embedded/{size}"] = await one_size(
-                "embedded", store, model, entries, vectors, texts, options.seconds
+                "embedded", store, model, entries, vectors, texts, chosen.seconds
             )
             await store.aclose()
-    if options.weaviate_sizes:
-        with compare.weaviate(options.stores) as server:
-            for size in options.weaviate_sizes:
+    if chosen.weaviate_sizes:
+        with compare.weaviate(chosen.stores) as server:
+            for size in chosen.weaviate_sizes:
                 if server is not None:
                     figures[f"weaviate/{size}"] = await on_weaviate(
-                        server, model, real, texts, size, options.seconds
+                        server, model, real, texts, size, chosen.seconds
                     )
     await model.aclose()
     figures["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -227,17 +232,21 @@ async def on_weaviate(
         await store.aclose()
 
 
-def questions(data: Path, count: int) -> list[str]:
-    """Requests of people, in equal shares from three of the development sets, or from all sets of other data."""
-    files = {p.parent.name: p for p in sorted(data.glob("*/queries.jsonl"))}
-    chosen = [files[n] for n in ("livemcp", "azure_mcp", "bfcl") if n in files] or list(files.values())
-    if not chosen:
-        raise SystemExit(f"{data}: no set has queries.jsonl")
+def questions(sets: Sequence[folder.ToolSet], count: int) -> list[str]:
+    """Requests of people, in equal shares from three of the development sets, or from all sets of other data.
+
+    Raises:
+        DataError: there is no request that the registry takes.
+    """
+    asking = {s.name: s for s in sets if s.queries}
+    chosen = [asking[n] for n in ("livemcp", "azure_mcp", "bfcl") if n in asking] or list(asking.values())
     found: list[str] = []
-    for path in chosen:
-        with path.open(encoding="utf-8") as file:
-            share = range(-(-count // len(chosen)))
-            found += [json.loads(line)["query"] for line, _ in zip(file, share, strict=False)]
+    for one in chosen:
+        # callers add a number to each, so that they differ
+        taken = [q.text for q in one.queries if not product.refused(f"{q.text} {_LARGEST}")]
+        found += taken[: -(-count // len(chosen))]
+    if not found:
+        raise folder.DataError(f"no set has {folder.QUERIES} with a request that the registry takes")
     return found[:count]
 
 
@@ -246,33 +255,46 @@ def sizes(text: str) -> list[int]:
     return [int(t) for t in text.split(",") if t]
 
 
-def main() -> None:
-    """Print the tables."""
+def options(arguments: list[str]) -> argparse.Namespace:
+    """What was asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
-    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--cache", type=Path, default=kept.cache_folder())
     parser.add_argument("--sizes", type=sizes, default=[1_000, 10_000, 100_000])
     parser.add_argument("--http-sizes", type=sizes, default=[1_000, 10_000])
     parser.add_argument("--stores", choices=("auto", "embedded", "weaviate"), default="auto")
     parser.add_argument("--weaviate-sizes", type=sizes, default=[1_000, 10_000])
-    parser.add_argument("--queries", type=int, default=90)
+    parser.add_argument("--queries", type=int, default=90, help="at least 1")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    if "OPENBLAS_NUM_THREADS" not in os.environ:  # one thread a product; numpy looks at it when it is loaded
-        alone = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **alone})
-    figures = {"machine": measure.machine(), **asyncio.run(run(options))}
-    for size in options.http_sizes:
-        texts = questions(options.data, options.queries)
-        figures[f"http/{size}"] = callers.through_http(
-            options.data, options.cache, size, texts, options.seconds
-        )
-    if options.out:
-        options.out.write_text(json.dumps(figures, indent=1) + "\n")
+    parser.add_argument("--out", type=outcome.writable)
+    chosen = parser.parse_args(arguments)
+    if chosen.queries < 1:
+        parser.error("--queries must be at least 1")
+    return chosen
+
+
+def main(arguments: list[str]) -> int:
+    """Print the tables; 2 for data that is not what it should be."""
+    chosen = options(arguments)
+
+    def measured() -> int:
+        sets = folder.read(chosen.data)
+        texts = questions(sets, chosen.queries)
+        figures = {"machine": measure.machine(), **asyncio.run(run(chosen, sets, texts))}
+        for size in chosen.http_sizes:
+            figures[f"http/{size}"] = callers.through_http(
+                chosen.data, chosen.cache, size, texts, chosen.seconds
+            )
+        outcome.write(chosen.out, figures)
+        return 0
+
+    return outcome.status(measured, MissingPartError, NotReadyError)
 
 
 if __name__ == "__main__":
-    main()
+    if "OPENBLAS_NUM_THREADS" not in os.environ:  # one thread a product; numpy looks at it when it is loaded
+        alone = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **alone})
+    sys.exit(main(sys.argv[1:]))

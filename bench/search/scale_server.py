@@ -1,4 +1,4 @@
-"""The real registry with a grown catalog, for `scale.py`: `python bench/search/scale_server.py DATA SIZE [CACHE]`.
+"""The real registry with a grown catalog, for `scale.py`: `python bench/search/scale_server.py DATA SIZE CACHE`.
 
 Prints a line of JSON when ready: the port, a token, the pid. Answers every line on standard input with how late its
 event loop was since the last line; ends when standard input does.
@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import callers
+import folder
 import grown
 import uvloop
 
@@ -49,13 +50,13 @@ def published(entry: IndexEntry) -> PublishedTool:
     )  # fmt: skip
 
 
-async def registry(folder: Path, data: Path, size: int, cache: Path | None) -> Registry:
+async def registry(where: Path, data: Path, size: int, cache: Path) -> Registry:
     """The composed registry: `size` tools in force and in the embedded index, all visible to the bot."""
-    entries, vectors = grown.grown(*await asyncio.to_thread(grown.real, data, cache), size)
+    entries, vectors = grown.grown(*await grown.real(folder.read(data, limit=0), cache), size)
     tools = tuple(published(e) for e in entries)
     issuer = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS, cluster=True)
     settings = RegistrySettings(
-        issuers=(issuer,), admin_subjects=(OPERATOR,), store=Store(path=str(folder / "store"))
+        issuers=(issuer,), admin_subjects=(OPERATOR,), store=Store(path=str(where / "store"))
     )
     keys = KeyStore(settings.issuers, OutboundHttp(EgressPolicy()), fixed=keyset())
     made = await build(settings, keys=keys, embedder=OnnxEmbedder.packaged())
@@ -69,11 +70,11 @@ async def registry(folder: Path, data: Path, size: int, cache: Path | None) -> R
     return made
 
 
-async def main(data: Path, size: int, cache: Path | None) -> None:
+async def main(data: Path, size: int, cache: Path) -> None:
     """Serve until standard input ends."""
     async with contextlib.AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        made = await registry(folder, data, size, cache)
+        where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        made = await registry(where, data, size, cache)
         stack.push_async_callback(made.aclose)
         stop, lag = asyncio.Event(), callers.Lag()
         watching = asyncio.create_task(lag.watch())
@@ -97,4 +98,4 @@ async def main(data: Path, size: int, cache: Path | None) -> None:
 
 if __name__ == "__main__":
     logs.configure({})
-    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]) if len(sys.argv) > 3 else None))
+    uvloop.run(main(Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])))

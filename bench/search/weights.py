@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from pathlib import Path
 
 import calibrate
 import folder
 import held
 import numpy as np
+import outcome
 import vectors
 
 import toolcrib_registry.search.fusion
@@ -89,8 +91,8 @@ def show(label: str, table: dict[float, list[float]]) -> None:
     print(f"left out    {left_out:.4f} (chosen {', '.join(f'{values[c]:.2f}' for c in chosen)})\n")
 
 
-def main() -> None:
-    """Read the options and run."""
+def main() -> int:
+    """Read the options and run; 2 for data that cannot be used."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,8 +100,13 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=500, help="requests a set, with --all")
     parser.add_argument("--all", action="store_true", help="also requests that the model was trained on")
     options = parser.parse_args()
-    asyncio.run(run(options.data, options.limit, options.all))
+
+    def tables() -> int:
+        asyncio.run(run(options.data, options.limit, options.all))
+        return 0
+
+    return outcome.status(tables)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
