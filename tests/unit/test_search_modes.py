@@ -246,10 +246,11 @@ async def test_two_stages_rank_servers_by_their_best_tool_then_the_tools_of_the_
 
 
 async def test_compat_keeps_the_surest_of_a_whole_view_wherever_the_formula_puts_them(world: World) -> None:
+    # the formula counts words anywhere in a text, also within others
     many = [
         IndexEntry(
-            tool_id=f"ns/report-{i:03}", namespace="ns", digest=f"r{i}", name=f"weather_report_{i}",
-            server="rainbow-weather", description="Say something.",
+            tool_id=f"ns/report-{i:03}", namespace="ns", digest=f"r{i}", name=f"terraining_{i}",
+            server="terraining-sweathers", description="Say something.",
         )
         for i in range(210)
     ]  # fmt: skip
@@ -259,11 +260,11 @@ async def test_compat_keeps_the_surest_of_a_whole_view_wherever_the_formula_puts
     view = {e.tool_id: e for e in (*many, fits)}
     await world.store.upsert(list(view.values()), await vectors(view.values()))
 
-    every = await world.ask("rain weather", view=view, mode="compat", limit=300)
+    every = await world.ask("raining weathers", view=view, mode="compat", limit=300)
     surest = max(h.confidence or 0 for h in every.hits)
-    some = await world.ask("rain weather", view=view, mode="compat", limit=5, min_score=surest)
+    some = await world.ask("raining weathers", view=view, mode="compat", limit=5, min_score=surest)
     of_two = await world.ask(
-        "rain weather", view=view, mode="compat", limit=5, min_score=surest, top_k_servers=2
+        "raining weathers", view=view, mode="compat", limit=5, min_score=surest, top_k_servers=2
     )
 
     assert every.hits[-1].tool_id == "ns/rain"

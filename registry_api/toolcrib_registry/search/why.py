@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from toolcrib_registry.search.document import field_texts
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.text import query_terms, terms
+from toolcrib_registry.search.text import FIELD_LIMIT, query_terms, terms
 
 _PLACES: Mapping[str, str] = {
     "name": "name",
@@ -24,7 +24,7 @@ _PLACES: Mapping[str, str] = {
 }
 """The field of `field_texts` to what a reader calls it. A word is shown once, for the first place that has it."""
 _LOOKED_AT = 4_000
-"""Characters of a field that are looked at: a reason is not worth more."""
+"""Characters of a field that are looked at, all that is indexed only where they have no word of the request."""
 _WORDS = 6
 """Words that are shown in all."""
 _LONGEST = 40
@@ -43,16 +43,23 @@ def asked_for(text: str) -> dict[str, str]:
 
 def by_evidence(asked: Mapping[str, str], entry: IndexEntry, cosine: float | None) -> str:
     """The reason for a hit of a ranking by words, by meaning (`cosine`) or by both; `asked` is of `asked_for`."""
+    texts = field_texts(entry)
+    found = _found(asked, texts, _LOOKED_AT)
+    if not found and any(len(text) > _LOOKED_AT for text in texts.values()):
+        found = _found(asked, texts, FIELD_LIMIT)
+    return _written(found, cosine)
+
+
+def _found(asked: Mapping[str, str], texts: Mapping[str, str], limit: int) -> dict[str, list[str]]:
     left = dict(asked)
     found: dict[str, list[str]] = {}
-    texts = field_texts(entry)
     for field, place in _PLACES.items():
         if not left or not texts[field]:
             continue
-        for term in dict.fromkeys(terms(texts[field][:_LOOKED_AT])):
+        for term in dict.fromkeys(terms(texts[field], limit)):
             if (word := left.pop(term, None)) is not None:
                 found.setdefault(place, []).append(word)
-    return _written(found, cosine)
+    return found
 
 
 def by_places(places: Mapping[str, Iterable[str]], cosine: float | None) -> str:
