@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import os
 import random
+import resource
 import signal
 import sqlite3
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -208,6 +212,76 @@ async def test_damage_found_while_running_empties_the_store_which_goes_on(tmp_pa
         await rewrite(store)
 
     assert await store.inventory() == {}
+    await put(store, entry("new"))
+    assert await store.inventory() == {"ns/new": "d-new"}
+    await store.aclose()
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process can grow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def damaged(folder: Path) -> EmbeddedStore:
+    """A store of 300 tools, open on a file that is noise."""
+    store = await EmbeddedStore.open(folder, IDENTITY)
+    await put(store, *(entry(f"t{i}", "words " * 600) for i in range(300)))
+    await store.aclose()
+    store = await EmbeddedStore.open(folder, IDENTITY)
+    file = folder / FILE_NAME
+    with file.open("r+b") as raw:
+        raw.write(b"\xff" * file.stat().st_size)
+    return store
+
+
+async def test_damage_that_is_found_while_the_disk_is_full_is_over_when_it_is_not(tmp_path: Path) -> None:
+    store = await damaged(tmp_path)
+    states = {store.state}
+    with full_disk():
+        for work in (lambda: store.remove(["ns/t1"]), store.healthy, lambda: put(store, entry("new"))):
+            with pytest.raises(StoreUnavailable):
+                await work()
+        assert await store.inventory() == {}
+        states.add(store.state)
+
+    await store.healthy()
+    states.add(store.state)
+    await put(store, entry("new"))
+
+    states.add(store.state)
+    assert len(states) == 4
+    assert await store.inventory() == {"ns/new": "d-new"}
+    assert len(store.damage) == 1
+    await store.aclose()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.healthy()
+    store = await EmbeddedStore.open(tmp_path, IDENTITY)
+    assert await store.inventory() == {"ns/new": "d-new"}
+    await store.aclose()
+
+
+async def test_a_damaged_file_that_cannot_be_moved_is_said_to_be_unavailable_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await damaged(tmp_path)
+
+    def read_only(path: Path, target: Path) -> Path:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", read_only)
+        for work in (lambda: store.remove(["ns/t1"]), lambda: put(store, entry("new"))):
+            with pytest.raises(StoreUnavailable, match=r"cannot be moved aside: .*Read-only"):
+                await work()
+
+    with pytest.raises(StoreDamaged):
+        await store.healthy()
     await put(store, entry("new"))
     assert await store.inventory() == {"ns/new": "d-new"}
     await store.aclose()

@@ -26,7 +26,7 @@ from toolcrib_registry.search.entry import (
     Vector,
     cosines,
 )
-from toolcrib_registry.search.errors import StoreDamaged, StoreUnavailable
+from toolcrib_registry.search.errors import StoreDamaged, StoreUnavailable, brief
 from toolcrib_registry.search.ranking import DENSE_WEIGHT, RankingIndex
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,10 @@ class EmbeddedStore:
 
     def _start_empty(self, error: StoreDamaged) -> None:
         self._close()
-        aside = move_aside(self._path)
+        try:
+            aside = move_aside(self._path)
+        except OSError as failed:
+            raise StoreUnavailable(f"{error}; it cannot be moved aside: {brief(failed)}") from failed
         self.damage = (*self.damage, f"{error}; moved to {aside.name}")
         log.error("search index: %s; moved to %s, starting empty", error, aside.name)
         with self._lock:
@@ -193,22 +196,32 @@ class EmbeddedStore:
         self._file = IndexFile.open(self._path, self._identity)
 
     def _load(self, file: IndexFile) -> None:
-        self._file = file
-        index = RankingIndex(self._identity.dimension)
         bad = []
-        for row in file.read():
-            if isinstance(row, StoredEntry):
-                index.put(document(row.entry), row.vector)
-            else:
-                bad.append(row)
+        with self._lock:
+            # not another index: what it calls its versions would come again
+            self._index.clear()
+        try:
+            for row in file.read():
+                if isinstance(row, StoredEntry):
+                    doc = document(row.entry)
+                    with self._lock:
+                        self._index.put(doc, row.vector)
+                else:
+                    bad.append(row)
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
         if bad:
             file.delete(bad)
             self.damage = (*self.damage, f"{len(bad)} damaged entries dropped, first {bad[0]}")
             log.error("search index: %d damaged entries dropped", len(bad))
-        with self._lock:
-            self._index = index
 
     def _opened(self) -> IndexFile:
+        if self._file is None and not self._closed:
+            # a damaged file was moved aside when no other could be made, on a full disk for one
+            self._load(IndexFile.open(self._path, self._identity))
+            log.warning("search index: the file %s is open again", self._path.name)
         if self._file is None:
             raise StoreUnavailable("the index is closed")
         return self._file
