@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import folder
+import outcome
 from compare import embedder
 from evaluate import Bench, Evaluation
 from measure import table
@@ -123,6 +124,15 @@ def main(arguments: list[str]) -> int:
         "--cache", type=Path, help="keep vectors there: quick, but blind to changes of the embedder's code"
     )
     chosen = parser.parse_args(arguments)
+    if chosen.update:
+        try:
+            chosen.expected = outcome.writable(chosen.expected)
+        except argparse.ArgumentTypeError as error:
+            parser.error(f"argument --expected: {error}")
+    return outcome.status(lambda: _run(chosen))
+
+
+def _run(chosen: argparse.Namespace) -> int:
     start = time.perf_counter()
 
     async def ask() -> dict[str, Any]:
@@ -134,15 +144,15 @@ def main(arguments: list[str]) -> int:
 
     try:
         expected = None if chosen.update else json.loads(chosen.expected.read_text())
-        now = asyncio.run(ask())
     except FileNotFoundError:
         print(f"{chosen.expected} is not there: write it with --update", file=sys.stderr)
         return 2
-    except (folder.DataError, ValueError) as error:
-        print(f"The gate cannot run:\n{error}", file=sys.stderr)
+    except ValueError as error:
+        print(f"{chosen.expected} is not what --update writes: {error}", file=sys.stderr)
         return 2
+    now = asyncio.run(ask())
     if expected is None:
-        chosen.expected.write_text(json.dumps(now, indent=1) + "\n")
+        outcome.write(chosen.expected, now)
         expected = now
     well = show(compared(expected, now))
     if expected["embedder"] != now["embedder"]:

@@ -198,7 +198,7 @@ async def stores(catalog: Catalog, embedder: Embedder) -> AsyncIterator[dict[str
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="recall", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
     parser.add_argument("--tools", type=int, default=10_000)

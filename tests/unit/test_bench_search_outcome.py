@@ -17,7 +17,7 @@ COMMANDS = ("compare", "recall", "scale")
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, Any]]:
-    names = ("outcome", "folder", "callers", "evaluate", "vectors", *COMMANDS)
+    names = ("outcome", "folder", "callers", "evaluate", "gate", "vectors", *COMMANDS)
     with bench_search.loaded(*names) as found:
         yield dict(zip(names, found, strict=True))
 
@@ -68,6 +68,23 @@ def test_data_that_cannot_be_used_is_said_in_words(
     said = capsys.readouterr().err
     assert said.startswith(f"The data cannot be used:\n{tmp_path}/nope: not a folder")
     assert "Traceback" not in said
+
+
+def test_the_gate_says_in_words_what_it_cannot_use(
+    modules: dict[str, Any], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate = modules["gate"]
+    (tmp_path / "broken.json").write_text("{")
+
+    with pytest.raises(SystemExit) as ended:
+        gate.main(["--data", str(data), "--update", "--expected", str(tmp_path)])
+    assert ended.value.code == 2
+    assert "argument --expected" in capsys.readouterr().err
+    assert gate.main(["--data", str(tmp_path / "nope"), "--update", "--expected", str(tmp_path / "e")]) == 2
+    assert "nope: not a folder" in capsys.readouterr().err
+    assert gate.main(["--data", str(data), "--expected", str(tmp_path / "broken.json")]) == 2
+    assert "is not what --update writes" in capsys.readouterr().err
+    assert not (tmp_path / "e").exists()
 
 
 @pytest.mark.parametrize("command", ["recall", "scale"])
