@@ -226,7 +226,7 @@ def _replicas(made: Page) -> None:
                 each("toolcrib_policy_seq"),
                 f"{each('toolcrib_policy_age_seconds')} >= 0",
                 f"max by ({BY_REPLICA}) ({select('toolcrib_catalog_tools')} and on ({BY_REPLICA}) {select('toolcrib_policy_seq')})",
-                each("toolcrib_index_lag_tools"),
+                f"{each('toolcrib_index_lag_tools')} >= 0",
                 each("toolcrib_watch_streams"),
                 each("toolcrib_index_healthy"),
             ),

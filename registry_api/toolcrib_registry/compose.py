@@ -210,7 +210,7 @@ async def build(
             entries,
             clock,
         ),
-        indexing=Indexing(store, DocumentVectors(embedder, shelf, store), state, entries, metrics),
+        indexing=Indexing(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
         calls=calls or Caller(outbound, credentials, policy),
         charging=Charging(counters or make_counters(settings.counters, clock), metrics, clock),
         in_flight=InFlight(state, clock, metrics.cut),

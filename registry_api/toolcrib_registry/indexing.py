@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 from toolcrib import logs, tracing
 from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest, PublishedTool
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.metrics import Metrics
-from toolcrib_registry.ports import CatalogStore
+from toolcrib_registry.ports import CatalogStore, Clock
 from toolcrib_registry.search.document_vectors import DocumentVectors
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.errors import SearchError, StoreRejected
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 NOT_HERE = "not in this replica's snapshot"
 NOT_READ_BACK = "written, but not found when read back"
+ASKED_SECONDS = 120.0
+"""An operator asks every half minute; one that has not for so long asks another replica, and this one knows nothing."""
 
 
 class Indexing:
@@ -37,12 +40,17 @@ class Indexing:
         state: PolicyState,
         entries: EntryCache,
         metrics: Metrics,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._vectors = vectors
         self._state = state
         self._entries = entries
         self._metrics = metrics
+        self._clock = clock
+        self._asked = -math.inf
+        self._known: dict[str, str] = {}
+        """Tool id to the fingerprint that was last read back from the store."""
         self._lock = asyncio.Lock()
         self._untidy = logs.Trouble(log)
 
@@ -70,14 +78,18 @@ class Indexing:
     async def _apply(self, request: IndexRequest) -> IndexAnswer:
         async with self._lock:
             self._state.fence(request.epoch)
+            self._asked = self._clock.elapsed()
             if request.remove:
                 await self._store.remove(request.remove)
+                self._forget(request.remove)
                 self._metrics.index_changed()
             tools = self._state.snapshot.tools
             wanted = {i: self._entries.of(tools[i]) for i in dict.fromkeys(request.upsert) if i in tools}
             failed = {i: NOT_HERE for i in request.upsert if i not in tools}
             failed |= await self._write(list(wanted.values()))
             found = await self._store.confirm(wanted.keys() - failed.keys())
+            self._forget(wanted.keys() - failed.keys() - found.keys())
+            self._known |= found
         good = {i for i, digest in found.items() if i in wanted and digest == wanted[i].digest}
         failed |= dict.fromkeys(wanted.keys() - failed.keys() - good, NOT_READ_BACK)
         await self._vectors.remember([wanted[i] for i in good], forget=request.remove)
@@ -89,13 +101,13 @@ class Indexing:
         Raises:
             SearchError: the store cannot answer now.
         """
+        self._asked = self._clock.elapsed()
         held = await self._store.inventory()
+        self._known = dict(held)
         tools = self._state.snapshot.tools
         # a large catalog takes a moment: not on the event loop
         shown, fresh = await asyncio.to_thread(self._compared, held, tools)
         await self._vectors.remember(fresh)
-        self._metrics.indexed.set(len(fresh))
-        self._metrics.index_lag.set(len(tools) - len(fresh))
         if tools and len(fresh) == len(tools):
             try:
                 await self._store.tidy()
@@ -114,7 +126,7 @@ class Indexing:
         await self._store.healthy()
 
     async def observe(self, seconds: float = 1.0) -> None:
-        """Ask the store, for at most `seconds`, and keep in the metrics whether it answered."""
+        """Ask the store, for at most `seconds`, and keep in the metrics whether it answered, and what it lacks."""
         try:
             async with asyncio.timeout(seconds):
                 await self.healthy()
@@ -122,6 +134,20 @@ class Indexing:
             self._metrics.index_healthy.set(0)
         else:
             self._metrics.index_healthy.set(1)
+        tools = self._state.snapshot.tools
+        fresh = math.nan
+        if self._clock.elapsed() - self._asked <= ASKED_SECONDS:
+            fresh = await asyncio.to_thread(self._fresh, tools)
+        self._metrics.indexed.set(fresh)
+        self._metrics.index_lag.set(len(tools) - fresh)
+
+    def _fresh(self, tools: Mapping[str, PublishedTool]) -> int:
+        known = self._known
+        return sum(i in known and known.get(i) == self._entries.of(tool).digest for i, tool in tools.items())
+
+    def _forget(self, tool_ids: Collection[str]) -> None:
+        for tool_id in tool_ids:
+            self._known.pop(tool_id, None)
 
     def _compared(
         self, held: Mapping[str, str], tools: Mapping[str, PublishedTool]

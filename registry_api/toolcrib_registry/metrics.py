@@ -187,10 +187,16 @@ class Metrics:
             registry=registry,
         )
         self.indexed = Gauge(
-            "toolcrib_index_tools", "Tools read back from the search index.", registry=registry
+            "toolcrib_index_tools",
+            "Tools of the snapshot that were read back from the search index as they are; NaN where the operator has not"
+            " asked this replica for two minutes.",
+            registry=registry,
         )
         self.index_lag = Gauge(
-            "toolcrib_index_lag_tools", "Tools of the snapshot that the index lacks.", registry=registry
+            "toolcrib_index_lag_tools",
+            "Tools of the snapshot that the index is not known to hold as they are, counted at this scrape; NaN where the"
+            " operator has not asked this replica for two minutes.",
+            registry=registry,
         )
         self.index_embedded = Counter(
             "toolcrib_index_embedded_tools",

@@ -1,12 +1,13 @@
 """What /metrics tells of the search index: whether it answers, when it was written to, what the embedder failed at."""
 
+import math
 import time
 from collections.abc import Sequence
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from registry_harness import RunningRegistry, binding, running_registry, tool
+from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
 from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable
@@ -65,6 +66,56 @@ def test_writes_removals_and_failures_of_the_embedder_are_told() -> None:
         assert after["toolcrib_embed_failures_total query"] == 1
         assert after["toolcrib_embed_failures_total document"] == 1
         assert after["toolcrib_index_healthy"] == 1
+
+
+def lag(r: RunningRegistry) -> tuple[float, float]:
+    """How many tools are in the index as they are, and how many are not."""
+    found = told(r)
+    return found["toolcrib_index_tools"], found["toolcrib_index_lag_tools"]
+
+
+def test_the_lag_is_that_of_the_scrape_and_not_of_the_last_inventory() -> None:
+    embedder = Moody()
+    with running_registry([tool("a"), tool("b"), tool("c")], embedder=embedder) as r:
+        embedder.away = True
+        assert index(r, upsert=["team/a"]) == 503
+        assert lag(r) == (0, 3)
+        embedder.away = False
+        assert index(r, upsert=["team/a", "team/b"]) == 200
+        assert lag(r) == (2, 1)
+        r.publish([tool("a", description="Another text."), tool("d")])
+        assert lag(r) == (1, 3)
+        assert index(r, upsert=["team/a", "team/c"], remove=["team/b"]) == 200
+        assert lag(r) == (2, 2)
+        r.publish(remove_tools=["team/b", "team/d"])
+        assert lag(r) == (2, 0)
+        # lost behind our back: the next inventory finds out
+        r.on_loop(r.registry.store.wipe)
+        assert r.admin("GET", "/v1/admin/index").status_code == 200
+        assert lag(r) == (0, 2)
+
+
+def test_while_the_index_is_away_the_lag_goes_on_growing() -> None:
+    with running_registry([tool("a")], embedder=Moody()) as r:
+        assert index(r, upsert=["team/a"]) == 200
+        r.on_loop(r.registry.store.aclose)
+        r.publish([tool("b"), tool("c")])
+        assert index(r, upsert=["team/b"]) == 503
+        assert r.admin("GET", "/v1/admin/index").status_code == 503
+        assert lag(r) == (1, 2)
+
+
+def test_a_replica_that_nobody_asks_to_index_says_nothing_of_the_lag() -> None:
+    clock = ManualClock()
+    with running_registry([tool("a")], embedder=Moody(), clock=clock) as r:
+        assert all(map(math.isnan, lag(r)))
+        assert r.admin("GET", "/v1/admin/index").status_code == 200
+        clock.advance(100)
+        assert lag(r) == (0, 1)
+        clock.advance(100)
+        assert all(map(math.isnan, lag(r)))
+        assert index(r, upsert=["team/a"]) == 200
+        assert lag(r) == (1, 0)
 
 
 def test_an_index_that_does_not_answer_is_not_healthy() -> None:
