@@ -160,9 +160,11 @@ def test_both_stores_give_the_same_answers_in_every_mode(
         for query in ("read the issue on github", "send the invoice by mail, then list any city of the file")
         for more in ({}, {"tags": ["blue"]}, {"top_k_servers": 1})
     ]
+    asked.append({"query": "list any city", "search_mode": "compat", "limit": 5, "min_score": 0.9})
     with indexed(store=place) as other:
         for body in asked:
             ours, theirs = ask(embedded, **body), ask(other, **body)
+            assert ours["tools"], body
             assert [h.pop("score", 0.0) for h in theirs["tools"]] == pytest.approx(
                 [h.pop("score", 0.0) for h in ours["tools"]], abs=1e-5
             ), body
