@@ -263,6 +263,7 @@ async def test_compat_keeps_the_surest_of_a_whole_view_wherever_the_formula_puts
     every = await world.ask("raining weathers", view=view, mode="compat", limit=300)
     surest = max(h.confidence or 0 for h in every.hits)
     some = await world.ask("raining weathers", view=view, mode="compat", limit=5, min_score=surest)
+    three = await world.ask("raining weathers", view=view, mode="compat", limit=3, min_score=0.0001)
     of_two = await world.ask(
         "raining weathers", view=view, mode="compat", limit=5, min_score=surest, top_k_servers=2
     )
@@ -270,6 +271,7 @@ async def test_compat_keeps_the_surest_of_a_whole_view_wherever_the_formula_puts
     assert every.hits[-1].tool_id == "ns/rain"
     assert every.hits[-1].confidence == surest
     assert ids(some) == ["ns/rain"]
+    assert ids(three) == ids(every)[:3]
     assert ids(of_two) == ["ns/rain"], (
         "the first 200 are of one server: the second is looked for further down"
     )
