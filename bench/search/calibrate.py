@@ -1,16 +1,17 @@
 """Fit the confidence of a hit to the development data, and show how well it is calibrated.
 
-    python bench/search/calibrate.py DATA [--write] [--limit 200]
+    python bench/search/calibrate.py DATA [--model FOLDER] [--write] [--limit 200]
 
 Run it again when the model, the tokens or the weights change: `--write` puts the numbers into
 `registry_api/toolcrib_registry/search/calibration.py`. Vectors are kept between runs, as those of `make bench-search`.
+DATA is any data in the format of bench/README.md; each of its sets with twenty requests takes part. Of the development
+sets the packaged model is asked only what it was not trained on (`held.py`).
 
-Each hit among the best five of a request is one sample: did it answer the request? Only requests that the model was
-not trained on (`held.py`) are asked of views of
+Each hit among the best five of a request is one sample: did it answer the request? Requests are asked of views of
 10, 50 and 200 tools (with and without a right one) and of the whole set, because an agent may see four tools or four
 thousand. Requests that nothing answers come from other sets and from strings without meaning. Two logistic
 regressions come out, with and without a cosine, each followed by the correction for the running minimum along a
-ranking (`search/confidence.py`).
+ranking (`search/confidence.py`); then the cut below which nothing fits (`cut.py`).
 
 With a cosine, slopes are fitted with an intercept for each set, then one intercept for all: the sets differ in how
 their requests are worded and labelled, and without that common words would look like evidence against a tool.
@@ -22,51 +23,30 @@ import argparse
 import asyncio
 import math
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import cut
 import folder
-import held
 import numpy as np
 import vectors
+from asked import FOREIGN, Asked, catalogs, ranked
+from asked import indexed as indexed
+from asked import understood as understood
 from numpy.typing import NDArray
 
 import toolcrib_registry.search.confidence
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
-from toolcrib_registry.search.clauses import clauses
-from toolcrib_registry.search.document import document
-from toolcrib_registry.search.entry import Part, Vector
-from toolcrib_registry.search.ranking import Ranked, RankingIndex
+from toolcrib_registry.search.confidence import logistic
+from toolcrib_registry.search.errors import EmbedderUnavailable
+from toolcrib_registry.search.ranking import RankingIndex
 
-SETS = ("azure_mcp", "toole", "sealtools", "bfcl", "toolbench", "livemcp")
-FOREIGN = {"azure_mcp": "toole", "toole": "azure_mcp", "sealtools": "azure_mcp", "bfcl": "azure_mcp"}
-"""Whose requests hardly any tool of a set answers."""
-_LEAST_REQUESTS = 20
-"""A set with fewer tells more of chance than of confidence."""
 VIEWS = (10, 50, 200, 100_000)
-CUTS = (0.02, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3)
-LOSS = 0.005
-"""Share of the right hits that may be lost where an answer is emptied because nothing fits."""
-NONSENSE = (
-    "asdf qwer zxcv", "lorem ipsum dolor sit amet consectetur", "xyzzy plugh", "flurble the gnarf quickly",
-    "blah blah blah", "the of and to", "qqqqq", "purple monkey dishwasher", "colorless green ideas sleep furiously",
-    "foo bar baz", "hello", "wibble wobble", "zzz", "1234567890", "jabberwocky brillig slithy toves", "ok thanks",
-    "do it", "florbnax vizzle tront", "tell me something", "aaaaaaaa bbbbbbb ccccc",
-)  # fmt: skip
 OUTPUT = Path(toolcrib_registry.search.confidence.__file__).with_name("calibration.py")
 
 Matrix = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """One request with its vectors, and what is right."""
-
-    text: str
-    vector: Vector
-    parts: list[Part]
-    right: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -83,26 +63,6 @@ class Samples:
     """Every set weighs the same."""
     number: Matrix
     """Of the set."""
-    idle: NDArray[np.bool_]
-    """Whether nothing answers the request."""
-
-
-async def understood(embedder: vectors.Remembered, texts: Sequence[str]) -> list[tuple[Vector, list[Part]]]:
-    """The vector of each text, and its parts with theirs."""
-    cut = [c if len(c := clauses(t)) > 1 else [] for t in texts]
-    made = await embedder.embed_requests([[t, *parts] for t, parts in zip(texts, cut, strict=True)])
-    return [
-        (rows[0], [Part(p, row) for p, row in zip(parts, rows[1:], strict=True)])
-        for rows, parts in zip(made, cut, strict=True)
-    ]
-
-
-def indexed(tools: folder.ToolSet, rows: Vector) -> RankingIndex:
-    """An index of `tools` with their vectors."""
-    index = RankingIndex(rows.shape[1])
-    for entry, row in zip(tools.tools, rows, strict=True):
-        index.put(document(entry), row)
-    return index
 
 
 def samples(
@@ -127,17 +87,10 @@ def samples(
                 for place, hit in enumerate(ranked(index, one, view, 5, dense)):
                     is_right = hit.entry.tool_id in one.right
                     root = math.sqrt(min(hit.lexical, 1.0))
-                    idle = not (one.right & view)
-                    batch.append((hit.dense or 0.0, root, not place, is_right, number, idle))
+                    batch.append((hit.dense or 0.0, root, not place, is_right, number))
         rows += [(*row, 1000.0 / len(batch)) for row in batch]
-    cosine, root, first, right, of_set, idle, weight = np.array(rows, np.float64).T
-    return Samples(cosine, root, first > 0, right, weight, of_set, idle > 0)
-
-
-def ranked(index: RankingIndex, one: Asked, view: set[str], limit: int, dense: bool) -> list[Ranked]:
-    """The answer of `view`."""
-    parts = one.parts if dense else [Part(p.text) for p in one.parts]
-    return index.rank(one.text, one.vector if dense else None, view, limit=limit, parts=parts)
+    cosine, root, first, right, of_set, weight = np.array(rows, np.float64).T
+    return Samples(cosine, root, first > 0, right, weight, of_set)
 
 
 def fit(data: Samples, dense: bool) -> tuple[float, float, float]:
@@ -195,21 +148,6 @@ def error_of(p: Matrix, data: Samples, chosen: NDArray[np.bool_], show: bool = F
     return error
 
 
-def cut_at(p: Matrix, data: Samples, threshold: float) -> tuple[float, float, float]:
-    """What a least confidence does to the answers.
-
-    Returns:
-        (share of right hits lost if each hit is held against `threshold`, the same if only the best of an answer is
-        and the answer stands or falls with it, share of requests that nothing answers and that keep a hit).
-    """
-    right = data.right > 0
-    best = np.maximum.accumulate(np.where(data.first, np.arange(len(p)), 0))
-    each = np.average(p[right] < threshold, weights=data.weight[right])
-    whole = np.average(p[best][right] < threshold, weights=data.weight[right])
-    idle = data.idle & data.first
-    return float(each), float(whole), float(np.average(p[idle] >= threshold, weights=data.weight[idle]))
-
-
 def report(label: str, data: Samples, numbers: tuple[float, float, float], names: Sequence[str]) -> None:
     """Print how good `numbers` are on `data`."""
     p = said(data, numbers)
@@ -217,23 +155,10 @@ def report(label: str, data: Samples, numbers: tuple[float, float, float], names
     print(f"\n{label}: {numbers}")
     print(f"  expected calibration error {error_of(p, data, everything, show=True):.3f}; by set:")
     print("  " + ", ".join(f"{n} {error_of(p, data, data.number == i):.3f}" for i, n in enumerate(names)))
-    print("  least confidence: right hits lost if each is held against it / if the best stands for all")
-    for threshold in CUTS:
-        each, whole, kept = cut_at(p, data, threshold)
-        print(
-            f"  {threshold:.2f}: {each:.1%} / {whole:.1%} of right hits lost, {kept:.1%} kept a hit in vain"
-        )
-
-
-def least_fit(p: Matrix, data: Samples) -> float:
-    """The largest confidence of a best hit below which next to no answer is right (`LOSS` of the right hits)."""
-    steps = np.arange(0.01, 0.3, 0.005)
-    kept = [float(t) for t in steps if cut_at(p, data, float(t))[1] <= LOSS]
-    return round(max(kept, default=0.0), 3)
 
 
 def written(
-    both: tuple[float, float, float], words: tuple[float, float, float], least: float, model: str
+    both: tuple[float, float, float], words: tuple[float, float, float], least: cut.Numbers, model: str
 ) -> str:
     """The module with the numbers."""
     return (
@@ -242,35 +167,21 @@ def written(
         f'FITTED_FOR = "{model}"\n"""The embedder whose cosines these are."""\n'
         f'WITH_DENSE = {both!r}\n"""Intercept, slope of the cosine, slope of the root of the words\' share."""\n'
         f'LEXICAL_ONLY = {words!r}\n"""The same where there is no cosine."""\n'
-        f'LEAST_FIT = {least!r}\n"""A best hit of less is right so seldom that nothing fits: emptying those answers loses '
-        f'{LOSS:.1%} of\nthe right hits."""\n'
+        f'LEAST_FIT = {least!r}\n"""A best hit of less is right so seldom that nothing fits: the confidence in a view of '
+        "ten tools, how many times\nthat in one of ten times as many, and the largest view that it was fitted in. "
+        f'Emptying those answers loses {cut.LOSS:.1%} of\nthe right hits at most, in views of any size."""\n'
     )
 
 
 async def run(options: argparse.Namespace) -> None:
     """Fit on one draw of views, check on another."""
-    embedder = vectors.Remembered([OnnxEmbedder.packaged()], vectors.cache_folder())
-    sets: dict[str, tuple[RankingIndex, list[Asked]]] = {}
-    for tools in folder.read(options.data, only=SETS):
-        queries = [q for q in tools.queries if held.is_held(q.text)][: options.limit]
-        if len(queries) < _LEAST_REQUESTS:
-            continue
-        made = await understood(embedder, [q.text for q in queries])
-        asked = [
-            Asked(q.text, v, parts, frozenset({*q.relevant, *q.equivalent}))
-            for q, (v, parts) in zip(queries, made, strict=True)
-        ]
-        sets[tools.name] = indexed(tools, await embedder.embed_tools(tools.tools)), asked
-    nonsense = [
-        Asked(t, v, [], frozenset())
-        for t, (v, _) in zip(NONSENSE, await understood(embedder, NONSENSE), strict=True)
-    ]
+    embedder = vectors.Remembered([options.embedder], vectors.cache_folder())
+    sets, nonsense = await catalogs(options.data, embedder, options.limit, trained=options.model is None)
     fitted = {dense: fit(samples(sets, nonsense, 1, dense), dense) for dense in (True, False)}
-    least = 1.0
     for dense, label in ((True, "with a cosine"), (False, "without a cosine")):
-        drawn = samples(sets, nonsense, 2, dense)
-        report(label, drawn, fitted[dense], list(sets))
-        least = min(least, least_fit(said(drawn, fitted[dense]), drawn))
+        report(label, samples(sets, nonsense, 2, dense), fitted[dense], list(sets))
+    least = cut.fit(cut.answers(sets, nonsense, fitted[True], 3))
+    cut.show(cut.answers(sets, nonsense, fitted[True], 4), least)
     print("\nnonsense, best of each set with a cosine: " + _worst(sets, nonsense, fitted[True]))
     text = written(fitted[True], fitted[False], least, embedder.name)
     if options.write:
@@ -292,25 +203,32 @@ def _worst(
         best = []
         for one in nonsense:
             hit = ranked(index, one, ids, 1, True)[0]
-            logit = (
-                numbers[0] + numbers[1] * (hit.dense or 0.0) + numbers[2] * math.sqrt(min(hit.lexical, 1.0))
-            )
-            best.append((1 / (1 + math.exp(-logit)), one.text))
+            best.append((logistic(hit.lexical, hit.dense, numbers), one.text))
         sure, text = max(best)
         found.append(f"{name} {sure:.2f} ({text})")
     return ", ".join(found)
 
 
-def main() -> None:
-    """Read the options and run."""
+def main() -> int:
+    """Read the options and run; 2 for data or a model that is not what it should be."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("data", type=Path)
+    parser.add_argument(
+        "--model", type=Path, help="a folder with model.onnx and tokenizer.json; else the packaged one"
+    )
     parser.add_argument("--write", action="store_true", help="put the numbers into the package")
     parser.add_argument("--limit", type=int, default=200, help="requests a set")
-    asyncio.run(run(parser.parse_args()))
+    options = parser.parse_args()
+    try:
+        options.embedder = OnnxEmbedder(options.model) if options.model else OnnxEmbedder.packaged()
+        asyncio.run(run(options))
+    except (folder.DataError, EmbedderUnavailable) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -47,6 +47,7 @@ from toolcrib_registry.ports import (
     Registrar,
     VectorShelf,
 )
+from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.document_vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.embed_failures import CountedEmbedder
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
@@ -165,6 +166,12 @@ async def build(
     if keys is None:
         keys = owned_keys = KeyStore(settings.issuers, outbound)
     model = embedder or make_embedder(settings)
+    if model.dimension and model.name != FITTED_FOR:
+        log.warning(
+            "confidence is fitted to another embedder than %s: it is only indicative, and so is what fits; "
+            "docs/guides/search.md says what can be done",
+            model.name,
+        )
     shelf = make_shelf(settings.embedder, None if store else settings.store)
     store = store or await make_store(settings.store, identity_of(model))
     state = PolicyState(

@@ -20,12 +20,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from embeddings_endpoint import EmbeddingsEndpoint, embeddings_endpoint
+from registry_process import configuration
 from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
 from toolcrib_registry.adapters.openai_embedder import OpenAIEmbedder
+from toolcrib_registry.compose import build
 from toolcrib_registry.search import calibration
+from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.errors import EmbedderUnavailable
+from toolcrib_registry.settings import RegistrySettings
 
 pytestmark = pytest.mark.anyio
 
@@ -403,3 +408,19 @@ def test_the_packaged_model_leaves_nothing_behind_that_reports_to_its_vendor(tmp
 
 def test_confidence_is_fitted_to_the_packaged_model(packaged: OnnxEmbedder) -> None:
     assert packaged.name == calibration.FITTED_FOR, "run bench/search/calibrate.py DATA --write"
+
+
+@pytest.mark.parametrize("fitted", [True, False])
+async def test_one_warning_at_the_start_says_that_confidence_belongs_to_another_embedder(
+    fitted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedder = HashEmbedder(16)
+    if fitted:
+        monkeypatch.setattr("toolcrib_registry.compose.FITTED_FOR", embedder.name)
+    settings = RegistrySettings.model_validate(yaml.safe_load(configuration(tmp_path).read_text()))
+
+    registry = await build(settings, embedder=embedder)
+    await registry.aclose()
+
+    said = [r.getMessage() for r in caplog.records if "confidence is fitted to another" in r.message]
+    assert [embedder.name in s for s in said] == ([] if fitted else [True])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from toolcrib_registry.search.confidence import LEAST_FIT, confidence, confidences
+from toolcrib_registry.search.confidence import confidence, confidences, least_fit
 
 
 def test_more_evidence_never_makes_a_hit_less_sure() -> None:
@@ -54,4 +56,15 @@ def test_a_limit_changes_no_confidence() -> None:
 
 
 def test_nothing_fits_where_there_is_hardly_any_evidence() -> None:
-    assert confidence(0.0, 0.1) < LEAST_FIT < confidence(0.3, 0.5)
+    for count in (10, 100, 1_000, 100_000):
+        assert confidence(0.0, 0.1) < least_fit(count) < confidence(0.3, 0.5)
+
+
+def test_the_best_of_many_tools_needs_more_evidence_than_the_best_of_few() -> None:
+    steps = [least_fit(count) for count in (0, 1, 3, 10, 50, 200, 1_000, 3_000)]
+
+    assert steps[0] == steps[1]
+    assert all(few * 1.2 < many for few, many in itertools.pairwise(steps[1:]))
+    assert steps[2] < 0.01
+    assert 0.05 < steps[-1] < 0.2
+    assert least_fit(10_000) == least_fit(10_000_000) < 0.2

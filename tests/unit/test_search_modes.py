@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
-from toolcrib_registry.search.confidence import LEAST_FIT, confidence
+from toolcrib_registry.search import searcher as searching
+from toolcrib_registry.search.confidence import confidence, least_fit
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, StoreHit, StoreQuery, Vector
@@ -311,11 +312,58 @@ async def test_where_nothing_fits_nothing_is_answered_unless_all_is_asked_for(wo
     sure = await world.ask("read file", limit=300, min_score=0.5)
 
     assert len(every.hits) == len(seed.hits) == len(some.hits) == 300
-    assert max(h.confidence or 0 for h in every.hits) < LEAST_FIT
+    assert max(h.confidence or 0 for h in every.hits) < least_fit(300)
     assert (nothing.mode, nothing.hits) == ("hybrid", ())
-    assert min(h.confidence or 0 for h in some.hits) < LEAST_FIT
+    assert min(h.confidence or 0 for h in some.hits) < least_fit(300)
     assert sure.hits
-    assert ids(sure) == [h.tool_id for h in some.hits if (h.confidence or 0) >= 0.5]
+    assert set(ids(sure)) == {h.tool_id for h in some.hits if confidence(h.lexical, h.dense) >= 0.5}
+
+
+async def test_a_weak_hit_in_front_takes_none_of_those_behind_it_away_that_are_sure_enough(
+    world: World,
+) -> None:
+    # the hits of half of the words stand before those that are nearer by meaning
+    every = await world.ask("read invoice", limit=300)
+    own = [confidence(h.lexical, h.dense) for h in every.hits]
+    behind = [i for i, sure in enumerate(own) if sure > min(own[:i], default=1.0)]
+    assert behind, "a ranking whose evidence falls all along shows nothing"
+
+    for least in sorted({own[i] for i in behind})[-20:]:
+        some = await world.ask("read invoice", limit=50, min_score=least)
+        shown = [h.confidence or 0 for h in some.hits]
+        assert ids(some) == [h.tool_id for h, sure in zip(every.hits, own, strict=True) if sure >= least][:50]
+        assert shown == sorted(shown, reverse=True)
+        assert min(shown) >= least
+
+
+async def test_what_is_chance_in_a_large_view_may_fit_in_a_small_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "FITTED_FOR", world.embedder.name)
+    every = await world.ask("qwertz uiop", limit=300, min_score=0)
+    best = every.hits[0]
+    monkeypatch.setattr(searching, "least_fit", lambda count: (best.confidence or 0) * count / 10)
+
+    large = await world.ask("qwertz uiop", min_score=None)
+    small = await world.ask(
+        "qwertz uiop", view=dict([(best.tool_id, best.entry), *TOOLS.items()][:5]), min_score=None
+    )
+    filtered = await world.ask("qwertz uiop", min_score=None, tags=("nothing carries this",))
+
+    assert ids(large) == ids(filtered) == []
+    assert ids(small)[0] == best.tool_id
+
+
+async def test_a_share_of_the_words_is_enough_only_where_confidence_belongs_to_another_embedder(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "least_fit", lambda count: 1.0)
+    other = await world.ask("read file", min_score=None)
+    monkeypatch.setattr(searching, "FITTED_FOR", world.embedder.name)
+    fitted = await world.ask("read file", min_score=None)
+    words = await world.ask("read file", min_score=None, mode="lexical")
+
+    assert (len(other.hits), len(fitted.hits), len(words.hits)) == (10, 0, 10)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "compat"])

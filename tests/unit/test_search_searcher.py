@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.search.confidence import confidence
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreHit, StoreQuery, Vector
@@ -291,12 +292,13 @@ async def test_a_least_confidence_and_the_best_servers_are_applied_before_the_li
     await fill(exact, entries)
     searcher = searchers(exact, EMBEDDER)
     every = await searcher.search(view_of(entries), "weather city", limit=40)
-    middle = sorted(h.confidence for h in every.hits)[20]
+    own = {h.tool_id: confidence(h.lexical, h.dense) for h in every.hits}
+    middle = sorted(own.values())[20]
 
     sure = await searcher.search(view_of(entries), "weather city", limit=40, min_score=middle)
     one = await searcher.search(view_of(entries), "weather city", limit=40, top_k_servers=1)
 
-    assert ids(sure) == [h.tool_id for h in every.hits if h.confidence >= middle]
+    assert ids(sure) == [h.tool_id for h in every.hits if own[h.tool_id] >= middle]
     assert {h.entry.server for h in one.hits} == {every.hits[0].entry.server}
     assert len(one.hits) == 10
 

@@ -58,7 +58,7 @@ class SearchRequest(Request):
         default=None,
         ge=0,
         le=1,
-        description="The least confidence of a hit. Without it nothing is answered where not even the best hit fits; 0 "
+        description="The least confidence of a hit by its own evidence. Without it nothing is answered where not even the best hit fits; 0 "
         "keeps everything that was ranked.",
     )
     search_mode: SearchMode = Field(

@@ -15,8 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from toolcrib_registry.search.calibration import LEAST_FIT as LEAST_FIT
-from toolcrib_registry.search.calibration import LEXICAL_ONLY, WITH_DENSE
+from toolcrib_registry.search.calibration import LEAST_FIT, LEXICAL_ONLY, WITH_DENSE
 
 
 def confidence(lexical: float, dense: float | None) -> float:
@@ -26,10 +25,22 @@ def confidence(lexical: float, dense: float | None) -> float:
         lexical: the share of the request's words that the tool carries, 0 to 1.
         dense: the cosine; None where there is none, which makes the answer less sure.
     """
+    return round(logistic(lexical, dense, LEXICAL_ONLY if dense is None else WITH_DENSE), 4)
+
+
+def logistic(lexical: float, dense: float | None, numbers: tuple[float, float, float]) -> float:
+    """The same with other numbers: intercept, slope of the cosine, slope of the root of the words' share."""
     root = math.sqrt(min(max(lexical, 0.0), 1.0))
-    bias, per_dense, per_root = LEXICAL_ONLY if dense is None else WITH_DENSE
-    logit = bias + per_dense * (dense or 0.0) + per_root * root
-    return round(1.0 / (1.0 + math.exp(-logit)), 4)
+    return 1.0 / (1.0 + math.exp(-(numbers[0] + numbers[1] * (dense or 0.0) + numbers[2] * root)))
+
+
+def least_fit(count: int) -> float:
+    """The confidence below which even the best hit of `count` visible tools is taken for chance.
+
+    It rises with the count, because the best of many wrong tools looks better than the best of few.
+    """
+    at_ten, tenfold, largest = LEAST_FIT
+    return float(at_ten * tenfold ** (math.log10(max(1, min(count, largest))) - 1.0))
 
 
 def confidences(evidence: Iterable[tuple[float, float | None]]) -> list[float]:

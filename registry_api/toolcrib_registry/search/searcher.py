@@ -19,8 +19,9 @@ from typing import Literal, TypeAlias
 
 from toolcrib_registry.ports import CatalogStore, Embedder, Reranker
 from toolcrib_registry.search import seed_formula, why
+from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.clauses import clauses
-from toolcrib_registry.search.confidence import LEAST_FIT, confidence, confidences
+from toolcrib_registry.search.confidence import confidence, confidences, least_fit
 from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, ModeUnavailable
 from toolcrib_registry.search.local_index import LocalIndex
@@ -34,13 +35,12 @@ AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
 SearchMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat", "filter"]
 
 LEAST_WORDS = 0.2
-"""A hit fits if it is as sure as `LEAST_FIT`, or carries this share of the request's words: what cosines are worth
-differs from one embedder to another, words do not. Where no hit fits, nothing is answered unless the caller says
-otherwise. An answer that has a fitting hit is not thinned out: of a request for several tools the others may look weak
-(cutting each hit at .05 loses twice as many right ones as emptying the answers whose best hit is below it)."""
+"""With an embedder that confidence is not fitted to, a hit fits also if it carries this share of the request's words:
+what cosines are worth differs from one embedder to another, words do not. With the fitted one that would save none of
+the right hits that the cut loses, and answer some nonsense that is made of real words."""
 _DEPTH_PER_HIT = 10
 _DEPTH_LEAST = 200
-"""How deep to rank, at first, to find the best servers."""
+"""How deep to rank, at first, to find the best servers, or the hits that are sure enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,10 @@ class Searcher:
             servers: the tool is of one of them (`name` or `namespace/name`), ignoring case.
             namespaces: the tool is of one of them, ignoring case.
             states: the tool is in one of them.
-            min_score: the least confidence of a hit; 0 keeps all. None, what agents get by default: all or, where none
-                fits (`LEAST_FIT`), none; the mode `compat` always keeps all.
+            min_score: the least confidence of a hit by its own evidence; 0 keeps all. A hit that is left out lowers
+                the confidence of none that follows. None, what agents get by default: all or, where none fits
+                (`least_fit` of as many tools as pass the filters, or `LEAST_WORDS`), none; the mode `compat` always
+                keeps all, and where there is no cosine a word in common is enough.
             top_k_servers: rank servers by their best tool, then the tools of the best so many among themselves.
             mode: how to rank; words alone, flagged, where no vector can be made or the store is away.
             pushdown: a superset of the view that the store can narrow down to cheaply; all, if None.
@@ -193,14 +195,15 @@ class Searcher:
         if top_k_servers is not None:
             question, fallen = await self._of_best_servers(question, top_k_servers, limit, timings)
             degradation = degradation or fallen
-        if min_score and mode == "compat":
-            # the surest may stand anywhere; in every other mode no hit is surer than those before it
-            question = replace(question, depth=len(question.view))
+        if min_score:
+            # the surest may stand anywhere where the formula ranks; else they are near the top
+            deep = len(question.view) if mode == "compat" else max(_DEPTH_LEAST, _DEPTH_PER_HIT * limit)
+            question = replace(question, depth=min(len(question.view), deep))
         found = await self._views.answer(question, timings)
         answered: SearchMode = question.mode if found.with_vectors else "lexical"
         kept = await asyncio.to_thread(_sure_enough, found.ranked, answered, min_score or 0.0, limit)
-        if min_score is None and mode != "compat" and not any(_fits(r, sure) for r, sure in kept):
-            kept = []
+        if min_score is None and mode != "compat" and not self._fits(kept, len(eligible)):
+            kept = []  # emptied, not thinned out: of a request for several tools the others may look weak
         if self._reranker is not None and mode == "hybrid" and kept:
             kept = await self._reranked(self._reranker, text, [r for r, _ in kept])
         return SearchAnswer(
@@ -210,6 +213,12 @@ class Searcher:
             found.rounds,
             timings,
         )
+
+    def _fits(self, kept: list[tuple[Ranked, float]], count: int) -> bool:
+        """Whether there is more to the hits than chance, in a view of `count` tools."""
+        if not kept or kept[0][0].dense is None or kept[0][1] >= least_fit(count):
+            return True
+        return self._embedder.name != FITTED_FOR and any(r.lexical >= LEAST_WORDS for r, _ in kept)
 
     async def _of_best_servers(
         self, question: Question, count: int, limit: int, timings: Timings
@@ -305,13 +314,9 @@ def _with_confidence(ranked: list[Ranked], mode: SearchMode) -> Iterable[tuple[R
 def _sure_enough(
     ranked: list[Ranked], mode: SearchMode, least: float, limit: int
 ) -> list[tuple[Ranked, float]]:
-    """The first `limit` that are as sure as `least`."""
-    kept = ((r, sure) for r, sure in _with_confidence(ranked, mode) if sure >= least)
-    return list(itertools.islice(kept, limit))
-
-
-def _fits(ranked: Ranked, sure: float) -> bool:
-    return sure >= LEAST_FIT or ranked.lexical >= LEAST_WORDS
+    """The first `limit` whose own evidence is enough: what is shown may be less than that, never less than `least`."""
+    enough = ranked if not least else (r for r in ranked if confidence(r.lexical, r.dense) >= least)
+    return list(_with_confidence(list(itertools.islice(enough, limit)), mode))
 
 
 def _with_reasons(ranked: list[tuple[Ranked, float]], text: str, mode: SearchMode) -> tuple[SearchHit, ...]:
