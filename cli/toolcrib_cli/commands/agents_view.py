@@ -77,7 +77,10 @@ def _line(tool: dict[str, Any]) -> str:
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="What the tool should do, in your words.")],
+    query: Annotated[
+        str,
+        typer.Argument(help="What the tool should do, in your words; without it a filter alone decides."),
+    ] = "",
     as_: options.As = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many hits.")] = 10,
     tag: Annotated[
@@ -108,8 +111,10 @@ def search(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Find tools by meaning, within what the identity may see."""
-    body: dict[str, Any] = {"query": query, "limit": limit, "search_mode": mode.value}
     filters = {"tags": tag, "servers": server, "namespaces": namespace}
+    if not query.strip() and not any(filters.values()):
+        raise CliError("say what the tool should do, or give --tag, --server or --namespace", code=Exit.USAGE)
+    body: dict[str, Any] = {"query": query, "limit": limit, "search_mode": mode.value}
     body |= {name: given for name, given in filters.items() if given}
     numbers = {"min_score": min_score, "top_k_servers": top_servers}
     body |= {name: given for name, given in numbers.items() if given is not None}
@@ -129,8 +134,17 @@ def search(
         reason = f" ({answer['degradation']})" if answer.get("degradation") else ""
         output.line(f"Search mode: {answer['search_mode']}{reason}.", stderr=True)
     if not rows:
-        hint = " --min-score 0 shows what comes nearest." if min_score is None else ""
-        output.line(f"Nothing fits.{hint}", stderr=True)
+        output.line(_nothing(bool(query.strip()), any(filters.values()), min_score), stderr=True)
+
+
+def _nothing(words: bool, filtered: bool, min_score: float | None) -> str:
+    """What to say where there is no hit, and what would bring some."""
+    if not words:
+        return "No tool passes the filters."
+    hint = "--min-score 0 shows what comes nearest" if min_score is None else ""
+    if filtered:
+        hint = f"{hint}, if any tool passes the filters" if hint else "Perhaps no tool passes the filters"
+    return f"Nothing fits. {hint}." if hint else "Nothing fits."
 
 
 def call(

@@ -11,6 +11,7 @@ import yaml
 from toolcrib import admission, crd
 from toolcrib_cli import main as cli
 from toolcrib_cli import output
+from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.commands import agents_view
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import accounts
@@ -212,3 +213,44 @@ def test_a_token_lives_as_long_as_it_was_asked_to(tmp_path: Path, capsys: pytest
     claims = jwt.decode(capsys.readouterr().out.strip(), options={"verify_signature": False})
     assert claims["exp"] - claims["iat"] == 90
     assert run("token", "team/bot", "--ttl", "soon", "--data", str(tmp_path)) == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("issue",), "Nothing fits. --min-score 0 shows what comes nearest.\n"),
+        (("issue", "--min-score", "0.5"), "Nothing fits.\n"),
+        (
+            ("issue", "--server", "nope"),
+            "Nothing fits. --min-score 0 shows what comes nearest, if any tool passes the filters.\n",
+        ),
+        (
+            ("issue", "--tag", "nope", "--min-score", "0"),
+            "Nothing fits. Perhaps no tool passes the filters.\n",
+        ),
+        (("--tag", "nope"), "No tool passes the filters.\n"),
+    ],
+)
+def test_a_search_without_hits_says_what_would_bring_some(
+    arguments: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked: list[dict[str, object]] = []
+
+    def post(self: RegistryClient, path: str, body: dict[str, object]) -> object:
+        asked.append(body)
+        return {"tools": [], "search_mode": "hybrid"}
+
+    monkeypatch.setattr(RegistryClient, "post", post)
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
+
+    assert run("search", *arguments, "--url", "http://127.0.0.1:9") == 0
+    assert capsys.readouterr().err == said
+    assert asked[0]["query"] == (arguments[0] if arguments[0] == "issue" else "")
+
+
+def test_a_search_for_nothing_at_all_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("search", "--url", "http://127.0.0.1:9") == 2
+    assert "or give --tag" in capsys.readouterr().err
