@@ -168,7 +168,7 @@ def written(
         f'WITH_DENSE = {both!r}\n"""Intercept, slope of the cosine, slope of the root of the words\' share."""\n'
         f'LEXICAL_ONLY = {words!r}\n"""The same where there is no cosine."""\n'
         f'LEAST_FIT = {least!r}\n"""A best hit of less is right so seldom that nothing fits: the confidence in a view of '
-        "ten tools, how many times\nthat in one of ten times as many, and the largest view that it was fitted in. "
+        "ten tools, how many times\nthat in one of ten times as many, and the view from which on it rises no more. "
         f'Emptying those answers loses {cut.LOSS:.1%} of\nthe right hits at most, in views of any size."""\n'
     )
 
