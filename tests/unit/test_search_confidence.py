@@ -61,10 +61,10 @@ def test_nothing_fits_where_there_is_hardly_any_evidence() -> None:
 
 
 def test_the_best_of_many_tools_needs_more_evidence_than_the_best_of_few() -> None:
-    steps = [least_fit(count) for count in (0, 1, 3, 10, 50, 200, 1_000, 3_000)]
+    steps = [least_fit(count) for count in (0, 1, 3, 10, 50, 100)]
 
     assert steps[0] == steps[1]
     assert all(few * 1.2 < many for few, many in itertools.pairwise(steps[1:]))
     assert steps[2] < 0.01
-    assert 0.05 < steps[-1] < 0.2
-    assert least_fit(10_000) == least_fit(10_000_000) < 0.2
+    assert 0.01 < steps[-1] < 0.1
+    assert least_fit(100) == least_fit(10_000_000)
