@@ -165,7 +165,14 @@ def test_validate_says_before_what_the_operator_says_after(
 ) -> None:
     file = tmp_path / "new.yaml"
     objects = [
-        manifest("Tool", "pocket", name="calculator", scopes=["calculator:use"], backend={"none": {}}),
+        manifest(
+            "Tool",
+            "pocket",
+            name="calculator",
+            description="Compute a sum in the head of the crew's accountant.",
+            scopes=["calculator:use"],
+            backend={"none": {}},
+        ),
         grant("ghost", tools={"allow": ["calc*"], "deny": ["delete_*"]}),
         selecting("outsider", "team", "b"),
     ]
