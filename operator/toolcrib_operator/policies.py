@@ -51,18 +51,18 @@ class Policies:
         self._subscribers.append(wake)
 
     async def look(self) -> None:
-        """Read them now. Where the API server does not answer, what was known stands for a while."""
+        """Read them now. Where the API server does not answer, or refuses, what was known stands for a while."""
         if self._reader is None:
             return
         asked = self._monotonic()
         try:
             found: Sequence[Mapping[str, Any]] = await self._reader.policies()
-        except NotListable as error:
-            self._say(f"the admission policies cannot be read: {error}")
         except ClusterUnavailable as error:
             self._trouble.failed("the admission policies cannot be read: %s", error)
-            # nobody writes a binding at a server that is away; but it may be away for this process alone
-            if self._read is not None and asked - self._read > self._settings.stale_after:
+            # A server that has just started forbids what RBAC allows, until it has read the roles: that is no sign of
+            # policies that are gone. Who was never allowed to read them has none.
+            refused = isinstance(error, NotListable) and self._read is None
+            if refused or (self._read is not None and asked - self._read > self._settings.stale_after):
                 self._say(f"the admission policies cannot be read: {error}")
         else:
             self._trouble.over("the admission policies are read again")
@@ -85,7 +85,7 @@ class Policies:
             return problem
         if first:
             return None
-        if changed or (self._back is None and self.admitted.problem is not None):
+        if changed:  # the same ones, unread for a while, were in force all the time
             self._back = self._monotonic()
         if self._back is not None and self._monotonic() - self._back < self._settings.settle:
             return "the admission policies have just been put back or changed, and are not in force yet"

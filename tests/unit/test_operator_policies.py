@@ -219,6 +219,33 @@ async def test_an_api_server_that_is_away_for_a_moment_changes_nothing_and_for_l
         await stage.until(REFUSED, "late")
 
 
+@pytest.mark.parametrize("error", [NotListable("forbidden"), ClusterUnavailable("no answer")])
+async def test_a_server_that_refuses_while_it_starts_costs_no_grant(error: ClusterUnavailable) -> None:
+    """An API server answers 403 to everybody until it has read its roles."""
+    shelf = Shelf()
+    async with Stage(shelf).running() as stage:
+        await until(lambda: stage.policies.known)
+        shelf.error = error
+        await stage.write(binding("meanwhile", ["x:use"]))
+        await stage.until(("True", "Accepted"), "meanwhile")
+        await until(lambda: stage.policies.admitted.problem is not None)
+        shelf.error = None
+        await stage.write(binding("afterwards", ["x:use"]))
+        await stage.until(("True", "Accepted"), "afterwards")
+
+
+async def test_policies_that_changed_while_they_could_not_be_read_count_when_they_are_in_force() -> None:
+    shelf = Shelf()
+    async with Stage(shelf).running() as stage:
+        await until(lambda: stage.policies.known)
+        shelf.error = NotListable("forbidden")
+        await until(lambda: stage.policies.admitted.problem is not None)
+        shelf.manifests[0]["metadata"]["generation"] = 3
+        shelf.error = None
+        await stage.write(binding("early", ["x:use"]))
+        await stage.until(REFUSED, "early")
+
+
 async def test_with_external_admission_nobody_looks() -> None:
     shelf = Shelf()
     shelf.manifests = []
