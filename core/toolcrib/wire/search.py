@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import FailFast, Field
+from pydantic import BeforeValidator, FailFast, Field, Strict
 
 from toolcrib.wire.api import Answer, Request, example
 
@@ -15,6 +15,14 @@ Degradation: TypeAlias = Literal["embedder_unavailable", "store_unavailable", "i
 Tag = Annotated[str, Field(max_length=64)]
 ServerName = Annotated[str, Field(max_length=128)]
 Namespace = Annotated[str, Field(max_length=63)]
+
+
+def _whole(given: object) -> object:
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+Whole = Annotated[int, Strict(), BeforeValidator(_whole)]
+"""A whole number as JSON Schema has it: `5` and `5.0`, neither `"5"` nor `true`."""
 
 
 def _is_none(value: object) -> bool:
@@ -46,15 +54,15 @@ class SearchRequest(Request):
     states: Annotated[tuple[Literal["Active", "Deprecated"], ...], FailFast()] = Field(
         default=(), max_length=2, description="The tool is in one of them; without it in either."
     )
-    limit: int = Field(default=10, ge=1, le=100)
-    top_k_servers: int | None = Field(
+    limit: Whole = Field(default=10, ge=1, le=100)
+    top_k_servers: Whole | None = Field(
         default=None,
         ge=1,
         le=100,
         description="Two stages: servers are ranked by their best tool, then the tools of the best so many servers are "
         "ranked among themselves. Tools without a server count as one server a namespace.",
     )
-    min_score: float | None = Field(
+    min_score: Annotated[float, Strict()] | None = Field(
         default=None,
         ge=0,
         le=1,

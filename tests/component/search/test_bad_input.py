@@ -209,16 +209,22 @@ REFUSED = [
     ({"query": "x", "limit": 1.5}, "invalid_request", "valid integer"),
     ({"query": "x", "limit": None}, "invalid_request", "body.limit"),
     ({"query": "x", "limit": "many"}, "invalid_request", "body.limit"),
+    ({"query": "x", "limit": "5"}, "invalid_request", "body.limit: Input should be a valid integer"),
+    ({"query": "x", "limit": True}, "invalid_request", "body.limit: Input should be a valid integer"),
     ({"query": "x", "min_score": -0.1}, "invalid_request", "greater than or equal to 0"),
     ({"query": "x", "min_score": 1.1}, "invalid_request", "less than or equal to 1"),
     ({"query": "x", "min_score": "inf"}, "invalid_request", "body.min_score"),
     ({"query": "x", "min_score": "nan"}, "invalid_request", "body.min_score"),
+    ({"query": "x", "min_score": "0.1"}, "invalid_request", "body.min_score: Input should be a valid number"),
+    ({"query": "x", "min_score": True}, "invalid_request", "body.min_score: Input should be a valid number"),
     ({"query": "x", "search_mode": "best"}, "invalid_request", "'hybrid', 'lexical', 'dense' or 'compat'"),
     ({"query": "x", "search_mode": 1}, "invalid_request", "body.search_mode"),
     ({"query": "x", "namespaces": ["a"] * 33}, "invalid_request", "at most 32 items"),
     ({"query": "x", "states": ["Disabled"]}, "invalid_request", "'Active' or 'Deprecated'"),
     ({"query": "x", "states": ["Active"] * 9}, "invalid_request", "at most 2 items"),
     ({"query": "x", "top_k_servers": 0}, "invalid_request", "body.top_k_servers"),
+    ({"query": "x", "top_k_servers": "2"}, "invalid_request", "body.top_k_servers: Input should be a valid"),
+    ({"query": "x", "top_k_servers": True}, "invalid_request", "body.top_k_servers: Input should be a valid"),
     ({"query": "x", "top_k_servers": 10**400}, "invalid_json", "infinity"),
     ({"query": "x", "qeury": 1}, "invalid_request", "body.qeury: Extra inputs are not permitted"),
     ({"query": "x", "k" * 500_000: 1}, "invalid_request", "Extra inputs"),
@@ -248,6 +254,18 @@ def test_what_is_no_request_is_refused_and_told_why(
     plain: RunningRegistry, body: Any, code: str, words: str
 ) -> None:
     refused(sent(plain, body), code, words)
+
+
+def test_a_whole_number_with_a_point_is_a_number(plain: RunningRegistry) -> None:
+    body = {"query": "weather", "limit": 1.0, "top_k_servers": 1.0, "min_score": 0}
+    assert len(sane(sent(plain, body))) == 1
+
+
+def test_the_compatible_searches_stay_as_lenient_as_those_they_imitate(plain: RunningRegistry) -> None:
+    finder = sent(plain, {"query": "weather", "top_n": "1"}, "/v1/compat/intelligent_tool_finder")
+    semantic = sent(plain, {"query": "weather", "max_results": "1"}, "/api/search/semantic")
+    assert (finder.status_code, finder.json()["total_results"]) == (200, 1)
+    assert (semantic.status_code, len(semantic.json()["tools"])) == (200, 1)
 
 
 @pytest.mark.parametrize(
