@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 import yaml
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -27,7 +28,10 @@ class Format(StrEnum):
     YAML = "yaml"
 
 
-_PROSE = ("description", "names", "state", "rule", "detail")
+_PROSE = ("description", "names", "state", "rule", "detail", "why", "why not", "token needs")
+_LEAST_PROSE = 30
+"""Cells: prose that would be folded narrower than this is not folded at all."""
+_GAP = 2
 
 
 def short(text: str, limit: int) -> str:
@@ -69,18 +73,40 @@ def _utf8() -> bool:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, to: Console | None = None) -> None:
-    """Print rows under headings: a rich table for a person, tab-separated plain text in a pipe."""
+    """Print rows under headings: a table for a person, tab-separated plain text in a pipe.
+
+    Nothing is ever cut: where a terminal is too narrow, prose is folded, or else each row is one long line.
+    """
     target = to or console()
+    head = [c.upper() for c in columns]
+    cells = [[escape(str(cell)) for cell in row] for row in rows]
     if not target.is_terminal:
-        target.file.write("\t".join(c.upper() for c in columns) + "\n")
-        for row in rows:
-            target.file.write("\t".join(escape(str(cell)) for cell in row) + "\n")
+        for row in (head, *cells):
+            target.file.write("\t".join(row) + "\n")
         return
-    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        # names, ids and addresses stay whole, so that they can be copied; prose gives way
-        prose = column in _PROSE
-        drawn.add_column(column.upper(), overflow="fold" if prose else "ignore", no_wrap=not prose)
-    for row in rows:
-        drawn.add_row(*(Text(escape(str(cell))) for cell in row))
+    widths = [max(map(cell_len, column)) for column in zip(head, *cells, strict=True)]
+    # names, ids and addresses stay whole, so that they can be copied; prose gives way
+    prose = [column in _PROSE for column in columns]
+    least = sum(min(w, _LEAST_PROSE) if p else w for w, p in zip(widths, prose, strict=True))
+    if least + _GAP * len(widths) > target.width:
+        _long_lines(target, widths, head, cells)
+        return
+    drawn = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    for name, width, folds in zip(head, widths, prose, strict=True):
+        drawn.add_column(
+            name, overflow="fold", no_wrap=not folds, min_width=min(width, _LEAST_PROSE) if folds else width
+        )
+    for row in cells:
+        drawn.add_row(*map(Text, row))
     target.print(drawn, crop=False)
+
+
+def _long_lines(
+    target: Console, widths: Sequence[int], head: Sequence[str], cells: Iterable[Sequence[str]]
+) -> None:
+    """A line for each row, which the terminal breaks where it ends: as kubectl does."""
+    style = "bold"
+    for row in (head, *cells):
+        padded = (cell + " " * (w - cell_len(cell) + _GAP) for cell, w in zip(row, widths, strict=True))
+        target.print(Text("".join(padded).rstrip(), style=style), soft_wrap=True)
+        style = ""

@@ -1,12 +1,22 @@
 """The command line: exit codes, formats, help, and other people's text made safe."""
 
+import contextlib
+import fcntl
 import io
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import jwt
 import pytest
 import yaml
+from rich.cells import cell_len
+from rich.console import Console
 
 from toolcrib import admission, crd
 from toolcrib_cli import main as cli
@@ -133,6 +143,55 @@ def test_control_bidi_and_zero_width_characters_are_shown_escaped(capsys: pytest
     shown = capsys.readouterr().out
     assert not any(c in shown for c in "\x1b\u202e\u200b\r")
     assert shown.count("\\x1b[31mred\\u202egnp.exe\\u200b\\x0d\\x0anext") == 2
+
+
+@pytest.mark.parametrize("columns", [20, 80, 100, 110, 120, 132, 160, 200, 300])
+def test_a_terminal_of_any_width_shows_every_name_whole_and_every_column(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("heist/database-query", "database_query", "yes", "AgentScopeBinding heist/hacker-\u6f22\u5b57")
+    rule = "spec.scopes[2] of the binding grants the scope it needs, which is what the tool asks for"
+    monkeypatch.setenv("TERM", "xterm")
+    shown = io.StringIO()
+    terminal = Console(file=shown, force_terminal=True, width=columns, color_system=None, highlight=False)
+    output.table(("tool", "name", "allowed", "by", "rule"), [(*names, rule), (*names, "short")], to=terminal)
+
+    lines = shown.getvalue().splitlines()
+    assert lines[0].split() == ["TOOL", "NAME", "ALLOWED", "BY", "RULE"]
+    for name in names:
+        assert sum(name in line for line in lines) == 2, f"{name} is whole in both rows"
+    at = lines[0].index("RULE")
+    # the two wide characters take two cells each
+    told = " ".join(part for line in lines[1:] if (part := line[at - 2 if "heist" in line else at :].strip()))
+    assert told == f"{rule} short"
+    folded = len(lines) > 3
+    assert not folded or max(map(cell_len, lines)) <= columns
+    assert folded == (113 < columns < 180), "no narrower than 30, and on one line where there is room"
+
+
+def test_a_command_on_a_narrow_terminal_names_the_deciding_rule() -> None:
+    told = on_terminal(80, "access", "what-can", "heist/hacker", "--manifests", str(HEIST))
+
+    head = told.splitlines()[0]
+    assert head.split() == ["TOOL", "NAME", "ALLOWED", "REASON", "BY", "GENERATION", "RULE"]
+    row = next(line for line in told.splitlines() if line.startswith("heist/database-query "))
+    assert "AgentScopeBinding heist/hacker " in row
+    assert row[head.index("RULE") :].rstrip() == "grants database_query:use"
+
+
+def on_terminal(columns: int, *arguments: str) -> str:
+    """What a person with a terminal of so many columns is shown."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    argv = [sys.executable, "-m", "toolcrib_cli", *arguments]
+    told = bytearray()
+    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, env={**os.environ, "TERM": "dumb"}) as command:
+        os.close(theirs)
+        with open(ours, "rb", buffering=0) as screen, contextlib.suppress(OSError):  # EIO is its end
+            while part := screen.read(65536):
+                told += part
+    assert command.returncode == 0
+    return told.decode()
 
 
 @pytest.mark.parametrize("form", [Format.JSON, Format.YAML])
