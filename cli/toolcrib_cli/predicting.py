@@ -160,7 +160,7 @@ def predict(
 def _admitted() -> Admitted:
     """Admission as statuses tell of it: what was refused for want of the policies stays so, what is written now is checked."""
     found = Admitted(external=False)
-    found.problem = None
+    found.problem, found.answered = None, found.begun + 1
     return found
 
 

@@ -172,7 +172,7 @@ class Assessor:
         trusted = self._settings.trusted_namespace_labels
         try:
             verdict = assess_binding(entry, namespaces=namespaces, trusted=trusted)
-            return self._admitted.judge(entry, verdict)
+            return self._admitted.judge(entry, verdict, _binding(self.published.get(entry.ref)))
         except Exception:
             log.exception("it cannot be assessed", extra=about_object(entry.ref.kind, entry.ref.key))
             return BindingVerdict(None, _POISON)

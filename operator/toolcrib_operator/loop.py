@@ -23,7 +23,7 @@ from toolcrib_operator.reach import Reach
 from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.waiting import wait
-from toolcrib_operator.world import BINDINGS, Ref, World
+from toolcrib_operator.world import BINDINGS, Entry, Ref, World
 from toolcrib_operator.writes import Writes
 
 log = logging.getLogger(__name__)
@@ -133,9 +133,12 @@ class Loop:
         if self._world.unlisted or not self.policies.known or not self._publisher.may_act():
             return
         dirty, change = self._world.take()
-        refs = self.assessor.expand(dirty)
-        if any(map(self._undecided, refs)):
-            # a revocation of the same turn does not wait for a slow API server: what was known then stands
+        refs = self.assessor.expand(dirty | self.policies.admitted.ripe())
+        undecided = [entry for ref in refs if (entry := self._undecided(ref)) is not None]
+        if undecided:
+            for entry in undecided:
+                self.policies.admitted.notice(entry)
+            # a revocation of the same turn does not wait for a slow API server: the new grants alone do
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.settings.look_within):
                     await self.policies.look()
@@ -168,10 +171,12 @@ class Loop:
         self._turned.set()
         self._turned = asyncio.Event()
 
-    def _undecided(self, ref: Ref) -> bool:
-        """Whether it depends on the admission policies of this moment if a binding is used."""
+    def _undecided(self, ref: Ref) -> Entry | None:
+        """The binding, if it depends on the admission policies of this moment whether it is used."""
         entry = self._world.get(ref) if ref.kind in BINDINGS else None
-        return entry is not None and entry.deleting is None and not self.policies.admitted.decided(entry)
+        if entry is None or entry.deleting is not None or self.policies.admitted.decided(entry):
+            return None
+        return entry
 
     def _say(self, revision: Revision, batch: Batch) -> None:
         """One line about the revision, and one about each object in it unless they are many (then at debug)."""

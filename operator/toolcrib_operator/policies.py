@@ -39,6 +39,7 @@ class Policies:
         """Since when the policies are in place again."""
         self._read: float | None = None
         self._subscribers: list[Callable[[], None]] = []
+        self._one = asyncio.Lock()
         self._trouble = logs.Trouble(log)
 
     @property
@@ -47,27 +48,35 @@ class Policies:
         return self.admitted.problem != UNKNOWN
 
     def subscribe(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when what is known of them has changed."""
+        """Call `wake` when what is known of them has changed, or grants that waited can be decided."""
         self._subscribers.append(wake)
 
     async def look(self) -> None:
-        """Read them now. Where the API server does not answer, or refuses, what was known stands for a while."""
+        """Read them now; waits for a look that is under way. Without an answer new grants wait for the next look."""
         if self._reader is None:
             return
-        asked = self._monotonic()
-        try:
-            found: Sequence[Mapping[str, Any]] = await self._reader.policies()
-        except ClusterUnavailable as error:
-            self._trouble.failed("the admission policies cannot be read: %s", error)
-            # A server that has just started forbids what RBAC allows, until it has read the roles: that is no sign of
-            # policies that are gone. Who was never allowed to read them has none.
-            refused = isinstance(error, NotListable) and self._read is None
-            if refused or (self._read is not None and asked - self._read > self._settings.stale_after):
-                self._say(f"the admission policies cannot be read: {error}")
-        else:
-            self._trouble.over("the admission policies are read again")
-            self._read = asked
-            self._say(self._judge(found))
+        async with self._one:
+            self.admitted.begun += 1
+            number = self.admitted.begun
+            try:
+                found: Sequence[Mapping[str, Any]] = await self._reader.policies()
+            except ClusterUnavailable as error:
+                self._trouble.failed("the admission policies cannot be read: %s", error)
+                # A server that has just started forbids what RBAC allows, until it has read the roles. But who was
+                # never allowed to read them has none.
+                never = isinstance(error, NotListable) and self._read is None
+                silent = (
+                    self._read is not None and self._monotonic() - self._read > self._settings.stale_after
+                )
+                if never:
+                    self.admitted.answered = number
+                if never or silent:
+                    self._say(f"the admission policies cannot be read: {error}")
+            else:
+                self._trouble.over("the admission policies are read again")
+                self._read = self._monotonic()
+                self.admitted.answered = number
+                self._say(self._judge(found))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look every few seconds until `stop`."""
@@ -98,7 +107,7 @@ class Policies:
             log.error("no new grant takes effect: %s", problem)
         elif problem is None and before is not None:
             log.info("the admission policies are in place")
-        if problem != before:
+        if problem != before or self.admitted.ripe():
             for wake in self._subscribers:
                 wake()
 

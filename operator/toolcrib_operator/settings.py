@@ -47,7 +47,7 @@ class LoopSettings:
     """Tools with series of their own there."""
 
     look_within: float = 0.5
-    """A turn that brings a new grant waits this long for a fresh look at the admission policies."""
+    """A turn that brings a new grant waits this long for a fresh look at the admission policies; then the grant waits alone."""
 
     credential_namespaces: tuple[str, ...] | None = None
     """Namespaces whose labelled Secrets may be sent to backends; None means every namespace (local mode)."""
@@ -129,7 +129,7 @@ class PolicySettings:
     """Policies that were put back count for nothing until then: an API server takes about 4 s to put them in force."""
 
     stale_after: float = 30.0
-    """Without an answer for this long, they count as missing."""
+    """Without an answer for this long, `/readyz` and the metric say that they cannot be read."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from realparts.required import require_real
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
+WAITS = ("False", "AdmissionPolicyUnread")
 REFUSED = ("False", "AdmissionPolicyMissing")
 ACCEPTED = ("True", "Accepted")
 
@@ -127,12 +128,41 @@ def test_a_new_leader_keeps_what_was_in_force_and_external_admission_asks_for_no
         assert "toolcrib_admission_policy_intact" not in third.get("/metrics").text
 
 
-def test_an_operator_that_may_not_read_them_says_so(
+def test_no_grant_slips_in_where_the_policies_and_the_right_to_read_them_go_together(
     server: ApiServer, replica: HttpReplica, tmp_path: Path
 ) -> None:
+    """As `kubectl delete -f`, a prune or an uninstall takes them."""
+    kinds = "validatingadmissionpolicy,validatingadmissionpolicybinding"
+    with running(operator(server, replica, tmp_path)) as leader:
+        apply(server, binding("old", ["calculator:use"]))
+        wait_until(lambda: accepted(server, "old") == ACCEPTED, 15)
+        without_right(server)
+        do(server, "delete", kinds, "-l", "app.kubernetes.io/part-of=toolcrib")
+        apply(server, binding("early", ["calculator:use"]))
+        wait_until(lambda: accepted(server, "early") == WAITS, 10)
+        wait_until(lambda: not intact(leader), 45)
+        apply(server, binding("late", ["calculator:use"]))
+        wait_until(lambda: accepted(server, "late") == WAITS, 10)
+        assert accepted(server, "early") == WAITS
+        assert granted(replica) == {"old"}
+        for path in ("crds", "examples/cluster/rbac.yaml"):
+            do(server, "apply", "-f", str(ROOT / path))
+        wait_until(lambda: accepted(server, "early") == accepted(server, "late") == REFUSED, 15)
+        wait_until(lambda: intact(leader), 15)
+        assert granted(replica) == {"old"}
+
+
+def without_right(server: ApiServer) -> None:
+    """The operator may no longer read the policies."""
     role = json.loads(do(server, "get", "clusterrole", "toolcrib-operator", "-o", "json"))
     less = [r for r in role["rules"] if "admissionregistration.k8s.io" not in r["apiGroups"]]
     do(server, "replace", "-f", "-", input=json.dumps(role | {"rules": less}))
+
+
+def test_an_operator_that_may_not_read_them_says_so(
+    server: ApiServer, replica: HttpReplica, tmp_path: Path
+) -> None:
+    without_right(server)
     with operator(server, replica, tmp_path) as leader:
         leader.wait_ready(lambda: leader.report().get("role") == "leader", 30)
         apply(server, binding("planner", ["calculator:use"]))

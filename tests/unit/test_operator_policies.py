@@ -24,6 +24,7 @@ pytestmark = pytest.mark.anyio
 
 SETTINGS = LoopSettings(hold_back=0.05, takeover_hold=0.1, finalizers=False)
 REFUSED = ("False", "AdmissionPolicyMissing")
+WAITS = ("False", "AdmissionPolicyUnread")
 
 
 class Shelf:
@@ -207,43 +208,102 @@ async def test_without_the_right_to_read_them_they_count_as_missing_and_with_it_
         await until(lambda: stage.policies.admitted.problem is None)
 
 
-async def test_an_api_server_that_is_away_for_a_moment_changes_nothing_and_for_long_it_does() -> None:
+UNREAD = [NotListable("forbidden"), ClusterUnavailable("no answer")]
+"""A server that is away or does not answer; and every server forbids everything until it has read its roles."""
+
+
+@pytest.mark.parametrize("error", UNREAD)
+async def test_a_grant_waits_while_the_policies_cannot_be_read_and_is_in_force_once_they_are(
+    error: ClusterUnavailable,
+) -> None:
     shelf = Shelf()
-    async with Stage(shelf).running() as stage:
+    async with Stage(shelf).running(tool("calculator"), binding("planner", ["calculator:use"])) as stage:
+        await stage.until(("True", "Accepted"))
+        shelf.error = error
+        await stage.write(binding("late", ["calculator:use"], tools={"deny": ["secret"]}))
+        await stage.write(binding("planner", []))
+        await stage.until(WAITS, "late")
+        assert "It waits" in stage.message("late")
+        (held,) = (b for b in stage.replica.snapshot.bindings.values() if b.name == "late")
+        assert (held.deny, held.scopes) == (("secret",), ())
+        assert stage.granted() == set(), "what an edit takes away does not wait"
+        await until(lambda: stage.policies.admitted.problem is not None)
+        assert stage.accepted("late") == WAITS
+        shelf.error = None
+        await stage.until(("True", "Accepted"), "late")
+        assert stage.granted() == {"late"}
+
+
+async def test_an_edit_that_waits_takes_away_at_once_and_adds_nothing() -> None:
+    shelf = Shelf()
+    old = binding("planner", ["one:use", "two:use"], tools={"deny": ["secret"]})
+    async with Stage(shelf).running(old) as stage:
+        await stage.until(("True", "Accepted"))
+        shelf.error = ClusterUnavailable("no answer")
+        await stage.write(binding("planner", ["two:use", "three:use"], tools={"deny": ["other"]}))
+        await stage.until(WAITS)
+        (held,) = stage.replica.snapshot.bindings.values()
+        assert (held.scopes, held.deny) == (("two:use",), ("secret", "other"))
+        # for somebody else it is a new grant altogether
+        others = binding("planner", ["two:use"], tools={"deny": ["other"]})
+        others["spec"]["subjects"][0]["name"] = "somebody-else"
+        await stage.write(others)
+        (held,) = stage.replica.snapshot.bindings.values()
+        assert (held.scopes, held.deny) == ((), ("other",))
+        shelf.error = None
+        await stage.until(("True", "Accepted"))
+        (held,) = stage.replica.snapshot.bindings.values()
+        assert (held.scopes, held.deny) == (("two:use",), ("other",))
+
+
+@pytest.mark.parametrize("error", UNREAD)
+async def test_no_grant_slips_in_where_the_policies_go_while_they_cannot_be_read(
+    error: ClusterUnavailable,
+) -> None:
+    shelf = Shelf()
+    async with Stage(shelf).running(tool("calculator")) as stage:
+        await until(lambda: stage.policies.known)
+        whole, shelf.manifests, shelf.error = shelf.manifests, [], error
+        await stage.write(binding("early", ["calculator:use"]))
+        await stage.until(WAITS, "early")
+        assert stage.granted() == set()
+        # put back before anybody could read that they were gone: they are others
+        for manifest in whole:
+            manifest["metadata"]["uid"] += "-again"
+        shelf.manifests, shelf.error = whole, None
+        await stage.until(REFUSED, "early")
+        assert stage.granted() == set()
+
+
+async def test_a_grant_waits_for_a_slow_answer_and_never_rests_on_an_older_one() -> None:
+    shelf = Shelf()
+    async with Stage(shelf).running(tool("calculator")) as stage:
+        await until(lambda: stage.policies.known)
+        shelf.answers.clear()
+        # a look that began before the grant may tell of policies that have gone since
+        reads = shelf.reads
+        await until(lambda: shelf.reads > reads)
+        await stage.write(binding("early", ["calculator:use"]))
+        await stage.until(WAITS, "early")
+        shelf.manifests = []
+        shelf.answers.set()
+        await stage.until(REFUSED, "early")
+        assert stage.granted() == set()
+
+
+async def test_a_binding_that_waits_and_is_deleted_leaves_nothing_behind() -> None:
+    shelf = Shelf()
+    async with Stage(shelf).running(tool("calculator")) as stage:
         await until(lambda: stage.policies.known)
         shelf.error = ClusterUnavailable("no answer")
-        await stage.write(binding("planner", ["x:use"]))
-        await stage.until(("True", "Accepted"))
-        await until(lambda: stage.policies.admitted.problem is not None)
-        await stage.write(binding("late", ["x:use"]))
-        await stage.until(REFUSED, "late")
-
-
-@pytest.mark.parametrize("error", [NotListable("forbidden"), ClusterUnavailable("no answer")])
-async def test_a_server_that_refuses_while_it_starts_costs_no_grant(error: ClusterUnavailable) -> None:
-    """An API server answers 403 to everybody until it has read its roles."""
-    shelf = Shelf()
-    async with Stage(shelf).running() as stage:
-        await until(lambda: stage.policies.known)
-        shelf.error = error
-        await stage.write(binding("meanwhile", ["x:use"]))
-        await stage.until(("True", "Accepted"), "meanwhile")
-        await until(lambda: stage.policies.admitted.problem is not None)
+        await stage.write(binding("late", ["calculator:use"]))
+        await stage.until(WAITS, "late")
+        change = stage.world.remove("AgentScopeBinding", "heist/late")
+        async with asyncio.timeout(5):
+            await stage.loop.published(change)
         shelf.error = None
-        await stage.write(binding("afterwards", ["x:use"]))
-        await stage.until(("True", "Accepted"), "afterwards")
-
-
-async def test_policies_that_changed_while_they_could_not_be_read_count_when_they_are_in_force() -> None:
-    shelf = Shelf()
-    async with Stage(shelf).running() as stage:
-        await until(lambda: stage.policies.known)
-        shelf.error = NotListable("forbidden")
-        await until(lambda: stage.policies.admitted.problem is not None)
-        shelf.manifests[0]["metadata"]["generation"] = 3
-        shelf.error = None
-        await stage.write(binding("early", ["x:use"]))
-        await stage.until(REFUSED, "early")
+        await until(lambda: stage.policies.admitted.problem is None)
+        assert stage.policies.admitted.ripe() == set()
 
 
 async def test_with_external_admission_nobody_looks() -> None:

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     CREDENTIAL_NOT_ALLOWED = "CredentialNotAllowed"
     UNTRUSTED_LABEL = "UntrustedLabel"
     ADMISSION_POLICY_MISSING = "AdmissionPolicyMissing"
+    ADMISSION_POLICY_UNREAD = "AdmissionPolicyUnread"
     PROPAGATED = "Propagated"
     NOT_PROPAGATED = "NotPropagated"
     NO_REPLICAS = "NoReplicas"
@@ -98,6 +99,8 @@ MEANINGS: dict[Reason, str] = {
     Reason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
     Reason.ADMISSION_POLICY_MISSING: "Written while the admission policies were missing or altered: nobody checked whether"
     " its author may grant this. Put them back, then write it anew.",
+    Reason.ADMISSION_POLICY_UNREAD: "The admission policies could not be read since this was written: it waits, and adds"
+    " nothing, until they are. If it lasts, `/readyz` of the operator says why.",
     Reason.PROPAGATED: "Every replica of the registry has confirmed this generation.",
     Reason.NOT_PROPAGATED: "Some replica of the registry has not confirmed this generation yet.",
     Reason.NO_REPLICAS: "No replica of the registry is known.",

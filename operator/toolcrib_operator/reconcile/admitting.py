@@ -1,7 +1,9 @@
 """Whether a binding's author was asked for his rights: the admission policies are in place, or were when it was written.
 
 Nobody can ask afterwards who wrote a spec. So a grant that is first seen while the policies are missing or altered is
-refused, and stays so until its spec is written anew; one that was in force before stays in force.
+refused, and stays so until its spec is written anew; one that was in force before stays in force. What the policies are
+like is known from looks at them that began after the grant was seen: until one has an answer the grant waits, and gives
+nothing that was not in force before.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import Any
 
 from toolcrib import admission
 from toolcrib.resources.conditions import Reason
+from toolcrib.wire.publish import PublishedBinding
 from toolcrib_operator.reconcile import statuses
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem
 from toolcrib_operator.world import Entry, Ref
@@ -22,12 +25,15 @@ UNKNOWN = "the admission policies have not been read yet"
 class Admitted:
     """Which bindings were written under the eyes of the policies. `problem` says what is wrong with these now.
 
-    With `external` something else checks who may write grants, and every binding counts as checked.
+    With `external` something else checks who may write grants, and every binding counts as checked. Otherwise looks at
+    the policies are counted: `begun` so far, and `answered` the last of them that told what `problem` says.
     """
 
     def __init__(self, *, external: bool = True) -> None:
         self.external = external
         self.problem: str | None = None if external else UNKNOWN
+        self.begun = self.answered = 0
+        self._waiting: dict[Ref, tuple[str, int, int]] = {}
         self._admitted: dict[Ref, tuple[str, int]] = {}
         self._refused: dict[Ref, tuple[str, int, Problem]] = {}
 
@@ -41,20 +47,43 @@ class Admitted:
             or _refusal(entry) is not None
         )
 
-    def judge(self, entry: Entry, verdict: BindingVerdict) -> BindingVerdict:
-        """The verdict, or the refusal of a grant that nobody checked: what it denies stays denied."""
+    def notice(self, entry: Entry) -> None:
+        """A binding that is not decided is there: only a look that begins from now on can decide it."""
+        if self._waiting.get(entry.ref, ())[:2] != (entry.uid, entry.generation):
+            self._waiting[entry.ref] = (entry.uid, entry.generation, self.begun)
+
+    def ripe(self) -> set[Ref]:
+        """Those that waited and can be decided now."""
+        return {ref for ref, (_, _, begun) in self._waiting.items() if self.answered > begun}
+
+    def judge(
+        self, entry: Entry, verdict: BindingVerdict, before: PublishedBinding | None = None
+    ) -> BindingVerdict:
+        """The verdict, or the refusal of a grant that nobody checked, or not yet: what it denies stays denied.
+
+        Args:
+            entry: the binding.
+            verdict: what is to become of it if its author was asked for his rights.
+            before: as it is in force; an edit that waits takes away at once what it takes away.
+        """
         problem = self._refuses(entry)
         if problem is None:
             return verdict
         published = verdict.published
-        if published is not None:
-            published = published.model_copy(update={"scopes": (), "allow": None}) if published.deny else None
-        return BindingVerdict(published, problem)
+        if published is None:
+            return BindingVerdict(None, problem)
+        if problem.reason is Reason.ADMISSION_POLICY_UNREAD and before is not None:
+            common = _common(before, published)
+            if common is not None:
+                return BindingVerdict(common, problem)
+        denies = published.model_copy(update={"scopes": (), "allow": None}) if published.deny else None
+        return BindingVerdict(denies, problem)
 
     def forget(self, ref: Ref) -> None:
         """The object is gone."""
         self._admitted.pop(ref, None)
         self._refused.pop(ref, None)
+        self._waiting.pop(ref, None)
 
     def _refuses(self, entry: Entry) -> Problem | None:
         if self.external:
@@ -68,6 +97,10 @@ class Admitted:
         problem = None
         if not statuses.holds(entry.status, "Accepted", generation=entry.generation):
             problem = _refusal(entry)
+            if problem is None:
+                self.notice(entry)
+                if self.answered <= self._waiting[entry.ref][2]:
+                    return Problem(Reason.ADMISSION_POLICY_UNREAD, _WAITS)
             if problem is None and self.problem is not None:
                 problem = Problem(Reason.ADMISSION_POLICY_MISSING, _message(self.problem))
         self.forget(entry.ref)
@@ -76,6 +109,16 @@ class Admitted:
         else:
             self._refused[entry.ref] = (*at, problem)
         return problem
+
+
+def _common(before: PublishedBinding, after: PublishedBinding) -> PublishedBinding | None:
+    """What an edit leaves of a binding, and nothing that it adds; None if it changes more than scopes and denials."""
+    old = {"generation": before.generation, "scopes": before.scopes, "deny": before.deny}
+    if after.model_copy(update=old) != before:
+        return None
+    scopes = tuple(scope for scope in after.scopes if scope in before.scopes)
+    deny = tuple(dict.fromkeys((*before.deny, *after.deny)))
+    return after.model_copy(update={"scopes": scopes, "deny": deny}) if scopes or deny else None
 
 
 def obstacle(found: Found, account: str | None) -> str | None:
@@ -130,6 +173,12 @@ def _refusal(entry: Entry) -> Problem | None:
         if (c.get("type"), c.get("status"), c.get("reason"), c.get("observedGeneration")) == refused:
             return Problem(Reason.ADMISSION_POLICY_MISSING, c.get("message") or "")
     return None
+
+
+_WAITS = (
+    "It waits: since it was written the admission policies could not be read. It is used, or refused, once they are;"
+    " nothing needs to be done unless this lasts."
+)
 
 
 def _message(problem: str) -> str:
