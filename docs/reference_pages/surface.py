@@ -74,7 +74,7 @@ REMEDIES: dict[str, str] = {
     "index_unavailable": "For operators: the search index is away; they keep trying.",
     "too_many_streams": "Try again later, or close your others; `limits.watch_streams` and `limits.watch_streams_per_subject` are the bounds.",
     "not_durable": "`detail` says whether it may still come. Is the disk full, is an operator there?",
-    "not_ready": "Wait: no full snapshot has come from an operator yet.",
+    "not_ready": "Wait as `Retry-After` says: no full snapshot has come from an operator yet, or too many access reviews wait.",
     "shutting_down": "Ask again; a call may have reached its tool: repeat it only if that does no harm.",
     "credential_pending": "Try again soon: this replica has not got the credential. See the Tool's Ready condition.",
     "upstream_unreachable": "Is the tool's own service up?",

@@ -114,10 +114,14 @@ class DecisionLog:
         revision: str,
         *,
         outcome: str | None = None,
+        question: str | None = None,
         arguments: dict[str, Any] | None = None,
         seconds: float | None = None,
     ) -> None:
-        """One tool was named: what was decided and, for a call, how it ended and how long it took."""
+        """One tool was named: what was decided and, for a call, how it ended and how long it took.
+
+        `question` is the kind of an access review that was answered.
+        """
         if self._writer is None:
             return
         named = self._named(identity, name, tool, decision, revision)
@@ -128,6 +132,8 @@ class DecisionLog:
             return
         common = self._common(action, identity)
         fields = {**named, **({"outcome": outcome} if outcome else {})}
+        if question is not None:
+            fields["question"] = question
         if seconds is not None:
             fields["ms"] = round(seconds * 1000, 3)
         if arguments is not None:

@@ -6,7 +6,9 @@ For holders of `registry:admin`: its answers hold what is hidden from everybody 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -32,10 +34,13 @@ from toolcrib_registry.settings import RegistrySettings
 router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["access review"])
 AT_ONCE = 2
 """Reviews that are worked out at one time: each may take a second of a processor at 10,000 tools."""
+WAITING = 16
+"""Reviews that may wait for that; the next is told to ask again in `AGAIN_SECONDS`."""
+AGAIN_SECONDS = 5
 ACTION = "access-review"
 _CODES = (
     "unauthenticated", "invalid_token", "not_permitted", "tool_not_found", "ambiguous_name", "invalid_cursor",
-    "cursor_stale", "policy_stale",
+    "cursor_stale", "policy_stale", "not_ready",
 )  # fmt: skip
 Answer = WhatCan | WhoCan | Explanation | Changes
 _EXAMPLES = {
@@ -104,21 +109,41 @@ async def ask_with(deps: DepsOf, asker: AskerOf, request: Request, body: AccessR
 
 
 async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessReviewRequest) -> Answer:
+    await _admitted(deps, asker, asked)
+    _fresh(deps)
+    if asked.subject is None and asked.tool is None and not (asked.bindings or asked.delete):
+        raise ProblemError("invalid_request", "Say subject, tool, bindings or delete.")
+    async with _turns(request).taken():
+        # while it waited, the power may have gone, and the snapshot be another
+        await _admitted(deps, asker, asked)
+        _fresh(deps)
+        snapshot, now = deps.state.snapshot, deps.clock.now()
+        try:
+            # seconds of work at ten thousand tools: off the event loop, discovery goes on meanwhile
+            answer = await asyncio.to_thread(_worked_out, snapshot, deps.settings, asked, now)
+        except ProblemError:
+            await _admitted(deps, asker, asked)  # it may name what is hidden, too
+            raise
     identity = await _admitted(deps, asker, asked)
-    state = deps.state
-    if state.stale:
+    _record(deps, identity, asked, snapshot, Decision(True, Reason.GRANTED), answer.question)
+    return answer
+
+
+def _fresh(deps: DepsOf) -> None:
+    if deps.state.stale:
         raise ProblemError(
             "policy_stale",
             "No leader has been heard for too long; what is granted now is not known.",
             headers={"Retry-After": "10"},
         )
-    snapshot, now = state.snapshot, deps.clock.now()
-    if asked.subject is None and asked.tool is None and not (asked.bindings or asked.delete):
-        raise ProblemError("invalid_request", "Say subject, tool, bindings or delete.")
+
+
+def _worked_out(
+    snapshot: Snapshot, settings: RegistrySettings, asked: AccessReviewRequest, now: float
+) -> Answer:
+    """The answer, or a ProblemError that says why there is none."""
     try:
-        async with _turn(request):
-            # seconds of work at ten thousand tools: off the event loop, discovery goes on meanwhile
-            answer = await asyncio.to_thread(_answer, snapshot, deps.settings, asked, now)
+        return _answer(snapshot, settings, asked, now)
     except SubjectError as error:
         raise ProblemError("invalid_request", f"subject: {error}") from error
     except UnknownTool as error:
@@ -130,8 +155,6 @@ async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessR
         raise ProblemError(
             "invalid_request", f"{error.findings[0]}"[:500], extra={"errors": found}
         ) from error
-    _record(deps, identity, asked, snapshot, Decision(True, Reason.GRANTED), answer.question)
-    return answer
 
 
 def _misspelt(request: Request) -> str | None:
@@ -171,16 +194,40 @@ def _record(
     about = "" if asked is None else " ".join(part for part in (asked.subject, asked.tool) if part)
     deps.metrics.decided(ACTION, decision, identity)
     deps.decisions.decided(
-        ACTION, identity, about, None, decision, str(snapshot.revision or ""), outcome=question
+        ACTION, identity, about, None, decision, str(snapshot.revision or ""), question=question
     )
 
 
-def _turn(request: Request) -> asyncio.Semaphore:
+class _Turns:
+    """`AT_ONCE` work, `WAITING` wait; used from one event loop only."""
+
+    def __init__(self) -> None:
+        self._working = asyncio.Semaphore(AT_ONCE)
+        self._there = 0
+
+    @contextlib.asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """One turn; ProblemError where too many wait for theirs."""
+        if self._there >= AT_ONCE + WAITING:
+            raise ProblemError(
+                "not_ready",
+                f"{WAITING} access reviews wait for their turn already; nothing was worked out.",
+                headers={"Retry-After": str(AGAIN_SECONDS)},
+            )
+        self._there += 1
+        try:
+            async with self._working:
+                yield
+        finally:
+            self._there -= 1
+
+
+def _turns(request: Request) -> _Turns:
     state = request.app.state
     if not hasattr(state, "access_reviews"):
-        state.access_reviews = asyncio.Semaphore(AT_ONCE)
-    turn: asyncio.Semaphore = state.access_reviews
-    return turn
+        state.access_reviews = _Turns()
+    turns: _Turns = state.access_reviews
+    return turns
 
 
 def _answer(snapshot: Snapshot, settings: RegistrySettings, asked: AccessReviewRequest, now: float) -> Answer:
