@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,8 @@ from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
 DEFAULT_PORT = 8765
+_TOKEN = re.compile(r"[!-~]+")
+"""More than RFC 6750 §2.1 lets stand in an Authorization header; the registry says what is wrong with the rest."""
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="How to print.")]
 Url = Annotated[
@@ -96,14 +99,28 @@ def bearer(given_as: str | None, token_file: Path | None, data: Path | None) -> 
         return mint(data_folder(data), given_as)
     if token_file is not None:
         try:
-            return token_file.read_text(encoding="utf-8").strip()
+            held = token_file.read_bytes()
         except OSError as error:
             raise CliError(f"cannot read the token file: {error.strerror}", code=Exit.USAGE) from error
+        return _token(held.decode("ascii", errors="replace"), f"the token file {token_file}")
     token = os.environ.get("TOOLCRIB_TOKEN")
     if not token:
         raise CliError(
             "who is asking?",
             hint="say --as NAME (local mode), --token-file FILE, or set TOOLCRIB_TOKEN",
+            code=Exit.USAGE,
+        )
+    return _token(token, "TOOLCRIB_TOKEN")
+
+
+def _token(held: str, where: str) -> str:
+    token = held.strip()
+    if not token:
+        raise CliError(f"{where} is empty", hint="get another token", code=Exit.USAGE)
+    if not _TOKEN.fullmatch(token):
+        raise CliError(
+            f"{where} holds no token",
+            hint="a token is one line of printable ASCII without spaces",
             code=Exit.USAGE,
         )
     return token
