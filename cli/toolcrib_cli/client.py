@@ -18,16 +18,19 @@ class RegistryClient:
     """HTTP to one registry as one identity. `ca_file` replaces the system's certificate authorities.
 
     Raises:
-        CliError: the CA file holds no certificate that can be used.
+        CliError: the CA file holds no certificate that can be used, or `url` is no address.
     """
 
     def __init__(self, url: str, token: str, *, ca_file: Path | None = None, timeout: float = 30.0) -> None:
         self.url = url
         headers = {"Authorization": f"Bearer {token}", "User-Agent": f"toolcrib-cli/{__version__}"}
         # a proxy between the command line and a registry would see the token
-        self._http = httpx.Client(
-            base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=_trust(ca_file)
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=_trust(ca_file)
+            )
+        except httpx.InvalidURL as error:
+            raise _no_address(url, str(error)) from error
 
     def __enter__(self) -> RegistryClient:
         return self
@@ -50,6 +53,8 @@ class RegistryClient:
     def _answer(self, method: str, path: str, **kwargs: Any) -> Any:
         try:
             response = self._http.request(method, path, **kwargs)
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise _no_address(self.url, str(error)) from error
         except httpx.TransportError as error:
             if (why := _distrust(error)) is not None:
                 raise CliError(
@@ -58,12 +63,10 @@ class RegistryClient:
                     code=Exit.UNREACHABLE,
                 ) from error
             raise CliError(
-                f"no registry answers at {self.url} ({type(error).__name__})",
+                f"no registry answers at {self.url} ({_cause(error)})",
                 hint="start one with `toolcrib up`, or say where it is with --url or TOOLCRIB_URL",
                 code=Exit.UNREACHABLE,
             ) from error
-        except httpx.InvalidURL as error:
-            raise CliError(f"not an address: {self.url}", code=Exit.USAGE) from error
         if response.is_success:
             return _json(response)
         raise _error(response)
@@ -78,6 +81,19 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:
         raise CliError(
             f"--ca-file: {ca_file} holds no certificate that can be used", code=Exit.USAGE
         ) from error
+
+
+def _no_address(url: str, why: str) -> CliError:
+    return CliError(
+        f"not an address: {url} ({why.rstrip('.')})",
+        hint="say http://HOST:PORT or https://HOST",
+        code=Exit.USAGE,
+    )
+
+
+def _cause(error: Exception) -> str:
+    """What the system said of a request that failed, else the kind of failure: some say nothing."""
+    return truncate(str(error), 200) or type(error).__name__
 
 
 def _distrust(error: BaseException | None) -> str | None:

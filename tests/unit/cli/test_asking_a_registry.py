@@ -1,5 +1,11 @@
 """What a client command says of tokens, addresses and registries that are not as they should be."""
 
+import contextlib
+import http.server
+import json
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +19,34 @@ def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as ended:
         cli.main(list(arguments))
     return int(ended.value.code or 0)
+
+
+@contextlib.contextmanager
+def registry(status: int, **problem: object) -> Iterator[str]:
+    """The address of a server that answers every request with this problem document."""
+
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(problem).encode())
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.mark.parametrize(
@@ -57,3 +91,35 @@ def test_white_space_around_a_token_is_no_part_of_it(tmp_path: Path, monkeypatch
 
     assert options.bearer(None, tmp_path / "token", None) == "a.b.c~"
     assert options.bearer(None, None, None) == "a.b.c"
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:8765", "ftp://x", "//x", "http://[::1", "http://x:port", "http://\u00e9..x"]
+)
+def test_what_is_no_address_is_a_usage_error_and_not_a_registry_that_is_away(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
+
+    assert run("tools", "--url", address) == Exit.USAGE
+    said, hint = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: not an address: {address} (")
+    assert hint == "  hint: say http://HOST:PORT or https://HOST"
+
+
+def test_of_a_registry_that_is_away_the_cause_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert run("tools", "--url", nobody) == Exit.UNREACHABLE
+    assert (
+        f"error: no registry answers at {nobody} ([Errno 111] Connection refused)\n"
+        in capsys.readouterr().err
+    )
+
+    with registry(200) as plain:
+        assert run("tools", "--url", plain.replace("http:", "https:")) == Exit.UNREACHABLE
+    assert "wrong version number" in capsys.readouterr().err.lower().replace("_", " ")
