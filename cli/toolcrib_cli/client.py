@@ -13,6 +13,10 @@ from toolcrib import __version__
 from toolcrib.text import truncate
 from toolcrib_cli.errors import CliError, Exit
 
+_REVIEW = "/v1/access-review"
+_CALLERS = "list what this identity may call with `toolcrib tools`"
+_REVIEWERS = "in the local mode `toolcrib token NAME --scopes registry:admin` makes a token that may"
+
 
 class RegistryClient:
     """HTTP to one registry as one identity. `ca_file` replaces the system's certificate authorities.
@@ -126,7 +130,8 @@ def _error(response: httpx.Response) -> CliError:
     detail = str(body.get("detail") or body.get("title") or response.reason_phrase)
     for item in body.get("errors") or []:
         if isinstance(item, dict):
-            detail += f"\n  {item.get('pointer', item.get('field', ''))}: {item.get('message', item.get('detail', ''))}"
+            where = item.get("pointer", item.get("field"))
+            detail += f"\n  {f'{where}: ' if where else ''}{item.get('message', item.get('detail', ''))}"
     if body.get("upstream"):
         detail += f"\n  the tool says: {_words(body['upstream'])}"
     if (response.status_code == 403 or response.status_code >= 500) and (
@@ -135,8 +140,11 @@ def _error(response: httpx.Response) -> CliError:
         detail += f"\n  in the registry's log: request_id {truncate(request_id, 64)}"
     ended = {401: Exit.NOT_PERMITTED, 403: Exit.NOT_PERMITTED, 404: Exit.NOT_PERMITTED, 503: Exit.UNREACHABLE}
     hints = {
-        401: "the token is missing, expired or of another issuer",
-        403: "list what this identity may call with `toolcrib tools`",
+        # the detail says why a token was not accepted
+        401: "get another token"
+        if code == "invalid_token"
+        else "the token is missing, expired or of another issuer",
+        403: _REVIEWERS if response.request.url.path == _REVIEW else _CALLERS,
         409: "name the tool by its id, namespace/name",
     }
     wait = response.headers.get("retry-after", "")

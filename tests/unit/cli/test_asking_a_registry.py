@@ -123,3 +123,68 @@ def test_of_a_registry_that_is_away_the_cause_is_told(
     with registry(200) as plain:
         assert run("tools", "--url", plain.replace("http:", "https:")) == Exit.UNREACHABLE
     assert "wrong version number" in capsys.readouterr().err.lower().replace("_", " ")
+
+
+@pytest.mark.parametrize(
+    ("status", "problem", "command", "said"),
+    [
+        (
+            401,
+            {"code": "invalid_token", "detail": "Not accepted: the token's service account was deleted"},
+            ("tools", "--url"),
+            [
+                "error: invalid_token: Not accepted: the token's service account was deleted",
+                "  hint: get another token",
+            ],
+        ),
+        (
+            403,
+            {"code": "not_permitted", "detail": "Access reviews need the scope registry:admin."},
+            ("access", "what-can", "heist/hacker", "--registry"),
+            [
+                "error: not_permitted: Access reviews need the scope registry:admin.",
+                "  hint: in the local mode `toolcrib token NAME --scopes registry:admin` makes a token that may",
+            ],
+        ),
+        (
+            403,
+            {"code": "not_permitted", "detail": "This call is not permitted."},
+            ("call", "calculator", "--url"),
+            [
+                "error: not_permitted: This call is not permitted.",
+                "  hint: list what this identity may call with `toolcrib tools`",
+            ],
+        ),
+        (
+            400,
+            {
+                "code": "invalid_arguments",
+                "detail": "They do not fit.",
+                "errors": [
+                    {"pointer": "", "message": '"expression" is a required property'},
+                    {"pointer": "/a", "message": "is no number"},
+                ],
+            },
+            ("call", "calculator", "--url"),
+            [
+                "error: invalid_arguments: They do not fit.",
+                '  "expression" is a required property',
+                "  /a: is no number",
+            ],
+        ),
+    ],
+    ids=["a token", "a review", "a call", "arguments"],
+)
+def test_a_refusal_and_its_hint_do_not_contradict_each_other(
+    status: int,
+    problem: dict[str, object],
+    command: tuple[str, ...],
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
+
+    with registry(status, **problem) as address:
+        run(*command, address)
+    assert capsys.readouterr().err.splitlines() == said
