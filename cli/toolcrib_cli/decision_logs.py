@@ -28,6 +28,7 @@ STDIN = "-"
 ANCHORS_KEY = "anchors.json"
 _LONGEST = 8 << 20
 _PAUSE = 0.2
+_REVIEW = "access-review"
 
 Record = dict[str, Any]
 
@@ -202,6 +203,12 @@ def count_of(record: Record) -> int:
     return int(record.get("repeated", {}).get("count", 1))
 
 
+def failure_of(record: Record) -> str | None:
+    """Why what was allowed came to nothing. An access review only answers; older logs have its question as `outcome`."""
+    outcome = record.get("outcome")
+    return None if outcome == "ok" or record["action"] == _REVIEW else outcome
+
+
 @dataclass(slots=True)
 class Passed:
     """How many lines were passed over, since they are no records."""
@@ -222,7 +229,7 @@ def records(files: Iterable[str], wanted: Filter, passed: Passed | None = None) 
                     yield record
 
 
-_TEXTS = ("replica", "issuer", "subject", "client", "tool", "reason", "outcome", "phase")
+_TEXTS = ("replica", "issuer", "subject", "client", "tool", "reason", "outcome", "phase", "question")
 
 
 def parsed(raw: bytes) -> Record | None:
@@ -306,12 +313,11 @@ def summary(found_records: Iterable[Record]) -> dict[tuple[str, str, str], Used]
         number = count_of(record)
         if record.get("allowed") is False:
             row.denied += number
-        elif record.get("outcome", "ok") != "ok":
+        elif failure_of(record):
             row.failed += number
         else:
             row.allowed += number
-        why = record.get("reason") if record.get("allowed") is False else record.get("outcome")
-        if why and why != "ok":
+        if why := record.get("reason") if record.get("allowed") is False else failure_of(record):
             row.reasons[why] = row.reasons.get(why, 0) + number
         row.first = min(row.first or record["ts"], record["ts"])
         row.last = max(row.last, record["ts"])

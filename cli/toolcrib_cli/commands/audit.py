@@ -271,6 +271,8 @@ def _words(record: dict[str, Any]) -> Iterable[str]:
         yield str(record.get("reason", ""))
     if outcome := record.get("outcome"):
         yield str(outcome)
+    if question := record.get("question"):
+        yield str(question)
     if phase := record.get("phase"):
         yield f"({phase})"
     if binding := record.get("binding"):

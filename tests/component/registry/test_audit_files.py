@@ -115,6 +115,18 @@ def test_plain_arguments_beyond_four_kibibytes_are_a_hash_and_a_size(key: bool, 
     assert beyond == {"arguments_bytes": size, **hashed}
 
 
+def test_an_access_review_is_recorded_with_its_question_and_no_outcome(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    with opened(path) as log:
+        log.decided("access-review", BOT, "team/bot", None, GRANTED, "1.1", question="what_can")
+        call(log, 1)
+    reviewed, called = records(path)[1:3]
+    assert (reviewed["question"], "outcome" in reviewed) == ("what_can", False)
+    assert "question" not in called
+
+
+
+
 def test_names_that_mean_nothing_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     with opened(path) as log:

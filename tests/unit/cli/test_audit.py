@@ -214,13 +214,41 @@ def test_query_says_who_used_what(folder: Path, capsys: pytest.CaptureFixture[st
     assert run("query", str(folder / "logs"), "--since", "soon") == 2
 
 
+def test_an_access_review_never_failed_whatever_an_older_log_calls_its_outcome(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = {
+        "issuer": "i",
+        "subject": "x",
+        "client": "admin",
+        "tool": "team/bot",
+        "allowed": True,
+        "reason": "granted",
+    }
+    lines, _ = lines_of("r", [
+        ("access-review", asked | {"question": "what_can"}), ("access-review", asked | {"outcome": "diff"}),
+        ("access-review", asked | {"allowed": False, "reason": "scope_not_granted"}),
+        ("call", asked | {"outcome": "limit_exceeded"}),
+    ])  # fmt: skip
+    path = tmp_path / "decisions.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    assert run("query", str(path), "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(r["action"], r["allowed"], r["denied"], r["failed"], r["reasons"]) for r in rows] == [
+        ("access-review", 2, 1, 0, {"scope_not_granted": 1}),
+        ("call", 0, 0, 1, {"limit_exceeded": 1}),
+    ]
+    assert run("tail", str(path), "-n", "99") == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("allowed granted what_can")
+
+
 BAD = [
     b'{"ts":"x","action":5,"repeated":7}',
     b'{"ts":5,"action":"call"}',
     *(b'{"ts":"x","action":"call",%s}' % part for part in (
         b'"outcome":{}', b'"reason":["a"],"allowed":false', b'"repeated":7', b'"repeated":{"count":"9","since":"x"}',
         b'"repeated":null', b'"repeated":{"count":1}', b'"binding":"b"', b'"binding":{"ref":"b"}', b'"ms":"slow"',
-        b'"tool":7', b'"subject":[]', b'"client":{}', b'"phase":1', b'"replica":{}', b'"issuer":1',
+        b'"tool":7', b'"subject":[]', b'"client":{}', b'"phase":1', b'"question":{}', b'"replica":{}', b'"issuer":1',
     )),
     b'{"ts":"x","action":"audit.gap","lost":7}',
     b'{"ts":"x","action":"audit.gap","lost":[5]}',
