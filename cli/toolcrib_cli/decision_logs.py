@@ -141,22 +141,24 @@ def moment(text: str, now: datetime | None = None) -> str:
     Raises:
         CliError: it is none of these.
     """
-    days = text[:-1] if text.endswith("d") else ""
     try:
-        ago = timedelta(days=int(days)) if days.isdigit() else timedelta(seconds=durations.seconds(text))
-    except ValueError:
-        pass
-    else:
-        return audit.timestamp(((now or datetime.now(UTC)) - ago).timestamp())
-    try:
-        given = datetime.fromisoformat(text)
-    except ValueError:
+        return audit.timestamp(_instant(text, now or datetime.now(UTC)).timestamp())
+    except (ValueError, OverflowError):
         raise CliError(
             f"{text!r} is no time",
             hint="say 2027-01-31T08:00:00Z, 2027-01-31, or how long ago: 90m, 7d",
             code=Exit.USAGE,
         ) from None
-    return audit.timestamp((given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp())
+
+
+def _instant(text: str, now: datetime) -> datetime:
+    days = text[:-1] if text.endswith("d") else ""
+    try:
+        ago = timedelta(days=int(days)) if days.isdigit() else timedelta(seconds=durations.seconds(text))
+    except ValueError:
+        given = datetime.fromisoformat(text)
+        return given if given.tzinfo else given.replace(tzinfo=UTC)
+    return now - ago
 
 
 @dataclass(frozen=True, slots=True)

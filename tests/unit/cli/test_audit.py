@@ -310,8 +310,12 @@ def test_times_are_moments_dates_or_how_long_ago() -> None:
     assert logs.moment("7d", now) == "2027-01-24T12:00:00.000Z"
     assert logs.moment("2027-01-31", now) == "2027-01-31T00:00:00.000Z"
     assert logs.moment("2027-01-31T08:00:00+02:00", now) == "2027-01-31T06:00:00.000Z"
-    with pytest.raises(CliError):
-        logs.moment("yesterday", now)
+    for text in (
+        "yesterday", "800000d", "99999999999d", f"{10**20}d", "9999999999999999h",
+        "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00", "d", "²d", "",
+    ):  # fmt: skip
+        with pytest.raises(CliError, match="is no time"):
+            logs.moment(text, now)
 
 
 def test_following_goes_on_in_the_next_file_after_a_rotation(tmp_path: Path) -> None:
