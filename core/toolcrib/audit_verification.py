@@ -210,7 +210,15 @@ class Verification:
             and line.prev == audit.GENESIS
             and details.get("stream")
         ):
-            # a stream cannot look back: what ended the run before is only known to the anchors
+            # a stream cannot look back: what ended the run before is only known to the anchors, its time to its name
+            if line.chain < last.chain or line.chain in state.final:
+                self._find(
+                    where,
+                    "reordered",
+                    f"the run {line.chain} stands after {last.chain} ({state.where}): moved or repeated, "
+                    "or its machine's clock was set back",
+                )
+                return
             self._interrupted += last.action != audit.END
             return
         self._find(

@@ -192,6 +192,46 @@ def test_without_anchors_only_the_end_of_the_last_run_can_be_cut_unseen(seed: in
     assert all("anchored" in f.message for f in found)
 
 
+def runs(count: int, *, stream: bool = False) -> list[list[bytes]]:
+    """Runs of one replica, each of four lines and not ended."""
+    made: list[list[bytes]] = []
+    prev = GENESIS
+    for n in range(count):
+        head = Head(audit.chain_id("r", START + 60 * n, "aa"), 0, GENESIS if stream else prev)
+        lines = []
+        for action in (audit.BEGIN, "call", "list", "call"):
+            fields = {"stream": True} if stream and action == audit.BEGIN else {}
+            line, head = audit.sealed(KEY, head, record(action, "r", **fields))
+            lines.append(line)
+        made.append(lines)
+        prev = head.hash
+    return made
+
+
+def of_one_file(*given: list[bytes], anchors: tuple[bytes, ...] = ()) -> Report:
+    log = Log({"a.jsonl": [line for lines in given for line in lines]})
+    for raw in anchors:
+        line = audit.read_line(raw)
+        assert line is not None
+        log.anchors.append(Anchor(line.chain, line.seq, line.ts, line.hash))
+    return verified(log)
+
+
+def test_runs_of_a_stream_stand_once_and_in_their_order() -> None:
+    one, two, three = runs(3, stream=True)
+    whole = of_one_file(one, two, three)
+    assert (whole.findings, whole.interrupted) == ((), 2)
+    for order_of_runs, wheres in (
+        ((two, three, one), ["a.jsonl:9"]),
+        ((one, two, one), ["a.jsonl:9"]),
+        ((one, three, two), ["a.jsonl:9"]),
+        ((one, two, one, two), ["a.jsonl:9", "a.jsonl:13"]),
+    ):
+        last = tuple(lines[-1] for lines in order_of_runs[-2:])
+        findings = of_one_file(*order_of_runs, anchors=last).findings
+        assert [(f.where, f.kind) for f in findings] == [(where, "reordered") for where in wheres]
+
+
 def test_findings_name_file_line_and_number() -> None:
     log = written(random.Random(7), replicas=1, retire=False)
     name = sorted(log.files)[0]
