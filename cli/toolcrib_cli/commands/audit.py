@@ -123,7 +123,10 @@ def _tell(report: Any, *, anchored: bool) -> None:
         lost = ", ".join(f"{number} {reason}" for reason, number in sorted(report.lost.items()))
         output.line(f"lost, as the log itself says: {lost}")
     if report.interrupted:
-        output.line(f"{report.interrupted} runs did not end by themselves: their last moment may be missing")
+        output.line(
+            f"runs that did not end by themselves: {report.interrupted}; of each the last moment may be missing, "
+            "and the counts of what repeated in its last audit.fold_seconds (a minute)"
+        )
     if report.unkeyed:
         output.line(
             "chained without a key: whoever could write the file could also have rewritten it", style="yellow"

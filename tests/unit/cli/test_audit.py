@@ -93,6 +93,21 @@ def test_a_whole_log_is_whole_and_what_it_lost_is_said(
     assert told.endswith("2 anchors\nwhole\n")
     assert verify(folder) == 0
     assert "see --anchors" in capsys.readouterr().out
+def test_what_may_be_missing_of_a_run_that_was_killed_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines, head = lines_of("r", RECORDS[:3])
+    record = {"ts": "2027-01-15T09:00:00.000Z", "replica": "r", "action": audit.BEGIN}
+    next_run = Head(audit.chain_id("r", 1_800_003_600.0, "bb"), 0, head.hash)
+    lines.append(audit.sealed(KEY, next_run, json.dumps(record, separators=(",", ":")).encode())[0])
+    (tmp_path / "decisions.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    decision_logs.key_file(tmp_path)
+    assert run("verify", str(tmp_path)) == 0
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if "did not end" in line)
+    assert told == (
+        "runs that did not end by themselves: 1; of each the last moment may be missing, "
+        "and the counts of what repeated in its last audit.fold_seconds (a minute)"
+    )
 
 
 def test_each_kind_of_harm_is_named_with_its_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
