@@ -283,4 +283,5 @@ def _words(record: dict[str, Any]) -> Iterable[str]:
     if "ms" in record:
         yield f"{record['ms']:g} ms"
     if "repeated" in record:
-        yield f"x{decision_logs.count_of(record)} since {record['repeated']['since']}"
+        # its time is that of the last one counted: it stands below records that are younger
+        yield f"x{decision_logs.count_of(record)} since {record['repeated']['since']}, summed up later"

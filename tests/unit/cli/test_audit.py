@@ -204,7 +204,9 @@ def test_tail_shows_one_line_a_record_and_filters(folder: Path, capsys: pytest.C
     ]
     assert run("tail", place, "--denied", "--agent", "craw*") == 0
     assert (
-        capsys.readouterr().out.splitlines()[1].endswith("DENIED denied x40 since 2027-01-15T08:00:03.000Z")
+        capsys.readouterr()
+        .out.splitlines()[1]
+        .endswith("DENIED denied x40 since 2027-01-15T08:00:03.000Z, summed up later")
     )
     assert (
         run("tail", place, "--tool", "calculator", "--action", "call", "--reason", "granted", "-o", "json")
