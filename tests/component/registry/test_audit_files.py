@@ -125,6 +125,31 @@ def test_an_access_review_is_recorded_with_its_question_and_no_outcome(tmp_path:
     assert "question" not in called
 
 
+def test_a_log_that_others_could_read_is_its_owners_alone_once_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    path.touch()
+    path.chmod(0o644)
+    with opened(path) as log:
+        call(log, 1)
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_after_a_rotation_the_folder_is_on_the_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the machine's end could take the new name with it."""
+    synced: list[tuple[int, list[str]]] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append((os.fstat(handle).st_ino, sorted(os.listdir(tmp_path))))
+        real(handle)
+
+    target = RotatingFile(tmp_path / "decisions.jsonl", 10, 3)
+    monkeypatch.setattr(os, "fsync", fsync)
+    target.rotate()
+    target.close()
+    assert synced == [(tmp_path.stat().st_ino, ["decisions.000001.jsonl", "decisions.jsonl"])]
 
 
 def test_names_that_mean_nothing_are_cut(tmp_path: Path) -> None:

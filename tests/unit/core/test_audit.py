@@ -217,6 +217,15 @@ def of_one_file(*given: list[bytes], anchors: tuple[bytes, ...] = ()) -> Report:
     return verified(log)
 
 
+@pytest.mark.parametrize("cut", [1, 3])
+def test_an_end_that_was_cut_off_an_earlier_run_is_found_without_anchors(cut: int) -> None:
+    one, two = runs(2)
+    assert of_one_file(one, two).findings == ()
+    (found,) = of_one_file(one[:-cut], two).findings
+    assert (found.where, found.kind) == (f"a.jsonl:{5 - cut}", "missing")
+    assert "an end was cut off" in found.message
+
+
 def test_runs_of_a_stream_stand_once_and_in_their_order() -> None:
     one, two, three = runs(3, stream=True)
     whole = of_one_file(one, two, three)
