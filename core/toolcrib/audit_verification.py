@@ -52,6 +52,8 @@ class Report:
     interrupted: int
     """Runs that were followed by another without having ended: killed, or the machine stopped."""
     anchors: int
+    unanchored: tuple[str, ...]
+    """Replicas of whose last run no anchor was given: its end may have been cut unseen."""
     unkeyed: bool
 
 
@@ -92,6 +94,7 @@ class Verification:
             (a.chain, a.seq): a for a in anchors if self._only is None or replica_of(a.chain) in self._only
         }
         self._anchored = len(self._anchors)
+        self._anchored_chains = {chain for chain, _ in self._anchors}
         self._states: defaultdict[str, _Replica] = defaultdict(_Replica)
         self._findings: list[Finding] = []
         self._records = self._interrupted = 0
@@ -151,6 +154,7 @@ class Verification:
             lost=dict(self._lost),
             interrupted=self._interrupted,
             anchors=self._anchored,
+            unanchored=tuple(name for name, head in heads.items() if head.chain not in self._anchored_chains),
             unkeyed=self._unkeyed,
         )
 
@@ -160,9 +164,14 @@ class Verification:
     def _closed(self, where: str, raw: bytes, line: Line) -> bool:
         key = self._keys.get(line.kid)
         if key is None or (not key.keyed and not self._may_lack_key):
-            given = ", ".join(k for k in self._keys if k != audit.UNKEYED) or "none"
+            given = ", ".join(k for k in self._keys if k != audit.UNKEYED)
             said = "no key" if line.kid == audit.UNKEYED else f"the key {line.kid}"
-            message = f"seq {line.seq} is chained with {said}, which is not given (given: {given}): the wrong key, or a forgery"
+            why = (
+                f"which is not given (given: {given}): the wrong key, or a forgery"
+                if given
+                else "and none is given"
+            )
+            message = f"seq {line.seq} is chained with {said}, {why}"
             if not any(f.kind == "unknown_key" and said in f.message for f in self._findings):
                 self._find(where, "unknown_key", message)
             return False

@@ -30,7 +30,8 @@ Logs = Annotated[
 KeyFiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--key-file", help="A secret that the log is chained with; repeat it after a change of secrets."
+        "--key-file",
+        help="A secret that the log is chained with; repeat it after a change of secrets. Else `audit.key` beside the log.",
     ),
 ]
 Agent = Annotated[str | None, typer.Option("--agent", help="namespace/name, a client or a subject; a glob.")]
@@ -78,20 +79,43 @@ def verify(
     from toolcrib.audit_verification import Verification
     from toolcrib_cli import decision_logs
 
-    if not logs and not key_file and (own := options.data_folder(data) / _LOCAL_KEY).exists():
-        key_file = [str(own)]
+    places = _logs(logs, data)
+    beside = [] if key_file else _keys_beside(places)
+    key_file = key_file or beside
     kept = _anchors(anchors, kubeconfig, context) if anchors else []
-    check = Verification(decision_logs.keys(key_file or ()), kept, replica)
-    decision_logs.feed(check, decision_logs.found(_logs(logs, data)), mixed=mixed)
+    check = Verification(decision_logs.keys(key_file), kept, replica)
+    decision_logs.feed(check, decision_logs.found(places), mixed=mixed)
     report = check.finish()
+    unread = not key_file and {f.kind for f in report.findings} == {"unknown_key"}
     if out is not Format.TABLE:
         told = asdict(report) | {"findings": [f._asdict() for f in report.findings]}
         told["replicas"] = {name: head._asdict() for name, head in report.replicas.items()}
-        output.data(told | {"whole": not report.findings}, out)
+        whole = bool(report.records) and not report.findings
+        told["ends"] = "unanchored" if report.unanchored or not report.records else "anchored"
+        output.data(told | {"whole": whole, "keys_beside": beside}, out)
     else:
-        _tell(report, anchored=bool(anchors))
-    if report.findings or not report.records:
+        ends = _ends(report, asked=bool(anchors), local=not logs)
+        _tell(report, beside, ends, unread=unread, unmet=bool(anchors) and not report.anchors)
+    if unread:
+        raise typer.Exit(Exit.USAGE)
+    if report.findings or not report.records or (anchors and not report.anchors):
         raise typer.Exit(Exit.FAILED)
+
+
+def _keys_beside(places: list[str]) -> list[str]:
+    folders = (path if (path := Path(place)).is_dir() else path.parent for place in places if place != "-")
+    return list(dict.fromkeys(str(key) for folder in folders if (key := folder / _LOCAL_KEY).is_file()))
+
+
+def _ends(report: Any, *, asked: bool, local: bool) -> str:
+    """What may have been cut unseen."""
+    if not report.unanchored:
+        return ""
+    if not asked:
+        if local:
+            return "an end that may have been cut: the local mode keeps no anchors"
+        return "ends that may have been cut: see --anchors"
+    return f"ends that may have been cut: no anchor of the last run of {', '.join(report.unanchored)}"
 
 
 def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[Any]:
@@ -113,7 +137,8 @@ def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[A
     return decision_logs.anchors(text, source)
 
 
-def _tell(report: Any, *, anchored: bool) -> None:
+def _tell(report: Any, beside: list[str], ends: str, *, unread: bool, unmet: bool) -> None:
+    """For people. `ends`: what may have been cut unseen. `unread`: no key was given. `unmet`: the anchors are none."""
     for finding in report.findings:
         output.line(f"{finding.where}: {finding.kind}: {finding.message}", style="red")
     replicas = f"{len(report.replicas)} replica" + ("s" if len(report.replicas) != 1 else "")
@@ -131,17 +156,22 @@ def _tell(report: Any, *, anchored: bool) -> None:
         output.line(
             "chained without a key: whoever could write the file could also have rewritten it", style="yellow"
         )
-    if anchored:
+    for key in beside:
+        output.line(
+            f"key: {key}, beside the log: whoever can read both could have rewritten the log", style="yellow"
+        )
+    if report.anchors:
         output.line(f"{report.anchors} anchors")
     if not report.records:
         output.line("no records: nothing is proven", style="red")
+    elif unread:
+        output.line("not verified: no key was given, say --key-file", style="bold red")
     elif report.findings:
         output.line(f"NOT whole: {len(report.findings)} findings", style="bold red")
+    elif unmet:
+        output.line("not compared with anchors: there are none", style="bold red")
     else:
-        output.line(
-            "whole" if anchored else "whole, but for an end that may have been cut: see --anchors",
-            style="green",
-        )
+        output.line(f"whole, but for {ends}" if ends else "whole", style="yellow" if ends else "green")
 
 
 @app.command("tail")

@@ -241,6 +241,13 @@ def test_runs_of_a_stream_stand_once_and_in_their_order() -> None:
         assert [(f.where, f.kind) for f in findings] == [(where, "reordered") for where in wheres]
 
 
+def test_a_report_names_the_replicas_whose_last_run_no_anchor_covers() -> None:
+    one, two = runs(2)
+    assert of_one_file(one, two).unanchored == ("r",)
+    assert of_one_file(one, two, anchors=(one[-1],)).unanchored == ("r",)
+    assert of_one_file(one, two, anchors=(two[1],)).unanchored == ()
+
+
 def test_findings_name_file_line_and_number() -> None:
     log = written(random.Random(7), replicas=1, retire=False)
     name = sorted(log.files)[0]
