@@ -273,6 +273,26 @@ async def test_tags_and_servers_filter_before_the_limit(
     assert all(h.entry.server == "s1" and "Blue" in h.entry.tags for h in both.hits)
 
 
+async def test_a_filter_answers_as_the_view_without_what_it_leaves_out(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i, tags=("blue",) if i % 2 else ()) for i in range(30)]
+    await fill(exact, entries)
+    searcher = searchers(exact, EMBEDDER)
+    blue = [e for e in entries if e.tags]
+
+    every = await searcher.search(view_of(entries), "read customer", limit=100)
+    filtered = await searcher.search(view_of(entries), "read customer", tags=("blue",), limit=100)
+    alone = await searcher.search(view_of(blue), "read customer", limit=100)
+
+    assert filtered.hits == alone.hits
+    # so the same tool has another share of the words, since they are rare among others now, and the same cosine
+    before = {h.tool_id: h for h in every.hits}
+    moved = [(h, before[h.tool_id]) for h in filtered.hits if h.lexical]
+    assert moved
+    assert all(h.lexical != b.lexical and h.dense == b.dense for h, b in moved)
+
+
 async def test_without_text_nothing_is_embedded_and_the_filters_decide(
     exact: EmbeddedStore, searchers: Callable[..., Searcher]
 ) -> None:

@@ -86,8 +86,8 @@ class SearchResult(Answer):
     confidence: float | None = Field(
         default=None,
         exclude_if=_is_none,
-        description="The probability that the tool answers the request, on one scale for every request and view; absent "
-        "where there were no words.",
+        description="The probability that the tool answers the request, on one scale for every request; view and filters "
+        "move it by some hundredths. Absent where there were no words.",
     )
     score: float | None = Field(
         default=None,

@@ -30,7 +30,7 @@ class Words:
     strength: Scores
     """For ranking: 0 to 1 within the view."""
     share: Scores
-    """BM25 as a share of the most it could be for this request, 0 to 1: comparable across requests and views."""
+    """BM25 as a share of the most it could be for this request, 0 to 1: comparable across requests. Its weights of words are the view's."""
     carried: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
     """Whether the tool carries any word of the request."""
 
