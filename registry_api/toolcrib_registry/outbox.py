@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 
 from toolcrib import logs
 from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, OutboxEntry, PublishedTool
-from toolcrib_registry.registration import AlreadyRegistered, RegistrationFailed, RegistrationRefused
+from toolcrib_registry.registration import (
+    AlreadyRegistered,
+    RegistrationFailed,
+    RegistrationForbidden,
+    RegistrationRefused,
+)
 from toolcrib_registry.state import PolicyState
 
 BATCH = 50
@@ -26,6 +31,7 @@ class _Waiting:
     """One registration whose caller waits, until `deadline` (monotonic seconds)."""
 
     tool: PublishedTool
+    allowed: Callable[[], bool]
     deadline: float
     request_id: str
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -49,17 +55,20 @@ class OutboxQueue:
         self._waiting: dict[str, _Waiting] = {}
         self._moved = asyncio.Event()
 
-    async def register(self, tool: PublishedTool) -> None:
+    async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
         """Return when the operator has created `tool` and this replica's snapshot holds it.
 
+        Nothing is handed to the operator once `allowed()` is false.
+
         Raises:
+            RegistrationForbidden: it was, before the operator had taken it; nothing has changed.
             AlreadyRegistered: its name is taken.
             RegistrationRefused: it is no valid Tool; nothing has changed.
             RegistrationFailed: too many wait, or it was not in force in time; the message says if it may still come.
         """
         if len(self._waiting) >= self._capacity:
             raise RegistrationFailed("Too many registrations wait for the operator; nothing has changed.")
-        waiting = _Waiting(tool, time.monotonic() + self._within, logs.request_id.get())
+        waiting = _Waiting(tool, allowed, time.monotonic() + self._within, logs.request_id.get())
         self._waiting[waiting.id] = waiting
         self._move()
         try:
@@ -107,8 +116,14 @@ class OutboxQueue:
 
     async def _acknowledged(self, waiting: _Waiting) -> None:
         tool = waiting.tool
-        await self._until(lambda: waiting.ack is not None, waiting.deadline)
+
+        def forbidden() -> bool:
+            return not waiting.handed_out and not waiting.allowed()
+
+        await self._until(lambda: waiting.ack is not None or forbidden(), waiting.deadline)
         ack = waiting.ack
+        if forbidden():
+            raise RegistrationForbidden(tool.name)
         if ack is None and not waiting.handed_out:
             raise RegistrationFailed("No operator has taken it; nothing has changed.")
         if ack is None:
@@ -128,12 +143,12 @@ class OutboxQueue:
             raise RegistrationFailed("It was created but is not in force here yet.")
 
     def _open(self) -> list[_Waiting]:
-        """What may be handed out; of several with one name only the eldest."""
+        """What may be handed out; of several with one name only the eldest. The power may have gone while it waited."""
         now, first = time.monotonic(), {w.tool.tool_id: w for w in reversed(self._waiting.values())}
         return [
             w
             for w in self._waiting.values()
-            if w.ack is None and w.deadline > now and first[w.tool.tool_id] is w
+            if w.ack is None and w.deadline > now and first[w.tool.tool_id] is w and w.allowed()
         ]
 
     async def _until(self, holds: Callable[[], bool], deadline: float) -> None:

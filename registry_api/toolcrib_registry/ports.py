@@ -296,10 +296,13 @@ class CredentialSink(Protocol):
 class Registrar(Protocol):
     """Makes a runtime registration last."""
 
-    async def register(self, tool: PublishedTool) -> None:
+    async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
         """Return when `tool` is durable and in force.
 
+        `allowed` says whether its caller may still register; ask it when the turn has come.
+
         Raises:
+            RegistrationForbidden: it may not any more; nothing has changed.
             AlreadyRegistered: its name is taken.
             RegistrationRefused: it is no valid Tool; nothing has changed.
             RegistrationFailed: it could not be stored and put in force in time.

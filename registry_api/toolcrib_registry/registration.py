@@ -2,6 +2,7 @@
 
 RegistrationError
 ├── AlreadyRegistered      its name is taken
+├── RegistrationForbidden  its caller may not register any more; nothing has changed
 ├── RegistrationRefused    it is no valid Tool; nothing has changed
 └── RegistrationFailed     it could not be stored; nothing has changed
 """
@@ -30,6 +31,10 @@ class RegistrationError(Exception):
 
 class AlreadyRegistered(RegistrationError):
     """A tool of that name and server is registered already."""
+
+
+class RegistrationForbidden(RegistrationError):
+    """Whoever asked lost the power while it waited; nothing has changed."""
 
 
 class RegistrationRefused(RegistrationError):

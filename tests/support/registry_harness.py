@@ -344,9 +344,9 @@ class _Late:
     def bind(self, registry: Registry) -> None:
         self._real = self._make(registry) if self._make else None
 
-    async def register(self, tool: PublishedTool) -> None:
+    async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
         assert self._real is not None
-        await self._real.register(tool)
+        await self._real.register(tool, allowed)
 
 
 @contextlib.contextmanager

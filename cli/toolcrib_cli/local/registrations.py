@@ -14,7 +14,7 @@ from toolcrib.resources import parse
 from toolcrib.wire.publish import PublishedTool, Revision
 from toolcrib_cli.local.store import write_durably
 from toolcrib_operator.world import Ref, World
-from toolcrib_registry.registration import AlreadyRegistered, RegistrationFailed
+from toolcrib_registry.registration import AlreadyRegistered, RegistrationFailed, RegistrationForbidden
 
 _IN_FORCE_WITHIN = 10.0
 
@@ -42,14 +42,17 @@ class Registrations:
             found.append(manifest)
         return found
 
-    async def register(self, tool: PublishedTool) -> None:
+    async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
         """Return when `tool` is durable and in force.
 
         Raises:
+            RegistrationForbidden: `allowed()` is false once it is its turn; nothing has changed.
             AlreadyRegistered: its name is taken.
             RegistrationFailed: it could not be stored, or is no valid Tool; nothing has changed.
         """
         async with self._one_at_a_time:
+            if not allowed():
+                raise RegistrationForbidden(tool.name)
             if self._world.get(Ref("Tool", tool.tool_id)) is not None:
                 raise AlreadyRegistered(tool.name)
             manifest = publishing.manifest(tool)

@@ -22,6 +22,7 @@ from toolcrib_registry.errors import ProblemError, unauthenticated
 from toolcrib_registry.registration import (
     AlreadyRegistered,
     RegistrationFailed,
+    RegistrationForbidden,
     RegistrationRefused,
     tool_of,
 )
@@ -125,8 +126,13 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
     identity, state = asker.identity, deps.state
     if identity is None:
         raise unauthenticated(asker.problem)
-    if not has_power(identity, names.SCOPE_WRITE, state.snapshot.policy, deps.clock.now()):
-        raise ProblemError("not_permitted", "Registering tools needs the scope registry:write.")
+
+    def allowed() -> bool:
+        return has_power(identity, names.SCOPE_WRITE, state.snapshot.policy, deps.clock.now())
+
+    forbidden = ProblemError("not_permitted", "Registering tools needs the scope registry:write.")
+    if not allowed():
+        raise forbidden
     if deps.registrar is None:
         raise ProblemError("registration_off", "This registry takes no registrations; apply a Tool instead.")
     if state.stale:
@@ -140,7 +146,9 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
     if tool.tool_id in state.snapshot.tools:
         raise taken
     try:
-        await deps.registrar.register(tool)
+        await deps.registrar.register(tool, allowed)
+    except RegistrationForbidden as error:
+        raise forbidden from error
     except AlreadyRegistered as error:
         raise taken from error
     except RegistrationRefused as error:

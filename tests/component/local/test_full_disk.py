@@ -33,12 +33,12 @@ async def main():
         except OSError:
             pass
     try:
-        await registrations.register(tool)
+        await registrations.register(tool, lambda: True)
     except RegistrationFailed as error:
         print("refused:", error)
     print("left:", [f.name for f in registrations.folder.iterdir()], Registrations.load(registrations.folder))
     (disk / "filler").unlink()
-    await registrations.register(tool)
+    await registrations.register(tool, lambda: True)
     print("stored:", [m["spec"]["name"] for m in Registrations.load(registrations.folder)])
 
 asyncio.run(main())

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -109,7 +109,7 @@ class PublishingRegistrar:
     def __init__(self, registry: Registry) -> None:
         self._state = registry.deps.state
 
-    async def register(self, made: PublishedTool) -> None:
+    async def register(self, made: PublishedTool, _allowed: Callable[[], bool]) -> None:
         revision = self._state.snapshot.revision
         assert revision is not None
         to = Revision(epoch=revision.epoch, seq=revision.seq + 1)

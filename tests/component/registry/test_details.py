@@ -29,7 +29,7 @@ class Remembering:
     def of(self, _: Registry) -> "Remembering":
         return self
 
-    async def register(self, made: PublishedTool) -> None:
+    async def register(self, made: PublishedTool, _allowed: Callable[[], bool]) -> None:
         self.made.append(made)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry
 from toolcrib import publishing
 from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, PublishedTool, Revision
@@ -150,6 +151,33 @@ def test_of_two_with_one_name_the_operator_sees_one_at_a_time(pool: ThreadPoolEx
 
     assert statuses == [200, 400]
     assert other.result(timeout=5).status_code == 200
+
+
+def test_what_waits_is_not_handed_out_once_its_caller_has_lost_the_power(pool: ThreadPoolExecutor) -> None:
+    with running_registry(bindings=[WRITER], registration=True) as r:
+        waiting = [asked(r, pool, name=name) for name in ("fx", "other")]
+        wait_until(lambda: len(r.registry.deps.outbox._waiting) == 2, 5)  # type: ignore[union-attr]
+        r.publish(remove_bindings=["uid-None-writer"])
+        left = r.admin("GET", "/v1/admin/outbox?epoch=1").json()
+        answers = [w.result(timeout=5) for w in waiting]
+
+    assert left == {"entries": []}
+    assert [(a.status_code, a.json()["code"]) for a in answers] == [(403, "not_permitted")] * 2
+
+
+def test_what_the_operator_has_is_not_handed_out_again_once_its_caller_has_lost_the_power(
+    pool: ThreadPoolExecutor,
+) -> None:
+    with running_registry(bindings=[WRITER], registration=True) as r:
+        waiting = asked(r, pool)
+        entry = taken(r).entries[0]
+        r.publish(remove_bindings=["uid-None-writer"])
+        left = r.admin("GET", "/v1/admin/outbox?epoch=1").json()
+        tell(r, entry.id, "failed", "for a reason")
+        answer = waiting.result(timeout=5)
+
+    assert left == {"entries": []}
+    assert (answer.status_code, answer.json()["detail"]) == (503, "for a reason"), "it may have been created"
 
 
 def test_a_lost_answer_does_not_make_a_duplicate_of_ones_own_tool(pool: ThreadPoolExecutor) -> None:

@@ -1,0 +1,32 @@
+"""Runtime registrations of the local mode: who may no longer register when it is his turn leaves nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from toolcrib import publishing
+from toolcrib.wire.publish import Revision
+from toolcrib_cli.local.registrations import Registrations
+from toolcrib_operator.world import Ref, World
+from toolcrib_registry.registration import RegistrationForbidden
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_who_lost_the_power_while_it_waited_registers_nothing(tmp_path: Path) -> None:
+    async def published(change: int) -> Revision:
+        return Revision(epoch=1, seq=change)
+
+    world, folder = World(), tmp_path / "registrations"
+    tool = publishing.with_digests(
+        tool_id="toolcrib-runtime/fx", uid="u", namespace="toolcrib-runtime", name="fx", scopes=("fx:use",)
+    )
+    registrations = Registrations(folder, world, published)
+
+    with pytest.raises(RegistrationForbidden):
+        await registrations.register(tool, lambda: False)
+
+    assert list(folder.iterdir()) == []
+    assert world.get(Ref("Tool", tool.tool_id)) is None
+    await registrations.register(tool, lambda: True)
+    assert [m["spec"]["name"] for m in Registrations.load(folder)] == ["fx"]
