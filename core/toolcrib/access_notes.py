@@ -16,16 +16,18 @@ def notes(
     who: Who | None,
     identity: Identity | None,
     namespace: str | None = None,
+    applied: Snapshot | None = None,
 ) -> tuple[str, ...]:
     """In sentences; none where all is as asked.
 
     Args:
         identity: what a token of `who` proves; None: nothing, which the answer says itself.
         namespace: of which tools were asked for.
+        applied: what is in force, where `snapshot` only would be: a name that it knows is not misspelt.
     """
-    found = [] if namespace is None else list(_of_namespace(snapshot, namespace))
+    found = [] if namespace is None else list(_of_namespace(snapshot, namespace, applied or snapshot))
     if who is not None and identity is not None:
-        found += _of_subject(snapshot, who, identity)
+        found += _of_subject(snapshot, who, identity, applied or snapshot)
         found += _of_token(tokens, who, identity)
     return tuple(found)
 
@@ -35,16 +37,23 @@ def no_account(who: Who) -> str:
     return f"there is no ServiceAccount {who.namespace}/{who.name}"
 
 
-def _of_namespace(snapshot: Snapshot, namespace: str) -> Iterator[str]:
+def _of_namespace(snapshot: Snapshot, namespace: str, applied: Snapshot) -> Iterator[str]:
     having = {tool.namespace for tool in snapshot.tools.values()}
-    if namespace not in having:
+    if namespace in having:
+        return
+    if any(tool.namespace == namespace for tool in applied.tools.values()):
+        yield f"no tool is in the namespace {namespace} any more"
+    else:
         yield f"no tool is in the namespace {namespace}{_meant(namespace, having)}"
 
 
-def _of_subject(snapshot: Snapshot, who: Who, identity: Identity) -> Iterator[str]:
+def _of_subject(snapshot: Snapshot, who: Who, identity: Identity, applied: Snapshot) -> Iterator[str]:
     if snapshot.policy.is_gone(identity):
         yield no_account(who)
     elif identity.policy is not ScopesPolicy.TOKEN and not snapshot.policy.bindings_of(identity):
+        if applied.policy.bindings_of(identity):
+            yield f"no binding names {who} any more"
+            return
         subjects = (Who.of(s) for b in snapshot.bindings.values() for s in b.subjects)
         # an Agent is named by its service account
         same = {_place(w): w for w in subjects if w is not None and w.key[0] == who.key[0]}

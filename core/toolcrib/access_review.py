@@ -68,6 +68,7 @@ class AccessReview:
         revision: names the snapshot in answers.
         proposed: UIDs of bindings that are not applied, or not like this.
         predicted: whether the snapshot is one that would be.
+        applied: the one in force, if so: a subject that it knows is not taken for misspelt.
     """
 
     snapshot: Snapshot
@@ -77,6 +78,7 @@ class AccessReview:
     revision: str = ""
     proposed: frozenset[str] = frozenset()
     predicted: bool = False
+    applied: Snapshot | None = None
     rules: Rules = field(init=False)
 
     def __post_init__(self) -> None:
@@ -280,7 +282,7 @@ class AccessReview:
             "at": moment(self.now),
             "predicted": self.predicted,
             "assumptions": tuple(assumed),
-            "notes": notes(self.snapshot, self.tokens, who, identity, namespace),
+            "notes": notes(self.snapshot, self.tokens, who, identity, namespace, self.applied),
         }
 
 

@@ -241,7 +241,7 @@ def _answer(snapshot: Snapshot, settings: RegistrySettings, asked: AccessReviewR
         would, changed = proposed(
             snapshot, asked.bindings, asked.delete, tokens, () if who is None else (who,)
         )
-        review = AccessReview(would, now, tokens, asked.action, revision, changed, predicted=True)
+        review = AccessReview(would, now, tokens, asked.action, revision, changed, True, snapshot)
     answer = _asked_of(review, applied, asked, who, after)
     more = None if isinstance(answer, Explanation) else answer.next_cursor
     return (

@@ -283,6 +283,17 @@ def test_without_subject_and_tool_the_answer_is_what_would_change(registry: Runn
     assert rows == {"ServiceAccount/team/bot": (2, 0), "OAuthClient/ide": (0, 1)}
 
 
+def test_whom_the_proposal_takes_the_last_binding_is_not_taken_for_misspelt(
+    registry: RunningRegistry,
+) -> None:
+    gone = {"delete": ["AgentScopeBinding/team/reader"]}
+
+    known, misspelt = (post(registry, {"subject": f"team/{s}", **gone}) for s in ("reader", "wroter"))
+
+    assert known["notes"] == ["no binding names ServiceAccount/team/reader any more"]
+    assert misspelt["notes"] == ["no binding names ServiceAccount/team/wroter; did you mean team/writer?"]
+
+
 @pytest.mark.parametrize(
     ("body", "field", "words"),
     [
