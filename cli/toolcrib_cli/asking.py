@@ -88,7 +88,9 @@ class Here:
         where: names it in answers.
         accounts: whether it knows all service accounts.
         trusted: namespace labels that the operator trusts.
-        cluster_issuer: the issuer of service accounts, for groups of them; empty: the one that bindings name.
+        cluster_issuer: the issuer of service accounts, for groups of them; empty: unknown, the one that bindings name is
+            assumed.
+        issuer_from: why that issuer is assumed; empty: it is known.
     """
 
     question: Question
@@ -97,10 +99,12 @@ class Here:
     accounts: bool = True
     trusted: Sequence[str] = ()
     cluster_issuer: str = ""
+    issuer_from: str = ""
     not_used: tuple[NotUsed, ...] = field(default=(), init=False)
     _reviews: tuple[AccessReview, AccessReview] | None = field(default=None, init=False)
     _kept: tuple[Kept, ...] = field(default=(), init=False)
     _world: World | None = field(default=None, init=False)
+    _guessed: tuple[str, ...] = field(default=(), init=False)
 
     def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
         """The tools of a subject."""
@@ -129,12 +133,13 @@ class Here:
         return found.model_copy(update={"notes": tuple(dict.fromkeys(both))})
 
     def _told(self, answer: _Answer, who: Who | None = None) -> _Answer:
-        """With what an apply keeps among what is assumed, and a note where the cluster has no such account."""
+        """With what an apply keeps and a guessed issuer among what is assumed, and a note where the cluster has no such
+        account."""
         found = list(answer.notes)
         if who is not None and who.kind in subjects.IN_CLUSTER and self.accounts and self._world is not None:
             there = self._world.get(Ref(SERVICE_ACCOUNT, f"{who.namespace}/{who.name}"))
             found += [no_account(who)] if there is None else []
-        kept = (*answer.assumptions, *map(str, self._kept))
+        kept = (*answer.assumptions, *self._guessed, *map(str, self._kept))
         return answer.model_copy(update={"assumptions": kept, "notes": tuple(dict.fromkeys(found))})
 
     def _after(self) -> AccessReview:
@@ -169,16 +174,33 @@ class Here:
 
     def _of(self, found: Prediction) -> tuple[AccessReview, AccessReview]:
         q, now = self.question, time.time()
+        issuer, self._guessed = self._issuer(found)
         tokens = Tokens(
-            cluster_issuer=self.cluster_issuer or subjects.accounts_issuer(found.after),
+            cluster_issuer=issuer,
             scopes=None if q.scopes is None else frozenset(q.scopes),
             groups=frozenset(q.groups),
             client=q.client,
         )
         before = AccessReview(found.before, now, tokens, q.action, self.where)
         predicted = bool(q.bindings or q.delete)
-        after = AccessReview(found.after, now, tokens, q.action, self.where, found.changed, predicted)
+        after = AccessReview(
+            found.after, now, tokens, q.action, self.where, found.changed, predicted, found.before
+        )
         return before, after
+
+    def _issuer(self, found: Prediction) -> tuple[str, tuple[str, ...]]:
+        """The cluster's issuer, and what is assumed of it: something only where bindings name groups of its accounts."""
+        named = sorted(subjects.accounts_issuers(found.before) | subjects.accounts_issuers(found.after))
+        if not named or (self.cluster_issuer and not self.issuer_from):
+            return self.cluster_issuer, ()
+        if not self.cluster_issuer and len(named) > 1:
+            said = f"the cluster's issuer is not known, and bindings name {', '.join(named)}: no group of service accounts has members"
+            return "", (f"{said} (--cluster-issuer says which it is)",)
+        issuer = self.cluster_issuer or named[0]
+        said = f"the cluster's issuer is {issuer}, {self.issuer_from or 'since bindings name it'}"
+        if others := [i for i in named if i != issuer]:
+            said += f"; groups of service accounts of {', '.join(others)} have no members"
+        return issuer, (f"{said} (--cluster-issuer says which it is)",)
 
 
 @dataclass
@@ -261,7 +283,12 @@ class Asked:
 
 
 def cluster_source(
-    question: Question, kubeconfig: str | None, context: str | None, *, trusted: Sequence[str] = ()
+    question: Question,
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    trusted: Sequence[str] = (),
+    cluster_issuer: str | None = None,
 ) -> Here:
     """What a cluster holds, read with a kubeconfig; with the pod's own account where there is none.
 
@@ -277,7 +304,7 @@ def cluster_source(
             hint="say --kubeconfig FILE, --manifests FOLDER or --registry URL",
             code=Exit.USAGE,
         )
-    issuer = cluster.read_issuer(kubeconfig=kubeconfig, context=context)
+    issuer = cluster_issuer or cluster.read_issuer(kubeconfig=kubeconfig, context=context)
     return Here(
         question,
         lambda: cluster.read_world(kubeconfig=kubeconfig, context=context),
@@ -287,15 +314,25 @@ def cluster_source(
     )
 
 
-def folder_source(question: Question, folders: Sequence[Path], **options: Any) -> Here:
-    """Manifests as if they were all that there is, as the local mode would have them."""
+def folder_source(
+    question: Question,
+    folders: Sequence[Path],
+    *,
+    trusted: Sequence[str] = (),
+    cluster_issuer: str | None = None,
+) -> Here:
+    """Manifests as if they were all that there is; as the local mode would have them, but for a `cluster_issuer`."""
+    from toolcrib_registry.issuer.local import ISSUER
+
     where = ", ".join(map(str, folders))
     return Here(
         question,
         lambda: folder_world(read_files(folders, empty=question.prune)),
         f"manifests of {where}",
         accounts=False,
-        **options,
+        trusted=trusted,
+        cluster_issuer=cluster_issuer or ISSUER,
+        issuer_from="" if cluster_issuer else "as in the local mode",
     )
 
 

@@ -167,10 +167,9 @@ def why_nobody(who: Who, tokens: Tokens) -> str:
     )
 
 
-def accounts_issuer(snapshot: Snapshot) -> str:
-    """The one issuer whose groups of service accounts bindings name: no other issuer has such groups. Else empty."""
-    found = {i for kind, i, name in snapshot.policy.by_subject if kind == "group" and is_accounts_group(name)}
-    return found.pop() if len(found) == 1 else ""
+def accounts_issuers(snapshot: Snapshot) -> set[str]:
+    """The issuers whose groups of service accounts bindings name; in truth only the cluster's has such groups."""
+    return {i for kind, i, name in snapshot.policy.by_subject if kind == "group" and is_accounts_group(name)}
 
 
 def assumes_scopes(identity: Identity | None, tokens: Tokens) -> bool:

@@ -98,6 +98,14 @@ def _where(
         list[str] | None,
         typer.Option("--trusted-namespace-label", help="As the operator's option; repeat for more."),
     ] = None,
+    cluster_issuer: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster-issuer",
+            help="The iss of service accounts' tokens, for groups of them; with --manifests else the local mode's.",
+            show_default="what the API server says",
+        ),
+    ] = None,
     as_: options.As = None,
     data: options.Data = None,
     token_file: options.TokenFile = None,
@@ -303,6 +311,7 @@ def _source(
     manifests: list[Path] | None,
     registry: str | None,
     trusted_namespace_label: list[str] | None,
+    cluster_issuer: str | None,
     as_: str | None,
     data: Path | None,
     token_file: Path | None,
@@ -317,13 +326,19 @@ def _source(
     if manifests and (registry or context):
         raise CliError("--manifests goes with neither --registry nor --context", code=Exit.USAGE)
     if registry:
+        if cluster_issuer:
+            raise CliError(
+                "--cluster-issuer goes with --manifests or a cluster: a registry knows it", code=Exit.USAGE
+            )
         token = options.bearer(as_, token_file, data)
         client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
         return asking.Asked(question, client)
     trusted = tuple(trusted_namespace_label or ())
     if manifests:
-        return asking.folder_source(question, manifests, trusted=trusted)
-    return asking.cluster_source(question, kubeconfig, context, trusted=trusted)
+        return asking.folder_source(question, manifests, trusted=trusted, cluster_issuer=cluster_issuer)
+    return asking.cluster_source(
+        question, kubeconfig, context, trusted=trusted, cluster_issuer=cluster_issuer
+    )
 
 
 def _asked(files: tuple[Path, ...], **asked: Any) -> Question:

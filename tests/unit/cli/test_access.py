@@ -131,6 +131,19 @@ def test_a_name_that_nothing_has_and_an_option_without_effect_are_noted(
     assert any(note in text for text in found["notes"])
 
 
+def test_what_the_asked_change_takes_away_is_not_taken_for_a_misspelt_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("what-can", "heist/hacker", "-m", HEIST, "--delete", "AgentScopeBinding/heist/hacker")
+
+    assert answered(capsys, *asked)["notes"] == ["no binding names ServiceAccount/heist/hacker any more"]
+    tools = [a for f in Path(HEIST).glob("*tool*.yaml") for d in yaml.safe_load_all(f.read_text())
+             if d and d["kind"] == "Tool" for a in ("--delete", f"Tool/heist/{d['metadata']['name']}")]  # fmt: skip
+    assert answered(capsys, *asked, *tools, "-n", "heist")["notes"][0] == (
+        "no tool is in the namespace heist any more"
+    )
+
+
 def test_a_service_account_that_the_cluster_does_not_have_is_noted() -> None:
     def notes(subject: str) -> tuple[str, ...]:
         return (
