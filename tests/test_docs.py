@@ -313,6 +313,30 @@ def test_the_example_agent_discovers_calls_and_is_refused(tmp_path: Path) -> Non
     assert "'usage_by_tool': {'calculator': 1}" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("url", "held", "said"),
+    [
+        ("http://127.0.0.1:1", "a.b.c", "registry_unavailable: the registry cannot be reached: "),
+        ("http://127.0.0.1:1", "", "token_unavailable: no token in "),
+        ("127.0.0.1:8765", "a.b.c", "error: the discovery URL must be http(s)://"),
+        ("http://[::1", "a.b.c", "error: the discovery URL cannot be read: "),
+        (None, "a.b.c", "usage: python examples/agents/dynamic_agent.py REGISTRY-URL TOKEN-FILE"),
+    ],
+    ids=["away", "no token", "no scheme", "no address", "no arguments"],
+)
+def test_the_example_agent_ends_with_a_line_where_it_cannot_work(
+    url: str | None, held: str, said: str, tmp_path: Path
+) -> None:
+    example, token = ROOT / "examples" / "agents" / "dynamic_agent.py", tmp_path / "token"
+    token.write_text(held)
+    argv = [sys.executable, str(example), *((url, str(token)) if url else ())]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(said)
+
+
 # --------------------------------------------------------------------------------------------------- pages with claims
 
 

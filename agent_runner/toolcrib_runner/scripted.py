@@ -22,6 +22,7 @@ import argparse
 import hashlib
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -220,7 +221,11 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
-    """Serve in the background; yields the base URL (with `/v1`)."""
+    """Serve in the background; yields the base URL (with `/v1`).
+
+    Raises:
+        OSError: nothing can listen there.
+    """
     server = _Server((host, port), _Handler)
     thread = threading.Thread(
         target=server.serve_forever, args=(0.05,), name="toolcrib-scripted", daemon=True
@@ -235,7 +240,7 @@ def serving(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
 
 
 def run(host: str = "127.0.0.1", port: int = 8090) -> None:
-    """Serve until interrupted."""
+    """Serve until interrupted; errors as `serving`."""
     with serving(host, port) as url:
         print(f"scripted model endpoint (no language model) at {url}, model {MODEL}", flush=True)
         try:
@@ -252,7 +257,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8090)
     options = parser.parse_args(argv)
-    run(options.host, options.port)
+    try:
+        run(options.host, options.port)
+    except (OSError, OverflowError) as error:  # a port beyond 65535 is an OverflowError
+        why = error.strerror if isinstance(error, OSError) else "no such port"
+        print(f"error: cannot listen on {options.host}:{options.port}: {why}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import sys
 
-from toolcrib_runner import DynamicToolAgent, InvalidArguments, NotPermitted, TokenFile, ToolNotFound
+from toolcrib_runner import (
+    DynamicToolAgent,
+    InvalidArguments,
+    NotPermitted,
+    RunnerError,
+    TokenFile,
+    ToolNotFound,
+)
 
 
-def main(url: str, token_file: str) -> int:
-    """Discover, call, misuse, and say what was used."""
+def main(url: str, token_file: str) -> None:
+    """Discover, call, misuse, and say what was used.
+
+    Raises:
+        RunnerError: the registry is away, the token is none, or the tool is not granted.
+        ValueError: the URL is none.
+    """
     with DynamicToolAgent("planner", TokenFile(token_file), url) as agent:
         print(agent.generate_tool_prompt_context())
         print(agent.use_tool("calculator", expression="310 / 4.5"))
@@ -26,8 +38,14 @@ def main(url: str, token_file: str) -> int:
         change = agent.rediscover()
         print(f"gained {sorted(change.gained)}, lost {sorted(change.lost)}")
         print(agent.get_usage_stats())
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*sys.argv[1:]))
+    if len(sys.argv) != 3:
+        sys.exit("usage: python examples/agents/dynamic_agent.py REGISTRY-URL TOKEN-FILE")
+    try:
+        main(*sys.argv[1:])
+    except RunnerError as error:
+        sys.exit(f"{error.code}: {error}")
+    except ValueError as error:
+        sys.exit(f"error: {error}")

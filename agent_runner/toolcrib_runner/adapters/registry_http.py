@@ -57,7 +57,10 @@ class RegistryHttp:
         timeout: float = 10.0,
         call_timeout: float = 310.0,
     ) -> None:
-        url = httpx.URL(discovery_url)
+        try:
+            url = httpx.URL(discovery_url)
+        except httpx.InvalidURL as error:
+            raise ValueError(f"the discovery URL cannot be read: {error}") from error
         if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
             raise ValueError(
                 "the discovery URL must be http(s)://host[:port][/path], without query or credentials"

@@ -1,5 +1,6 @@
 """The scripted endpoint says what it is, answers the same every time and survives odd requests."""
 
+import socket
 from collections.abc import Iterator
 
 import httpx
@@ -52,3 +53,14 @@ def test_input_is_bounded(client: httpx.Client) -> None:
 def test_elsewhere_is_nothing(client: httpx.Client) -> None:
     assert client.get("/other").status_code == 404
     assert client.post("/other", json={}).status_code == 404
+
+
+@pytest.mark.parametrize("beyond", [False, True], ids=["taken", "no port"])
+def test_where_it_cannot_listen_it_says_so_in_a_line(
+    beyond: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = 70_000 if beyond else taken.getsockname()[1]
+        assert scripted.main(["--port", str(port)]) == 1
+    why = "no such port" if beyond else "Address already in use"
+    assert capsys.readouterr().err == f"error: cannot listen on 127.0.0.1:{port}: {why}\n"
