@@ -333,6 +333,12 @@ def _source(
         token = options.bearer(as_, token_file, data)
         client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
         return asking.Asked(question, client)
+    if as_:
+        raise CliError(
+            "--as goes with --registry: nobody is asked here",
+            hint="whom a question is about is its first argument: toolcrib access what-can NAMESPACE/NAME",
+            code=Exit.USAGE,
+        )
     trusted = tuple(trusted_namespace_label or ())
     if manifests:
         return asking.folder_source(question, manifests, trusted=trusted, cluster_issuer=cluster_issuer)

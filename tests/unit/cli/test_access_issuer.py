@@ -152,6 +152,8 @@ def test_options_that_would_do_nothing_are_refused(capsys: pytest.CaptureFixture
         assert ended.value.code == Exit.USAGE
         return capsys.readouterr().err
 
+    assert "--as goes with --registry" in refused("--manifests", str(HEIST), "--as", "planner")
+    assert "--as goes with --registry" in refused("--as", "planner", "--kubeconfig", "/no/such/file")
     assert "--cluster-issuer goes with" in refused(
         "--registry", "http://127.0.0.1:1", "--cluster-issuer", OURS
     )
