@@ -61,10 +61,15 @@ class Question:
 
 
 class Source(Protocol):
-    """Answers questions. `not_used` are objects that are not, or would not be, in force."""
+    """Answers questions.
+
+    `not_used` are objects that are not, or would not be, in force; `doubted` are issuers whose groups of service accounts
+    count for nothing, though one may be the cluster's.
+    """
 
     question: Question
     not_used: tuple[NotUsed, ...]
+    doubted: tuple[str, ...]
 
     def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
         """The tools of a subject."""
@@ -104,6 +109,7 @@ class Here:
     _reviews: tuple[AccessReview, AccessReview] | None = field(default=None, init=False)
     _kept: tuple[Kept, ...] = field(default=(), init=False)
     _world: World | None = field(default=None, init=False)
+    doubted: tuple[str, ...] = field(default=(), init=False)
     _guessed: tuple[str, ...] = field(default=(), init=False)
 
     def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
@@ -194,11 +200,13 @@ class Here:
         if not named or (self.cluster_issuer and not self.issuer_from):
             return self.cluster_issuer, ()
         if not self.cluster_issuer and len(named) > 1:
+            self.doubted = tuple(named)
             said = f"the cluster's issuer is not known, and bindings name {', '.join(named)}: no group of service accounts has members"
             return "", (f"{said} (--cluster-issuer says which it is)",)
         issuer = self.cluster_issuer or named[0]
         said = f"the cluster's issuer is {issuer}, {self.issuer_from or 'since bindings name it'}"
         if others := [i for i in named if i != issuer]:
+            self.doubted = tuple(others)
             said += f"; groups of service accounts of {', '.join(others)} have no members"
         return issuer, (f"{said} (--cluster-issuer says which it is)",)
 
@@ -210,6 +218,7 @@ class Asked:
     question: Question
     client: RegistryClient
     not_used: tuple[NotUsed, ...] = field(default=(), init=False)
+    doubted: tuple[str, ...] = field(default=(), init=False)
 
     def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
         """The tools of a subject."""

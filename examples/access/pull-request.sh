@@ -1,11 +1,12 @@
 #!/bin/sh
 # What does this pull request change, and for whom? For continuous integration; needs no cluster. Copy it into your repository.
-#   ./pull-request.sh manifests origin/main
+#   ./pull-request.sh manifests origin/main [--cluster-issuer https://…]
 # Ends with 1 if any subject gains, loses or changes a tool: let a person who answers for that look at the output.
 # With 2 or more nothing was compared. A folder that only one side has is empty on the other.
 set -eu
-folder=${1:?usage: pull-request.sh FOLDER [BASE]}
+folder=${1:?usage: pull-request.sh FOLDER [BASE [OPTIONS of toolcrib access diff]]}
 base=${2:-origin/main}
+if [ $# -gt 2 ]; then shift 2; else shift $#; fi
 
 if ! git rev-parse --verify --quiet "$base^{commit}" >/dev/null; then
     echo "pull-request.sh: there is no commit $base here; fetch it first (actions/checkout: fetch-depth: 0)" >&2
@@ -27,4 +28,4 @@ if [ ! -e "$folder" ]; then
     after=$work/none
 fi
 
-toolcrib access diff --manifests "$before" -f "$after" --prune --exit-code
+toolcrib access diff --manifests "$before" -f "$after" --prune --exit-code "$@"

@@ -255,6 +255,13 @@ def diff(
         output.line(found if rows else "Nothing changes for anybody.", stderr=True)
     if exit_code and answer.subjects:
         raise typer.Exit(Exit.FAILED)
+    if exit_code and source.doubted:
+        # whoever merges by the exit code must not take a group of the real cluster for one without members
+        raise CliError(
+            f"which is the cluster's issuer? Bindings name groups of service accounts of {', '.join(source.doubted)}",
+            hint="say --cluster-issuer https://…",
+            code=Exit.USAGE,
+        )
 
 
 # "passes" would read like a step that is passed

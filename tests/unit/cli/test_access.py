@@ -286,6 +286,15 @@ def test_the_check_of_a_pull_request_runs_on_a_real_repository(tmp_path: Path) -
     assert same.returncode == 0, same.stderr
     assert gone.returncode == 1, gone.stderr
     assert "ServiceAccount/heist/hacker" in gone.stdout
+    further = subprocess.run(
+        [*script, "--subject", "heist/planner"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (further.returncode, "hacker" in further.stdout) == (0, False), further.stderr
 
     def compared(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(

@@ -134,6 +134,23 @@ def test_a_group_that_only_a_deleted_binding_named_loses_its_tools(file: Path) -
     }
 
 
+def test_an_exit_code_vouches_for_no_groups_of_an_issuer_that_may_be_the_clusters(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(new: Path, *more: str) -> int:
+        with pytest.raises(SystemExit) as exited:
+            cli.main(["access", "diff", "-m", str(HEIST), "-f", str(new), "--exit-code", *more])
+        return int(exited.value.code or 0)
+
+    assert ended(file) == Exit.USAGE
+    assert f"which is the cluster's issuer? Bindings name groups of service accounts of {OTHER}" in (
+        capsys.readouterr().err
+    )
+    assert ended(file, "--cluster-issuer", OTHER) == Exit.FAILED
+    assert ended(file, "--cluster-issuer", OURS) == Exit.OK
+    assert ended(binding(tmp_path, LOCAL)) == Exit.FAILED
+
+
 def test_the_api_server_is_not_asked_for_an_issuer_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
