@@ -194,7 +194,7 @@ def test_a_difference_is_told_with_a_small_case_that_shows_it_again(monkeypatch:
     everywhere(monkeypatch)
 
     with pytest.raises(Disagreement) as found:
-        asyncio.run(proof.run(20_000, 7, patience=0.1))
+        asyncio.run(proof.run(20_000, 9, patience=0.1))
 
     small = json.loads(str(found.value).partition("\n")[2])
     assert len(small["script"]) == 1

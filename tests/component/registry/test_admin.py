@@ -1,7 +1,12 @@
 """The admin channel: who is let in, what a publish does, what keeps policy fresh."""
 
+import pytest
+
 from registry_harness import OPERATOR, ManualClock, binding, running_registry, tool
-from toolcrib.wire.publish import Heartbeat, Publish, Revision
+from toolcrib.errors import EpochFenced
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import Credentials, Heartbeat, Publish, Revision
+from toolcrib_registry.state import PolicyState
 
 
 def step(base: tuple[int, int] | None, to: tuple[int, int], age: float = 0.0) -> str:
@@ -71,6 +76,47 @@ def test_a_heartbeat_of_another_content_or_an_old_leader_is_refused() -> None:
     assert fenced.json()["code"] == "epoch_fenced"
 
 
+def test_what_an_old_leader_sends_after_another_was_heard_changes_nothing() -> None:
+    """The new one has said that it leads, and nothing else yet: what the old one sends would continue what is here."""
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        state = r.admin("GET", "/v1/admin/state").json()
+        takeover = Heartbeat(revision=Revision(epoch=3, seq=1), hash=state["hash"])
+        r.admin("POST", "/v1/admin/heartbeat", content=takeover.model_dump_json())
+        grant = Publish(
+            base=Revision(epoch=1, seq=1), to=Revision(epoch=1, seq=2), bindings=(binding("late"),)
+        )
+        published = r.admin("POST", "/v1/admin/publish", content=grant.model_dump_json())
+        secrets = r.admin("POST", "/v1/admin/credentials", content=Credentials(epoch=1).model_dump_json())
+        after = r.admin("GET", "/v1/admin/state").json()
+        seen = r.http.get(r.url, headers=r.auth("team", "late")).json()["total_available"]
+
+    for answer in (published, secrets):
+        assert (answer.status_code, answer.json()["code"]) == (409, "epoch_fenced")
+    assert after == state
+    assert seen == 0
+
+
+@pytest.mark.anyio
+async def test_a_publish_that_another_leader_overtakes_while_it_is_worked_out_is_not_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = PolicyState(ManualClock())
+    await state.publish(Publish(to=Revision(epoch=1, seq=1), tools=(tool("calculator"),)))
+    before, real = state.snapshot, Snapshot.apply
+
+    def overtaken(self: Snapshot, publish: Publish) -> Snapshot:
+        found = real(self, publish)
+        state.fence(2)
+        return found
+
+    monkeypatch.setattr(Snapshot, "apply", overtaken)
+    step = Publish(base=Revision(epoch=1, seq=1), to=Revision(epoch=1, seq=2), bindings=(binding("late"),))
+    with pytest.raises(EpochFenced):
+        await state.publish(step)
+
+    assert state.snapshot is before
+
+
 def test_without_a_leader_for_long_calls_are_refused_and_readiness_says_so() -> None:
     clock = ManualClock()
     with running_registry([tool("calculator")], [binding("bot")], clock=clock, policy_max_age=900.0) as r:
@@ -92,6 +138,20 @@ def test_without_a_leader_for_long_calls_are_refused_and_readiness_says_so() -> 
     assert forbidden.status_code == 403
     assert listed == 1
     assert again.json()["code"] == "no_backend"
+
+
+def test_after_the_last_heartbeat_the_policy_ages_again() -> None:
+    clock = ManualClock()
+    with running_registry([tool("calculator")], [binding("bot")], clock=clock, policy_max_age=900.0) as r:
+        r.heartbeat()
+        headers = r.auth("team", "bot")
+        clock.advance(899)
+        fresh = r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
+        clock.advance(2)
+        stale = r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"})
+
+    assert fresh.json()["code"] == "no_backend"
+    assert (stale.status_code, stale.json()["code"]) == (503, "policy_stale")
 
 
 def test_a_publish_of_a_leader_that_cannot_prove_its_view_is_no_sign_of_life() -> None:

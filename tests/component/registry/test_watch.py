@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from jwks_server import Signer
+from realparts.processes import wait_until
 from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
 from toolcrib.identity import Identity, Issuer, ScopesPolicy
 from toolcrib.wire.api import ToolDefinition
@@ -193,6 +194,39 @@ def test_the_stream_ends_when_the_key_that_signed_its_token_is_withdrawn(
         assert second.ended()
         r.publish([tool("secret")])
         assert first.next()[0] == "added", "the others go on"
+
+
+def test_a_stream_whose_key_is_withdrawn_while_it_waits_for_its_turn_shows_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib_registry.keys.FILE_SECONDS", 0.02)
+    file, issuer, key = tmp_path / "jwks.json", "https://idp.example", Signer("old")
+    file.write_text(json.dumps({"keys": [key.jwk]}))
+    own = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.LOCAL, cluster=True)
+    other = Issuer(issuer=issuer, audience=("toolcrib",), scopes=ScopesPolicy.TOKEN, jwks_file=str(file))
+    with running_registry([tool("calculator")], issuers=(own, other)) as r, contextlib.ExitStack() as stack:
+        keys, turn = r.registry.keys, r.registry.deps.state.turn
+        assert isinstance(keys, KeyStore)
+        r.on_loop(keys.start)
+        stack.callback(r.on_loop, keys.close)
+        headers = {"Authorization": f"Bearer {key.token(issuer, scope='calculator:use secret:use')}"}
+        watch = stack.enter_context(watching(r, headers))
+        assert watch.next()[0] == "snapshot"
+
+        async def let_go() -> None:
+            turn.release()
+
+        r.on_loop(turn.acquire)
+        try:
+            r.publish([tool("secret")])
+            wait_until(lambda: bool(turn._waiters), 5)  # type: ignore[attr-defined]
+            known = keys.version
+            (tmp_path / "new").write_text(json.dumps({"keys": [Signer("new").jwk]}))
+            (tmp_path / "new").rename(file)
+            wait_until(lambda: keys.version != known, 5)
+        finally:
+            r.on_loop(let_go)
+        assert watch.next() == ("end", "", {"reason": "invalid_token"})
 
 
 def _without(name: str) -> Callable[[RunningRegistry], None]:

@@ -192,6 +192,8 @@ def subject(draw: Drawn, callers: dict[str, Any]) -> dict[str, Any]:
                     "issuer": CLUSTER,
                     "name": draw.choice(("system:serviceaccounts", f"system:serviceaccounts:{parts[2]}")),
                 }
+            if rarely(draw, 8):  # nobody: an account of the cluster is no user
+                return made | {"kind": "User", "issuer": CLUSTER, "name": claims["sub"]}
             return made | {
                 "kind": draw.choice(("ServiceAccount", "Agent")),
                 "namespace": parts[2],

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from published import OAUTH, binding, bot, client, tool
+from published import CLUSTER, OAUTH, binding, bot, client, tool
 from toolcrib.authorizer import Action, Decision, Policy, Reason, decide
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
@@ -126,3 +126,13 @@ def test_a_name_alone_never_makes_a_subject() -> None:
     for subject in same_name:
         assert not decided(with_token("use"), tool(), binding(subjects=(subject,)))
     assert decided(with_token("use"), tool(), binding(subjects=CLI))
+
+
+def test_an_account_of_the_cluster_is_no_user_of_its_issuer() -> None:
+    """A binding names it as ServiceAccount or Agent: those alone know of the account's deletion and its namespace."""
+    asker = bot(user="system:serviceaccount:team-a:bot")
+    named = PublishedSubject(kind=SubjectKind.USER, issuer=CLUSTER, name="system:serviceaccount:team-a:bot")
+
+    assert decided(asker, tool(), binding(subjects=(named,))).reason is Reason.NO_BINDING
+    denies = binding("d", scopes=(), deny=("*",), subjects=(named,))
+    assert decided(asker, tool(), binding(), denies).reason is Reason.GRANTED
