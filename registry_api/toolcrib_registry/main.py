@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     except SettingsError as error:
         print(f"toolcrib-registry: {error}", file=sys.stderr)
         return EXIT_USAGE
+    if settings.useless:
+        log.warning("%s", settings.useless)
     tracing.start(environ, "toolcrib-registry")
     try:
         uvloop.run(run(settings))

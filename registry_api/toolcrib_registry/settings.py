@@ -376,6 +376,15 @@ class RegistrySettings(_Part):
                 return issuer.model_copy(update={"audience": (self.admin_audience,)})
         return None
 
+    @property
+    def useless(self) -> str | None:
+        """Why nothing will ever be answered with these settings; None: something may be."""
+        if not self.issuers:
+            return "issuers: none; every token is refused, so no operator can publish and no agent is let in"
+        if self.admin_issuer_settings is None or not self.admin_subjects:
+            return "admin_issuer and admin_subjects name nobody; no operator can publish, so no agent gets anything"
+        return None
+
     def refuse_dev_issuers(self) -> None:
         """What `serve` checks before anything starts.
 

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -61,6 +62,25 @@ def test_issuers_whose_tokens_alone_decide_are_refused_outside_the_local_mode(tm
 
     assert done.returncode == 2
     assert "allow_dev_issuer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"issuers": []}, ["issuers: none"]),
+        ({"admin_subjects": []}, ["admin_issuer and admin_subjects name nobody"]),
+        ({}, []),
+    ],
+    ids=["no issuer", "no operator", "both"],
+)
+def test_a_registry_that_nobody_can_publish_to_says_so_once_when_it_starts(
+    changes: dict[str, Any], words: list[str], tmp_path: Path
+) -> None:
+    with process(configuration(tmp_path, **changes)) as running:
+        pass
+
+    said = [x["message"].partition(";")[0] for x in running.lines if x["level"] == "warning"]
+    assert said == words
 
 
 def test_variables_override_the_file_and_those_of_others_are_left_alone(tmp_path: Path) -> None:
