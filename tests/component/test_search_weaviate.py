@@ -160,6 +160,38 @@ async def test_a_collection_that_was_deleted_reads_empty_and_is_made_again(
     assert {p["tokenization"] for p in schema["properties"] if p["name"].endswith("_terms")} == {"whitespace"}
 
 
+async def test_a_collection_that_is_just_deleted_and_made_is_no_outage(weaviate_server: Weaviate) -> None:
+    where = settings(weaviate_server)
+    writer, reader = WeaviateStore(where, IDENTITY), WeaviateStore(where, IDENTITY)
+    full = {"ns/tool-0001": "d1", "ns/tool-0002": "d2"}
+    reads = [0] * 4
+
+    async def read(number: int) -> None:
+        while True:
+            assert (await reader.inventory()).items() <= full.items()
+            await reader.search(StoreQuery(text="read", limit=5, mode="lexical", within=Pushdown()))
+            await reader.remove(["ns/tool-0009"])
+            reads[number] += 1
+
+    async def all_have_read() -> None:
+        wanted = [n + 1 for n in reads]
+        while any(n < w for n, w in zip(reads, wanted, strict=True)):
+            assert not [r.result() for r in readers if r.done()]
+            await asyncio.sleep(0.002)
+
+    readers = [asyncio.create_task(read(i)) for i in range(len(reads))]
+    try:
+        for _ in range(5):
+            await put(writer, tool(1), tool(2))
+            await writer.wipe()
+            await all_have_read()
+    finally:
+        for task in readers:
+            task.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+    await asyncio.gather(writer.aclose(), reader.aclose())
+
+
 async def test_a_collection_of_somebody_elses_making_is_replaced(weaviate_server: Weaviate) -> None:
     where = settings(weaviate_server)
     store = WeaviateStore(where, IDENTITY)

@@ -57,8 +57,14 @@ _QUICK = (0.0, 0.2, 0.4)
 something meanwhile."""
 _PATIENT = (0.1, 0.5, 1.0, 2.0)
 """Before a write is: gRPC itself waits for about a second before it connects anew."""
+_NOT_THERE = ("non-existing index", "cannot find index", "could not find class")
+"""What Weaviate (1.39) says of a collection that it has not made yet or not deleted wholly."""
 _T = TypeVar("_T")
 _Collection: TypeAlias = "weaviate.collections.CollectionAsync[Any, None]"
+
+
+class _Unsettled(StoreUnavailable):
+    """The collection is just being made or deleted: its name is there, its index not yet or no more."""
 
 
 class WeaviateStore:
@@ -237,14 +243,14 @@ class WeaviateStore:
     async def _again(
         self, work: Callable[[float], Awaitable[_T]], seconds: float, pauses: Sequence[float]
     ) -> _T:
-        """What `work` gives within `seconds`, asked again after each of `pauses` while connections are lost: a node that
-        is lost takes its connections with it, and others answer. It is told the seconds that are left."""
+        """What `work` gives within `seconds`, asked again after each of `pauses` while connections are lost or the
+        collection is unsettled: a node that is lost takes its connections with it, and others answer. It is told the seconds that are left."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         for pause in pauses:
             try:
                 return await work(deadline - loop.time())
-            except ConnectionLost:
+            except (ConnectionLost, _Unsettled):
                 if deadline - loop.time() < pause + _LEAST_SECONDS:
                     raise
             await asyncio.sleep(pause)
@@ -254,8 +260,10 @@ class WeaviateStore:
         async with self._connection.session(seconds) as client:
             try:
                 return await ask(self._collection(client))
-            except WeaviateBaseError:
+            except WeaviateBaseError as error:
                 if await client.collections.exists(self._name):
+                    if any(words in str(error) for words in _NOT_THERE):
+                        raise _Unsettled(f"weaviate: {brief(error)}") from error
                     raise
                 self._checked = None
                 return missing
