@@ -244,7 +244,8 @@ class WeaviateStore:
         self, work: Callable[[float], Awaitable[_T]], seconds: float, pauses: Sequence[float]
     ) -> _T:
         """What `work` gives within `seconds`, asked again after each of `pauses` while connections are lost or the
-        collection is unsettled: a node that is lost takes its connections with it, and others answer. It is told the seconds that are left."""
+        collection is unsettled: a node that is lost takes its connections with it, and others answer. It is told the
+        seconds that are left."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         for pause in pauses:
