@@ -7,7 +7,8 @@ import random
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
+from toolcrib_registry.adapters import weaviate_store
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate_store import WeaviateStore
@@ -99,6 +101,66 @@ async def test_a_server_that_restarts_is_found_again_with_everything_in_it(own_s
     await put(store, tool(3))
     assert len(await store.confirm(["ns/tool-0001", "ns/tool-0003"])) == 2
     await store.aclose()
+
+
+async def test_a_write_that_one_node_never_answers_is_made_by_another(
+    weaviate_server: Weaviate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a node does that waits for one that is lost: it takes the request and stays silent."""
+    monkeypatch.setattr(weaviate_store, "_TRY_SECONDS", 0.5)
+    deaf: set[int] = set()
+    accepted, closed = 0, asyncio.Semaphore(0)
+
+    async def pipe(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                if number not in deaf:
+                    writer.write(data)
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        theirs, ours = await asyncio.open_connection("127.0.0.1", weaviate_server.grpc_port)
+        both = pipe(accepted, reader, ours), pipe(accepted, theirs, writer)
+        await asyncio.gather(*both, return_exceptions=True)
+        closed.release()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as between:
+        port = between.sockets[0].getsockname()[1]
+        where = replace(settings(weaviate_server, write_seconds=10.0), grpc_port=port)
+        store = WeaviateStore(where, IDENTITY)
+        await put(store, tool(1))
+        deaf.add(1)
+        await put(store, tool(2))
+        assert accepted == 2
+        assert sorted(await store.inventory()) == ["ns/tool-0001", "ns/tool-0002"]
+        await store.wipe()
+        await store.aclose()
+        async with asyncio.timeout(10):
+            for _ in range(accepted):
+                await closed.acquire()
+
+
+@pytest.mark.parametrize(
+    ("message", "for_the_moment"),
+    [
+        # as a three-node Weaviate 1.39 said it when its leader was killed
+        ("failed to execute query: rpc error: code = Canceled desc = ", True),
+        ("put object: broadcast: cannot reach enough replicas", True),
+        ("leader not found", True),
+        ("put object: import into index: vector lengths don't match: 2 vs 256", False),
+        ("invalid text property 'name' on class 'X': not a string, but float64", False),
+        ('rpc error: code = InvalidArgument desc = "tags"', False),
+    ],
+)
+def test_what_a_cluster_refuses_while_it_has_no_leader_is_not_refused_for_good(
+    message: str, for_the_moment: bool
+) -> None:
+    assert weaviate_store.passes(message) is for_the_moment
 
 
 async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_deadline(own_server: Weaviate) -> None:

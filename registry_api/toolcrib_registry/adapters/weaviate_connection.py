@@ -44,7 +44,7 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class ConnectionLost(StoreUnavailable):
-    """There was no connection, or it broke: a fresh one may lead to another node of the same cluster."""
+    """There was no connection, it broke or stayed silent: a fresh one may lead to another node of the same cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class WeaviateConnection:
                 yield link.client
         except TimeoutError as error:
             self._retire(link)
-            raise StoreUnavailable(f"weaviate did not answer within {seconds:g} s") from error
+            raise ConnectionLost(f"weaviate did not answer within {seconds:g} s") from error
         except WeaviateInvalidInputError:
             raise
         except _ANSWERED as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -52,19 +53,25 @@ _VECTOR = "default"
 """The name that Weaviate gives to a collection's one vector."""
 _LEAST_SECONDS = 0.1
 """Left of a deadline, so that trying again makes sense."""
-_QUICK = (0.0, 0.2, 0.4)
+_QUICK = (0.0, 0.2, 0.4, 0.8)
 """Before a search is tried again: a Service may lead to the lost node once more. Where all are away, words find
 something meanwhile."""
 _PATIENT = (0.1, 0.5, 1.0, 2.0)
 """Before a write is: gRPC itself waits for about a second before it connects anew."""
+_TRY_SECONDS = 20.0
+"""For one attempt: a node that waits for one that is lost may never answer, and another does."""
 _NOT_THERE = ("non-existing index", "cannot find index", "could not find class")
 """What Weaviate (1.39) says of a collection that it has not made yet or not deleted wholly."""
+_PASSES = re.compile(
+    r"rpc error: code = (Aborted|Canceled|DeadlineExceeded|Unavailable)\b|context (canceled|deadline exceeded)"
+    r"|leader not found|connection re(fused|set)|cannot (reach enough replicas|achieve consistency level)"
+)
 _T = TypeVar("_T")
 _Collection: TypeAlias = "weaviate.collections.CollectionAsync[Any, None]"
 
 
 class _Unsettled(StoreUnavailable):
-    """The collection is just being made or deleted: its name is there, its index not yet or no more."""
+    """The collection is just being made or deleted, or the nodes have lost one of them: a moment later all is well."""
 
 
 class WeaviateStore:
@@ -244,13 +251,13 @@ class WeaviateStore:
         self, work: Callable[[float], Awaitable[_T]], seconds: float, pauses: Sequence[float]
     ) -> _T:
         """What `work` gives within `seconds`, asked again after each of `pauses` while connections are lost or the
-        collection is unsettled: a node that is lost takes its connections with it, and others answer. It is told the
-        seconds that are left."""
+        server is unsettled: a node that is lost takes its connections with it, and others answer. It is told the
+        seconds it has."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         for pause in pauses:
             try:
-                return await work(deadline - loop.time())
+                return await work(min(deadline - loop.time(), _TRY_SECONDS))
             except (ConnectionLost, _Unsettled):
                 if deadline - loop.time() < pause + _LEAST_SECONDS:
                     raise
@@ -353,15 +360,24 @@ def _objects(entries: Sequence[IndexEntry], vectors: Vector | None) -> list[Data
     ]
 
 
+def passes(message: str) -> bool:
+    """Whether Weaviate refuses an entry only since its nodes have just lost each other: a moment later it takes it."""
+    return _PASSES.search(message) is not None
+
+
 async def _insert(
     collection: _Collection, entries: Sequence[IndexEntry], objects: Sequence[DataObject[Any, None]]
 ) -> dict[str, str]:
-    """Write one batch; the ids that Weaviate refuses, with its reasons."""
+    """Write one batch; the ids that Weaviate refuses, with its reasons. Raises `_Unsettled`: refused for the moment."""
     try:
         answer = await collection.data.insert_many(list(objects))
     except WeaviateInsertManyAllFailedError as error:
-        return {e.tool_id: brief(error) for e in entries}
-    return {entries[i].tool_id: brief(ValueError(e.message)) for i, e in answer.errors.items()}
+        refused = {e.tool_id: str(error) for e in entries}
+    else:
+        refused = {entries[i].tool_id: e.message for i, e in answer.errors.items()}
+    for message in filter(passes, refused.values()):
+        raise _Unsettled(f"weaviate: {brief(ValueError(message))}")
+    return {tool_id: brief(ValueError(message)) for tool_id, message in refused.items()}
 
 
 async def _found(collection: _Collection, query: StoreQuery, condition: Any) -> list[Any]:
