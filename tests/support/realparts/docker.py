@@ -27,6 +27,10 @@ _FOLDERS = tuple(
 )
 
 
+_ours: list["Engine"] = []
+"""Started by this process, which waits for its own lock for ever if it wants another."""
+
+
 class DockerError(RuntimeError):
     """A docker command failed, or there is no engine; the message ends with what it said."""
 
@@ -81,17 +85,21 @@ class Engine:
 
 @contextlib.contextmanager
 def engine() -> Iterator[Engine]:
-    """An engine for the time of the block: the running one, else our own.
+    """An engine for the time of the block: the running one, else our own; the same within such a block.
 
     Raises:
         DockerError: there is none and none can be started.
     """
-    found = running()
+    found = _ours[-1] if _ours else running()
     if found is not None:
         yield found
         return
     with own() as started:
-        yield started
+        _ours.append(started)
+        try:
+            yield started
+        finally:
+            _ours.remove(started)
 
 
 def running() -> Engine | None:
