@@ -50,6 +50,8 @@ class ServiceProxy:
                     # a cluster takes its time to tell every node
                     await asyncio.sleep(self._lag)
                     self._ready.discard(port)
+                elif ready:
+                    self._ready.add(port)
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
