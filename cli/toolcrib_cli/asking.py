@@ -96,6 +96,7 @@ class Here:
         cluster_issuer: the issuer of service accounts, for groups of them; empty: unknown, the one that bindings name is
             assumed.
         issuer_from: why that issuer is assumed; empty: it is known.
+        issuer_said: it is known from whoever asks, who may have mistyped it.
     """
 
     question: Question
@@ -105,6 +106,7 @@ class Here:
     trusted: Sequence[str] = ()
     cluster_issuer: str = ""
     issuer_from: str = ""
+    issuer_said: bool = False
     not_used: tuple[NotUsed, ...] = field(default=(), init=False)
     _reviews: tuple[AccessReview, AccessReview] | None = field(default=None, init=False)
     _kept: tuple[Kept, ...] = field(default=(), init=False)
@@ -197,8 +199,10 @@ class Here:
     def _issuer(self, found: Prediction) -> tuple[str, tuple[str, ...]]:
         """The cluster's issuer, and what is assumed of it: something only where bindings name groups of its accounts."""
         named = sorted(subjects.accounts_issuers(found.before) | subjects.accounts_issuers(found.after))
-        if not named or (self.cluster_issuer and not self.issuer_from):
+        if not named:
             return self.cluster_issuer, ()
+        if self.cluster_issuer and not self.issuer_from:
+            return self.cluster_issuer, self._known(named)
         if not self.cluster_issuer and len(named) > 1:
             self.doubted = tuple(named)
             said = f"the cluster's issuer is not known, and bindings name {', '.join(named)}: no group of service accounts has members"
@@ -209,6 +213,20 @@ class Here:
             self.doubted = tuple(others)
             said += f"; groups of service accounts of {', '.join(others)} have no members"
         return issuer, (f"{said} (--cluster-issuer says which it is)",)
+
+    def _known(self, named: Sequence[str]) -> tuple[str, ...]:
+        """What is assumed where the issuer is known: that the groups of others, which bindings name, are a typo there."""
+        issuer = self.cluster_issuer
+        if not (others := [i for i in named if i != issuer]):
+            return ()
+        if issuer in named:
+            return (
+                f"the cluster's issuer is {issuer}; groups of service accounts of {', '.join(others)} have no members",
+            )
+        if self.issuer_said:
+            self.doubted = tuple(others)
+        said = f"bindings name groups of service accounts of {', '.join(others)}, not of {issuer}, the cluster's issuer"
+        return (f"{said}: these have no members",)
 
 
 @dataclass
@@ -320,6 +338,7 @@ def cluster_source(
         f"the cluster of context {context}" if context else "the cluster of the current context",
         trusted=trusted,
         cluster_issuer=issuer,
+        issuer_said=bool(cluster_issuer),
     )
 
 
@@ -342,6 +361,7 @@ def folder_source(
         trusted=trusted,
         cluster_issuer=cluster_issuer or ISSUER,
         issuer_from="" if cluster_issuer else "as in the local mode",
+        issuer_said=bool(cluster_issuer),
     )
 
 

@@ -56,8 +56,12 @@ def _of_subject(snapshot: Snapshot, who: Who, identity: Identity, applied: Snaps
             return
         subjects = (Who.of(s) for b in snapshot.bindings.values() for s in b.subjects)
         # an Agent is named by its service account
-        same = {_place(w): w for w in subjects if w is not None and w.key[0] == who.key[0]}
-        yield f"no binding names {who}{_meant(_place(who), same)}"
+        same = [w for w in subjects if w is not None and w.key[0] == who.key[0]]
+        if issuers := {w.issuer for w in same if w.issuer and _place(w) == _place(who)}:
+            known = ", ".join(sorted(issuers))
+            yield f"no binding names {who} of the issuer {who.issuer}: bindings name it with the issuer {known}"
+        else:
+            yield f"no binding names {who}{_meant(_place(who), set(map(_place, same)))}"
 
 
 def _of_token(tokens: Tokens, who: Who, identity: Identity) -> Iterator[str]:
@@ -71,6 +75,6 @@ def _place(who: Who) -> str:
     return f"{who.namespace}/{who.name}" if who.namespace else who.name
 
 
-def _meant(text: str, known: set[str] | dict[str, Who]) -> str:
+def _meant(text: str, known: set[str]) -> str:
     close = difflib.get_close_matches(text, known, 2, cutoff=0.75)
     return f"; did you mean {' or '.join(close)}?" if close else ""

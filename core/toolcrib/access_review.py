@@ -170,7 +170,7 @@ class AccessReview:
             tool_id=tool.tool_id,
             name=names.get(tool.tool_id),
             action=self.action,
-            steps=tuple(self._steps(identity, tool, decision, weighed, rule["rule"])),
+            steps=tuple(self._steps(who, identity, tool, decision, weighed, rule["rule"])),
             bindings=tuple(map(self.rules.considered, weighed)),
         )
 
@@ -236,6 +236,7 @@ class AccessReview:
 
     def _steps(
         self,
+        who: Who,
         identity: Identity | None,
         tool: PublishedTool,
         decision: Decision,
@@ -250,7 +251,7 @@ class AccessReview:
         }
         denials = sum(bool(c.binding.deny) for c in weighed)
         passed = {
-            1: "" if identity is None else f"a valid token of {identity.label}",
+            1: "" if identity is None else f"a valid token of {identity.label or who}",
             2: f"its state is {tool.state.value}",
             3: f"{denials} of {len(weighed)} binding(s) of this subject deny tools, none of them this one",
             4: rule if failed is None else f"bindings grant {', '.join(sorted(_given(weighed)))}",

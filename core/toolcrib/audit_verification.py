@@ -53,7 +53,8 @@ class Report:
     """Runs that were followed by another without having ended: killed, or the machine stopped."""
     anchors: int
     unanchored: tuple[str, ...]
-    """Replicas of whose last run no anchor was given: its end may have been cut unseen."""
+    """Replicas of which an end may have been cut unseen, since no anchor of that run was given: the last run, or, in a
+    stream, an earlier one that did not end by itself."""
     unkeyed: bool
 
 
@@ -70,6 +71,8 @@ class _Replica:
     first: dict[str, int] = field(default_factory=dict)
     final: dict[str, int] = field(default_factory=dict)
     """The first and the last number seen of each chain."""
+    open: bool = False
+    """A run before the last may have been cut unseen: of a stream, not ended, and not anchored."""
 
 
 class Verification:
@@ -154,7 +157,11 @@ class Verification:
             lost=dict(self._lost),
             interrupted=self._interrupted,
             anchors=self._anchored,
-            unanchored=tuple(name for name, head in heads.items() if head.chain not in self._anchored_chains),
+            unanchored=tuple(
+                name
+                for name, head in heads.items()
+                if head.chain not in self._anchored_chains or self._states[name].open
+            ),
             unkeyed=self._unkeyed,
         )
 
@@ -229,6 +236,7 @@ class Verification:
                 )
                 return
             self._interrupted += last.action != audit.END
+            state.open |= last.action != audit.END and last.chain not in self._anchored_chains
             return
         self._find(
             where,

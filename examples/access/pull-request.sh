@@ -4,8 +4,10 @@
 # Ends with 1 if any subject gains, loses or changes a tool: let a person who answers for that look at the output.
 # With 2 or more nothing was compared. A folder that only one side has is empty on the other.
 set -eu
-folder=${1:?usage: pull-request.sh FOLDER [BASE [OPTIONS of toolcrib access diff]]}
+usage="usage: pull-request.sh FOLDER [BASE [OPTIONS of toolcrib access diff]]"
+folder=${1:?$usage}
 base=${2:-origin/main}
+case $base in -*) echo "$usage (say the base before $base)" >&2; exit 2 ;; esac
 if [ $# -gt 2 ]; then shift 2; else shift $#; fi
 
 if ! git rev-parse --verify --quiet "$base^{commit}" >/dev/null; then

@@ -259,7 +259,7 @@ def diff(
         # whoever merges by the exit code must not take a group of the real cluster for one without members
         raise CliError(
             f"which is the cluster's issuer? Bindings name groups of service accounts of {', '.join(source.doubted)}",
-            hint="say --cluster-issuer https://…",
+            hint="say --cluster-issuer https://…, letter for letter as these bindings do, or correct them",
             code=Exit.USAGE,
         )
 

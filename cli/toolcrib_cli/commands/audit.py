@@ -86,19 +86,20 @@ def verify(
     check = Verification(decision_logs.keys(key_file), kept, replica)
     decision_logs.feed(check, decision_logs.found(places), mixed=mixed)
     report = check.finish()
+    unmet = bool(anchors) and not report.anchors
     unread = not key_file and {f.kind for f in report.findings} == {"unknown_key"}
     if out is not Format.TABLE:
         told = asdict(report) | {"findings": [f._asdict() for f in report.findings]}
         told["replicas"] = {name: head._asdict() for name, head in report.replicas.items()}
-        whole = bool(report.records) and not report.findings
+        whole = bool(report.records) and not report.findings and not unmet
         told["ends"] = "unanchored" if report.unanchored or not report.records else "anchored"
         output.data(told | {"whole": whole, "keys_beside": beside}, out)
     else:
         ends = _ends(report, asked=bool(anchors), local=not logs)
-        _tell(report, beside, ends, unread=unread, unmet=bool(anchors) and not report.anchors)
+        _tell(report, beside, ends, unread=unread, unmet=unmet)
     if unread:
         raise typer.Exit(Exit.USAGE)
-    if report.findings or not report.records or (anchors and not report.anchors):
+    if report.findings or not report.records or unmet:
         raise typer.Exit(Exit.FAILED)
 
 
@@ -115,7 +116,7 @@ def _ends(report: Any, *, asked: bool, local: bool) -> str:
         if local:
             return "an end that may have been cut: the local mode keeps no anchors"
         return "ends that may have been cut: see --anchors"
-    return f"ends that may have been cut: no anchor of the last run of {', '.join(report.unanchored)}"
+    return f"ends that may have been cut: no anchor of the last run (of a stream: of every run) of {', '.join(report.unanchored)}"
 
 
 def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[Any]:

@@ -316,6 +316,9 @@ def test_the_check_of_a_pull_request_runs_on_a_real_repository(tmp_path: Path) -
     assert (nowhere.returncode, base.returncode) == (2, 2)
     assert "there is no none, neither here nor in main" in nowhere.stderr
     assert "there is no commit origin/main here; fetch it first" in base.stderr
+    left_out = compared("moved", "--cluster-issuer", "https://kubernetes.example")
+    assert (left_out.returncode, left_out.stdout) == (2, "")
+    assert "usage: pull-request.sh FOLDER [BASE" in left_out.stderr
 
 
 def test_selectors_name_conflicts_and_refused_objects_come_out_as_they_would(

@@ -99,7 +99,28 @@ def test_an_issuer_that_is_said_is_taken_and_not_assumed(
 
     assert {t["tool_id"] for t in said["tools"]} == CHANGED
     assert {t["tool_id"] for t in other["tools"]} == UNTOUCHED
-    assert said["assumptions"] == other["assumptions"] == ["the ServiceAccount heist/planner exists"]
+    assert said["assumptions"] == ["the ServiceAccount heist/planner exists"]
+    assert other["assumptions"] == [*said["assumptions"], membersless(OURS)]
+
+
+def membersless(issuer: str) -> str:
+    return f"bindings name groups of service accounts of {OTHER}, not of {issuer}, the cluster's issuer: these have no members"
+
+
+def test_an_issuer_that_the_api_server_told_is_believed_and_groups_of_others_are_named(
+    file: Path, tmp_path: Path
+) -> None:
+    def told(*files: Path) -> Here:
+        world = folder_world(read_files([HEIST]))
+        return Here(Question(bindings=files), lambda: world, "x", cluster_issuer=OURS)
+
+    only, both = told(file), told(file, binding(tmp_path, OURS))
+
+    assert (seen(only), only.doubted) == ((UNTOUCHED, [membersless(OURS)]), ())
+    assert seen(both) == (
+        CHANGED,
+        [f"the cluster's issuer is {OURS}; groups of service accounts of {OTHER} have no members"],
+    )
 
 
 def test_an_issuer_that_the_api_server_does_not_tell_is_guessed_from_bindings_and_said_so(
@@ -147,8 +168,29 @@ def test_an_exit_code_vouches_for_no_groups_of_an_issuer_that_may_be_the_cluster
         capsys.readouterr().err
     )
     assert ended(file, "--cluster-issuer", OTHER) == Exit.FAILED
-    assert ended(file, "--cluster-issuer", OURS) == Exit.OK
     assert ended(binding(tmp_path, LOCAL)) == Exit.FAILED
+
+
+def test_an_exit_code_vouches_for_nothing_where_no_binding_names_the_issuer_that_was_said(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(*more: str) -> int:
+        with pytest.raises(SystemExit) as exited:
+            cli.main(["access", "diff", "-m", str(HEIST), "-f", str(file), "--exit-code", *more])
+        return int(exited.value.code or 0)
+
+    for mistyped in (f"{OTHER}/", "foo"):
+        assert ended("--cluster-issuer", mistyped) == Exit.USAGE
+        told = " ".join(capsys.readouterr().err.split())
+        assert membersless(mistyped) in told
+        assert f"service accounts of {OTHER}" in told.partition("which is the cluster's issuer?")[2]
+        assert "letter for letter" in told
+    ours = str(binding(tmp_path, OURS))
+    assert ended("-m", ours, "--cluster-issuer", OURS) == Exit.OK
+    assert f"groups of service accounts of {OTHER} have no members" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert ended("-m", ours, "--cluster-issuer", OTHER) == Exit.FAILED
 
 
 def test_the_api_server_is_not_asked_for_an_issuer_that_is_said(

@@ -105,10 +105,10 @@ def test_only_anchors_of_each_replicas_last_run_make_it_whole(
         path.write_text(none)
         assert verify(folder, "--anchors", str(path)) == 1
         assert capsys.readouterr().out.endswith("not compared with anchors: there are none\n")
-    for anchors in ((), ("--anchors", str(path))):
-        verify(folder, *anchors, "-o", "json")
+    for anchors, whole in (((), True), (("--anchors", str(path)), False)):
+        assert verify(folder, *anchors, "-o", "json") == (0 if whole else 1)
         told = json.loads(capsys.readouterr().out)
-        assert (told["whole"], told["ends"]) == (True, "unanchored")
+        assert (told["whole"], told["ends"]) == (whole, "unanchored")
         assert told["unanchored"] == ["registry-0", "registry-1"]
     head = lines_of("registry-1")[1]
     path.write_text(
@@ -116,7 +116,10 @@ def test_only_anchors_of_each_replicas_last_run_make_it_whole(
     )
     assert verify(folder, "--anchors", str(path)) == 0
     told_last = capsys.readouterr().out.splitlines()[-1]
-    assert told_last == "whole, but for ends that may have been cut: no anchor of the last run of registry-0"
+    assert (
+        told_last
+        == "whole, but for ends that may have been cut: no anchor of the last run (of a stream: of every run) of registry-0"
+    )
     assert verify(folder, "--anchors", str(path), "-o", "json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["ends"], told["unanchored"]) == ("unanchored", ["registry-0"])
@@ -216,6 +219,9 @@ def test_a_wrong_key_no_key_and_no_records_are_failures(
     empty.touch()
     assert run("verify", str(empty)) == 1
     assert "nothing is proven" in capsys.readouterr().out
+    assert run("verify", str(empty), "-o", "json") == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["whole"], told["ends"], told["unanchored"]) == (False, "unanchored", [])
     assert run("verify", str(folder / "nothing")) == 2
     assert run("verify", str(folder / "logs"), "--anchors", str(other)) == 2
 

@@ -328,6 +328,28 @@ def test_an_issuer_is_taken_from_the_bindings_where_only_one_is_meant() -> None:
         subjects.settled(subjects.parse("User/bob"), two.snapshot, Tokens())
 
 
+def test_a_name_that_bindings_know_with_another_issuer_is_not_called_misspelt() -> None:
+    named = PublishedSubject(kind=SubjectKind.GROUP, issuer=OAUTH, name="devs")
+    asked = review([], [binding("one", subjects=(named,))])
+
+    def noted(name: str, issuer: str) -> tuple[str, ...]:
+        return asked.what_can(Who(SubjectKind.GROUP, name, issuer=issuer)).notes
+
+    assert noted("devs", "https://typo.example") == (
+        f"no binding names Group/devs of the issuer https://typo.example: bindings name it with the issuer {OAUTH}",
+    )
+    assert noted("devz", OAUTH) == ("no binding names Group/devz; did you mean devs?",)
+
+
+def test_an_explanation_names_whose_token_is_valid_also_for_a_group_of_accounts() -> None:
+    group = Who(SubjectKind.GROUP, "system:serviceaccounts:team-a", issuer=CLUSTER_ISSUER)
+    asked = review([tool("team-a/a")], [])
+
+    first = asked.explain(group, asked.find("team-a/a")).steps[0]
+
+    assert first.detail == "a valid token of Group/system:serviceaccounts:team-a"
+
+
 def test_a_tool_is_found_by_id_by_name_and_by_the_name_that_the_subject_lists() -> None:
     tools = [
         tool("team-a/x", name="read_file"),

@@ -248,6 +248,19 @@ def test_a_report_names_the_replicas_whose_last_run_no_anchor_covers() -> None:
     assert of_one_file(one, two, anchors=(two[1],)).unanchored == ()
 
 
+def test_of_a_stream_each_run_that_did_not_end_needs_an_anchor_of_its_own() -> None:
+    one, two = runs(2, stream=True)
+    cut = of_one_file(one[:1], two, anchors=(two[-1],))
+    assert (cut.findings, cut.unanchored) == ((), ("r",)), "nothing else could tell that it was cut"
+    assert of_one_file(one, two, anchors=(one[1], two[-1])).unanchored == ()
+    begun = audit.read_line(one[-1])
+    assert begun is not None
+    ended, _ = audit.sealed(KEY, begun.head, record(audit.END, "r"))
+    assert of_one_file([*one, ended], two, anchors=(two[-1],)).unanchored == ()
+    file_of_one, next_of_one = runs(2)
+    assert of_one_file(file_of_one, next_of_one, anchors=(next_of_one[-1],)).unanchored == ()
+
+
 def test_findings_name_file_line_and_number() -> None:
     log = written(random.Random(7), replicas=1, retire=False)
     name = sorted(log.files)[0]
