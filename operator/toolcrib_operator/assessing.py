@@ -175,6 +175,7 @@ class Assessor:
             return self._admitted.judge(entry, verdict, _binding(self.published.get(entry.ref)))
         except Exception:
             log.exception("it cannot be assessed", extra=about_object(entry.ref.kind, entry.ref.key))
+            self._admitted.forget(entry.ref)
             return BindingVerdict(None, _POISON)
 
     def _judge_tool(self, entry: Entry) -> ToolVerdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -70,6 +71,8 @@ class Policies:
                 )
                 if never:
                     self.admitted.answered = number
+                elif silent:  # what it said is no reason to refuse a grant for good
+                    self.admitted.answered = 0
                 if never or silent:
                     self._say(f"the admission policies cannot be read: {error}")
             else:
@@ -89,6 +92,7 @@ class Policies:
         versions = {(m["kind"], m["metadata"]["name"]): _version(m) for m in found}
         first, changed = self._versions is None, versions != self._versions
         self._versions = versions
+        self.admitted.seen = hashlib.sha256(repr(sorted(versions.items())).encode()).hexdigest()[:12]
         if problem is not None:
             self._back = None
             return problem

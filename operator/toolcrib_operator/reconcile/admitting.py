@@ -8,8 +8,9 @@ nothing that was not in force before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from toolcrib import admission
 from toolcrib.resources.conditions import Reason
@@ -26,13 +27,15 @@ class Admitted:
     """Which bindings were written under the eyes of the policies. `problem` says what is wrong with these now.
 
     With `external` something else checks who may write grants, and every binding counts as checked. Otherwise looks at
-    the policies are counted: `begun` so far, and `answered` the last of them that told what `problem` says.
+    the policies are counted: `begun` so far, and `answered` the last of them that told what `problem` says. `seen` names
+    the policies as the last one found them; None: they were not read yet.
     """
 
     def __init__(self, *, external: bool = True) -> None:
         self.external = external
         self.problem: str | None = None if external else UNKNOWN
         self.begun = self.answered = 0
+        self.seen: str | None = None
         self._waiting: dict[Ref, tuple[str, int, int]] = {}
         self._admitted: dict[Ref, tuple[str, int]] = {}
         self._refused: dict[Ref, tuple[str, int, Problem]] = {}
@@ -70,14 +73,11 @@ class Admitted:
         if problem is None:
             return verdict
         published = verdict.published
-        if published is None:
-            return BindingVerdict(None, problem)
-        if problem.reason is Reason.ADMISSION_POLICY_UNREAD and before is not None:
-            common = _common(before, published)
-            if common is not None:
-                return BindingVerdict(common, problem)
-        denies = published.model_copy(update={"scopes": (), "allow": None}) if published.deny else None
-        return BindingVerdict(denies, problem)
+        if published is not None:
+            unread = problem.reason is Reason.ADMISSION_POLICY_UNREAD
+            same = before is not None and before.uid == published.uid
+            published = _meanwhile(before, published) if unread and before and same else _denials(published)
+        return BindingVerdict(published, problem)
 
     def forget(self, ref: Ref) -> None:
         """The object is gone."""
@@ -96,11 +96,9 @@ class Admitted:
             return before[2]
         problem = None
         if not statuses.holds(entry.status, "Accepted", generation=entry.generation):
-            problem = _refusal(entry)
-            if problem is None:
-                self.notice(entry)
-                if self.answered <= self._waiting[entry.ref][2]:
-                    return Problem(Reason.ADMISSION_POLICY_UNREAD, _WAITS)
+            problem = _refusal(entry) or self._waits(entry)
+            if problem is not None and problem.reason is Reason.ADMISSION_POLICY_UNREAD:
+                return problem
             if problem is None and self.problem is not None:
                 problem = Problem(Reason.ADMISSION_POLICY_MISSING, _message(self.problem))
         self.forget(entry.ref)
@@ -110,15 +108,48 @@ class Admitted:
             self._refused[entry.ref] = (*at, problem)
         return problem
 
+    def _waits(self, entry: Entry) -> Problem | None:
+        """That it waits for a look; or that the policies were others when it began to wait, maybe under another leader."""
+        seen = _seen(entry)
+        if seen is not None and seen != self.seen:
+            if self.seen is None:
+                self._waiting[entry.ref] = (entry.uid, entry.generation, self.begun)
+                return _waiting(seen)
+            changed = "the admission policies could not be read, and were others when they could"
+            return Problem(Reason.ADMISSION_POLICY_MISSING, _message(changed))
+        self.notice(entry)
+        return _waiting(self.seen or "") if self.answered <= self._waiting[entry.ref][2] else None
 
-def _common(before: PublishedBinding, after: PublishedBinding) -> PublishedBinding | None:
-    """What an edit leaves of a binding, and nothing that it adds; None if it changes more than scopes and denials."""
+
+def _denials(item: PublishedBinding) -> PublishedBinding | None:
+    """What it denies, and no grant."""
+    return item.model_copy(update={"scopes": (), "allow": None}) if item.deny else None
+
+
+def _meanwhile(before: PublishedBinding, after: PublishedBinding) -> PublishedBinding | None:
+    """What holds of an edit that waits: what it takes away, and all denials of before and of now, for whom either is.
+
+    Its scopes are those that both grant where nothing but scopes and denials differs; else none.
+    """
     old = {"generation": before.generation, "scopes": before.scopes, "deny": before.deny}
-    if after.model_copy(update=old) != before:
-        return None
-    scopes = tuple(scope for scope in after.scopes if scope in before.scopes)
-    deny = tuple(dict.fromkeys((*before.deny, *after.deny)))
-    return after.model_copy(update={"scopes": scopes, "deny": deny}) if scopes or deny else None
+    same = after.model_copy(update=old) == before
+    both = {
+        "subjects": _union(before.subjects, after.subjects),
+        "namespaces": None
+        if before.namespaces is None or after.namespaces is None
+        else _union(before.namespaces, after.namespaces),
+        "scopes": tuple(scope for scope in after.scopes if same and scope in before.scopes),
+        "deny": _union(before.deny, after.deny),
+    }
+    held = after.model_copy(update=both)
+    return held if held.scopes else _denials(held)
+
+
+_T = TypeVar("_T")
+
+
+def _union(one: Iterable[_T], other: Iterable[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys((*one, *other)))
 
 
 def obstacle(found: Found, account: str | None) -> str | None:
@@ -175,10 +206,23 @@ def _refusal(entry: Entry) -> Problem | None:
     return None
 
 
-_WAITS = (
-    "It waits: since it was written the admission policies could not be read. It is used, or refused, once they are;"
-    " nothing needs to be done unless this lasts."
-)
+def _waiting(seen: str) -> Problem:
+    """It names the policies that were seen last: a leader who takes over knows whether they are still the same."""
+    return Problem(
+        Reason.ADMISSION_POLICY_UNREAD,
+        f"It waits: since it was written the admission policies (last seen: {seen or 'never'}) could not be read. It is"
+        " used, or refused, once they are; nothing needs to be done unless this lasts.",
+    )
+
+
+def _seen(entry: Entry) -> str | None:
+    """The policies that were seen last when this generation began to wait, by its status; None: it does not wait."""
+    waits = ("Accepted", "False", Reason.ADMISSION_POLICY_UNREAD.value, entry.generation)
+    for c in entry.status.get("conditions") or ():
+        if (c.get("type"), c.get("status"), c.get("reason"), c.get("observedGeneration")) == waits:
+            named = re.search(r"last seen: ([0-9a-f]+)\)", c.get("message") or "")
+            return named[1] if named else ""
+    return None
 
 
 def _message(problem: str) -> str:
