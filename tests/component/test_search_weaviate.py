@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from weaviate.collections.data import _DataCollectionAsync
 
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
@@ -302,6 +304,34 @@ async def test_objects_that_the_server_refuses_are_named(
         await put(store, tool(2), tool(3))
 
     assert sorted(caught.value.reasons) == ["ns/tool-0002", "ns/tool-0003"]
+
+
+@pytest.mark.parametrize("good", [(), (tool(4),)], ids=["all", "some"])
+async def test_what_is_refused_for_a_moment_is_written_again(
+    store: WeaviateStore,
+    weaviate_server: Weaviate,
+    monkeypatch: pytest.MonkeyPatch,
+    good: tuple[IndexEntry, ...],
+) -> None:
+    """The server refuses tool 2, whose vector is spoilt on the way to it, twice."""
+    refusals = 0
+    real = _DataCollectionAsync.insert_many
+
+    async def insert_many(data: Any, objects: list[Any]) -> Any:
+        nonlocal refusals
+        refusals += 1
+        if refusals < 3:
+            objects = [
+                replace(o, vector=[1.0]) if o.properties["tool_id"] == "ns/tool-0002" else o for o in objects
+            ]
+        return await real(data, objects)
+
+    await put(store, tool(1))
+    monkeypatch.setattr(_DataCollectionAsync, "insert_many", insert_many)
+    monkeypatch.setattr(weaviate_store, "_PASSES", re.compile("vector"))
+    await put(store, tool(2), *good)
+    assert refusals >= 3
+    assert "ns/tool-0002" in await store.inventory()
 
 
 @pytest.mark.parametrize("index", ["flat", "hnsw"])

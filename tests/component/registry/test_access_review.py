@@ -539,6 +539,42 @@ def test_who_waits_is_answered_by_what_is_in_force_when_it_is_his_turn(
     assert found == [0, 0, 1, 1]
 
 
+def test_whose_turn_comes_when_the_policy_is_too_old_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, clock = Held(monkeypatch), ManualClock()
+    with running_registry(TOOLS, GRANTS, clock=clock, policy_max_age=60) as r:
+        with held.asked(r, 4) as reviews:
+            clock.advance(61)
+        codes = sorted(str(review.result().json().get("code")) for review in reviews)
+
+    assert codes == ["None", "None", "policy_stale", "policy_stale"]
+
+
+def test_whoever_loses_the_power_does_not_learn_which_tools_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    real = access_review._answer
+
+    def slow(*arguments: Any) -> Any:
+        begun.set()
+        assert go_on.wait(30)
+        return real(*arguments)
+
+    monkeypatch.setattr(access_review, "_answer", slow)
+    with running_registry(TOOLS, GRANTS) as r, ThreadPoolExecutor(1) as pool:
+        url = r.url + "/v1/access-review?tool=team/secret_plans"
+        asked = pool.submit(r.http.get, url, headers=r.auth("team", "admin"), timeout=30)
+        try:
+            assert begun.wait(30)
+            r.publish(remove_bindings=["uid-None-admin"])
+        finally:
+            go_on.set()
+        answer = asked.result()
+
+    assert (answer.status_code, answer.json()["code"]) == (403, "not_permitted")
+    assert "secret_plan" not in answer.text
+
+
 def test_no_more_reviews_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_review, "WAITING", 2)
     held = Held(monkeypatch)
