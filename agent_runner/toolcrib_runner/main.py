@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -46,14 +46,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = RunnerSettings.read(options, os.environ)
     except SettingsInvalid as invalid:
-        for problem in invalid.problems:
-            print(f"toolcrib-runner: {problem}", file=sys.stderr)
-        return 2
+        return _refused(invalid)
     logs.configure({}, level=settings.log_level, form=settings.log_format)
     tracing.start(os.environ, "toolcrib-runner")
     before = {s: signal.signal(s, _end) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         return run(settings, os.environ.get("OPENAI_API_KEY", ""))
+    except SettingsInvalid as invalid:
+        return _refused(invalid)
     except _Ended as ended:
         return ended.exit_code
     finally:
@@ -62,20 +62,39 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(signum, handler)
 
 
+def _refused(invalid: SettingsInvalid) -> int:
+    for problem in invalid.problems:
+        print(f"toolcrib-runner: {problem}", file=sys.stderr)
+    return 2
+
+
+@contextmanager
+def _address(field: str) -> Iterator[None]:
+    """An address that is refused within is a setting that is refused."""
+    try:
+        yield
+    except ValueError as error:
+        raise SettingsInvalid([f"{flag(field)} ({ENVIRONMENT[field]}): {error}"]) from error
+
+
 def run(settings: RunnerSettings, model_key: str = "") -> int:
-    """Compose the process from its settings, run the task, write the result; the exit code."""
+    """Compose the process from its settings, run the task, write the result; the exit code.
+
+    Raises:
+        SettingsInvalid: an address is none.
+    """
     metrics = RunnerMetrics(CollectorRegistry())
     ProcessCollector(registry=metrics.registry)
     with ExitStack() as stack:
-        agent = stack.enter_context(
-            DynamicToolAgent(
+        with _address("registry_url"):
+            made = DynamicToolAgent(
                 settings.name,
                 TokenFile(settings.token_file) if settings.token_file else None,
                 settings.registry_url,
                 ca_file=settings.ca_file,
                 observer=metrics,
             )
-        )
+        agent = stack.enter_context(made)
         if settings.metrics_port is not None:
             url = stack.enter_context(
                 health.serving(
@@ -107,7 +126,8 @@ def _work(
     """Run the task and write its result."""
     assert settings.model_url is not None
     assert settings.task is not None
-    model = OpenAIModel(settings.model_url, settings.model, api_key)
+    with _address("model_url"):
+        model = OpenAIModel(settings.model_url, settings.model, api_key)
     stack.callback(model.close)
     bounds = Bounds(
         turns=settings.max_turns,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,14 @@ from toolcrib_cli.errors import CliError, Exit
 
 _REVIEW = "/v1/access-review"
 _CALLERS = "list what this identity may call with `toolcrib tools`"
+_MEMBERS: Mapping[str, Mapping[str, type]] = {
+    "/v1/tools": {"revision": str, "tools": list},
+    "/v1/search": {"revision": str, "search_mode": str, "tools": list},
+    "/v1/describe": {"tool_id": str, "input_schema": dict},
+    "/v1/call": {"tool_id": str, "result": object},
+    _REVIEW: {"revision": str, "at": str},
+}
+"""What an answer of a registry surely has, by route: anything else may answer at a wrong address."""
 _REVIEWERS = "in the local mode `toolcrib token NAME --scopes registry:admin` makes a token that may"
 
 
@@ -22,7 +32,8 @@ class RegistryClient:
     """HTTP to one registry as one identity. `ca_file` replaces the system's certificate authorities.
 
     Raises:
-        CliError: the CA file holds no certificate that can be used, or `url` is no address.
+        CliError: the CA file holds no certificate that can be used, or `url` is no address, or one with a query, a
+            fragment or credentials (which would take the place of the token).
     """
 
     def __init__(self, url: str, token: str, *, ca_file: Path | None = None, timeout: float = 30.0) -> None:
@@ -30,10 +41,12 @@ class RegistryClient:
         headers = {"Authorization": f"Bearer {token}", "User-Agent": f"toolcrib-cli/{__version__}"}
         # a proxy between the command line and a registry would see the token
         try:
+            if odd := _odd(httpx.URL(url)):
+                raise _no_address(url, f"it has {odd}")
             self._http = httpx.Client(
                 base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=_trust(ca_file)
             )
-        except httpx.InvalidURL as error:
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise _no_address(url, str(error)) from error
 
     def __enter__(self) -> RegistryClient:
@@ -43,22 +56,24 @@ class RegistryClient:
         self._http.close()
 
     def get(self, path: str, **params: Any) -> Any:
-        """The JSON answer of a GET.
+        """The JSON object that answers a GET.
 
         Raises:
-            CliError: the registry does not answer, refuses, or fails.
+            CliError: the registry does not answer, refuses, or fails, or what answers is no registry.
         """
         return self._answer("GET", path, params={k: v for k, v in params.items() if v is not None})
 
     def post(self, path: str, body: Any) -> Any:
-        """The JSON answer of a POST; errors as `get`."""
+        """The JSON object that answers a POST; errors as `get`."""
         return self._answer("POST", path, json=body)
 
-    def _answer(self, method: str, path: str, **kwargs: Any) -> Any:
+    def _answer(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
         try:
             response = self._http.request(method, path, **kwargs)
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise _no_address(self.url, str(error)) from error
+        except httpx.DecodingError as error:
+            raise self._none(path) from error
         except httpx.TransportError as error:
             if (why := _distrust(error)) is not None:
                 raise CliError(
@@ -68,12 +83,40 @@ class RegistryClient:
                 ) from error
             raise CliError(
                 f"no registry answers at {self.url} ({_cause(error)})",
-                hint="start one with `toolcrib up`, or say where it is with --url or TOOLCRIB_URL",
+                hint=f"start one with `toolcrib up`, or {_where(path)}",
                 code=Exit.UNREACHABLE,
             ) from error
-        if response.is_success:
-            return _json(response)
-        raise _error(response)
+        if not response.is_success:
+            raise _error(response)
+        answer = _json(response)
+        if not isinstance(answer, dict) or not all(
+            name in answer and isinstance(answer[name], kind) for name, kind in _MEMBERS[path].items()
+        ):
+            raise self._none(path)
+        return answer
+
+    def _none(self, path: str) -> CliError:
+        return CliError(
+            f"what answers at {self.url} is no registry", hint=_where(path), code=Exit.UNREACHABLE
+        )
+
+
+def _where(path: str) -> str:
+    """By which option a command that asks this route is told the address."""
+    return f"say where it is with {'--registry' if path == _REVIEW else '--url or TOOLCRIB_URL'}"
+
+
+def _odd(url: httpx.URL) -> str:
+    """What an address has and may not have; empty: nothing. An empty query would swallow the path of a request too.
+
+    Raises:
+        UnicodeError: its host can be no name.
+    """
+    url.raw_host.decode("ascii").encode("idna")  # as the resolver does
+    _ = url.host  # which httpx reads when it sends
+    if url.userinfo:
+        return "credentials"
+    return "a query" if b"?" in url.raw_path else "a fragment" if url.fragment else ""
 
 
 def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:
@@ -89,7 +132,7 @@ def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:
 
 def _no_address(url: str, why: str) -> CliError:
     return CliError(
-        f"not an address: {url} ({why.rstrip('.')})",
+        f"not an address: {re.sub('//[^/]*@', '//', url)} ({why.rstrip('.')})",
         hint="say http://HOST:PORT or https://HOST",
         code=Exit.USAGE,
     )
@@ -112,7 +155,7 @@ def _distrust(error: BaseException | None) -> str | None:
 def _json(response: httpx.Response) -> Any:
     try:
         return response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return response.text
 
 

@@ -66,6 +66,11 @@ def read_config_map(
             ) from error
         except OperatorError as error:
             raise CliError(str(error), code=Exit.UNREACHABLE) from error
+    if not isinstance(answer, dict) or answer.get("kind") != "ConfigMap":
+        raise CliError(
+            f"the ConfigMap {namespace}/{name} cannot be read: what answers is no API server",
+            code=Exit.UNREACHABLE,
+        )
     return {str(k): str(v) for k, v in (answer.get("data") or {}).items()}
 
 

@@ -67,7 +67,7 @@ class ClientCredentials:
                 ) as response:
                     body = _bounded(response)
                     status = response.status_code
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             raise TokenUnavailable(f"the token endpoint cannot be reached: {error}") from error
         try:
             answer = httpx.Response(200, content=body).json()

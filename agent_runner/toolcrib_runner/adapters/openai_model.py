@@ -20,6 +20,9 @@ class OpenAIModel:
     """Model `name` at `base_url` (with its `/v1`). `api_key` is asked before every request, so a key may rotate.
 
     `max_tokens` bounds one completion; None leaves it to the endpoint.
+
+    Raises:
+        ValueError: `base_url` is no address.
     """
 
     def __init__(
@@ -31,6 +34,10 @@ class OpenAIModel:
         max_tokens: int | None = None,
     ) -> None:
         self.name = name
+        try:
+            (urlsplit(base_url).hostname or "").encode("idna")  # as the resolver does
+        except ValueError as error:  # UnicodeError is one
+            raise ValueError(f"the model's URL cannot be read: {error}") from error
         self._where = urlsplit(base_url).netloc.rpartition("@")[2]
         self._max_tokens = max_tokens
         self._client = openai.OpenAI(

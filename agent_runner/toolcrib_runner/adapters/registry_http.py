@@ -59,14 +59,16 @@ class RegistryHttp:
     ) -> None:
         try:
             url = httpx.URL(discovery_url)
-        except httpx.InvalidURL as error:
+            url.raw_host.decode("ascii").encode("idna")  # as the resolver does
+            host = url.host
+        except (httpx.InvalidURL, UnicodeError) as error:
             raise ValueError(f"the discovery URL cannot be read: {error}") from error
-        if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment or url.userinfo:
+        if url.scheme not in ("http", "https") or not host or url.query or url.fragment or url.userinfo:
             raise ValueError(
                 "the discovery URL must be http(s)://host[:port][/path], without query or credentials"
             )
         self._base = str(url).rstrip("/")
-        self._scheme, self._host = url.scheme, url.host
+        self._scheme, self._host = url.scheme, host
         self._token = token
         self._call_hosts = frozenset(call_hosts)
         self._call_timeout = httpx.Timeout(call_timeout, connect=min(timeout, 5.0))

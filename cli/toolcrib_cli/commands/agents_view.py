@@ -174,7 +174,7 @@ def call(
     if out is not Format.TABLE:
         output.data(answer, out)
         return
-    result = answer.get("result") if isinstance(answer, dict) else answer
+    result = answer["result"]
     if isinstance(result, str):
         sys.stdout.write(escape(result, keep_newlines=True) + "\n")
     else:

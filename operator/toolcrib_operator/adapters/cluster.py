@@ -147,6 +147,8 @@ class Cluster:
                     found, token = [], ""
                     continue
                 raise NotListable(f"{kind} cannot be listed: {error}") from error
+            if not isinstance(answer, dict) or not isinstance(answer.get("metadata"), dict):
+                raise NotListable(f"{kind} cannot be listed: what answers is no API server")
             found += answer.get("items") or []
             token = answer["metadata"].get("continue") or ""
             if not token:

@@ -142,9 +142,12 @@ class Kube:
         except client.ApiException as error:
             raise ClusterUnavailable(f"no answer from the API server: {error.reason}") from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ClusterUnavailable(f"no answer from the API server: {type(error).__name__}") from error
+            raise ClusterUnavailable(f"no answer from the API server: {_cause(error)}") from error
         if status < 300:
-            return orjson.loads(data) if data else None
+            try:
+                return orjson.loads(data) if data else None
+            except ValueError:
+                raise ClusterUnavailable("what answers is no API server: its answer is no JSON") from None
         message = _message(data)
         if status == 409:
             raise Conflict(message)
@@ -153,6 +156,18 @@ class Kube:
         if status == 429 or status >= 500:
             raise ClusterUnavailable(f"the API server answered {status}: {message}")
         raise Refused(status, message)
+
+
+def _cause(error: BaseException) -> str:
+    """What the system said of a connection that failed, else the kind of failure."""
+    if isinstance(error, urllib3.exceptions.MaxRetryError) and error.reason is not None:
+        error = error.reason
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, OSError) and below.strerror:
+            return below.strerror
+        below = below.__cause__ or below.__context__
+    return type(error).__name__
 
 
 def _message(data: bytes) -> str:

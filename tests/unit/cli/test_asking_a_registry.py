@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from toolcrib import logs
+from toolcrib_cli import cluster, options
 from toolcrib_cli import main as cli
-from toolcrib_cli import options
-from toolcrib_cli.errors import Exit
+from toolcrib_cli.errors import CliError, Exit
 
 
 def run(*arguments: str) -> int:
@@ -22,15 +23,15 @@ def run(*arguments: str) -> int:
 
 
 @contextlib.contextmanager
-def registry(status: int, **problem: object) -> Iterator[str]:
-    """The address of a server that answers every request with this problem document."""
+def serving(status: int, body: bytes) -> Iterator[str]:
+    """The address of a server that answers every request like this."""
 
-    class Refusing(http.server.BaseHTTPRequestHandler):
+    class Answering(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(json.dumps(problem).encode())
+            self.wfile.write(body)
 
         def do_POST(self) -> None:
             self.do_GET()
@@ -38,7 +39,7 @@ def registry(status: int, **problem: object) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -47,6 +48,11 @@ def registry(status: int, **problem: object) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def registry(status: int, **problem: object) -> contextlib.AbstractContextManager[str]:
+    """The address of a server that answers every request with this problem document."""
+    return serving(status, json.dumps(problem).encode())
 
 
 @pytest.mark.parametrize(
@@ -94,8 +100,12 @@ def test_white_space_around_a_token_is_no_part_of_it(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "address", ["127.0.0.1:8765", "ftp://x", "//x", "http://[::1", "http://x:port", "http://\u00e9..x"]
-)
+    "address",
+    [
+        "127.0.0.1:8765", "ftp://x", "//x", "http://[::1", "http://x:port", "http://\u00e9..x", "http://a..b", "http://.a",
+        f"http://{'a' * 64}.b", "http://xn--.b", "http://127.0.0.1:9/?a=b", "http://127.0.0.1:9/?", "http://127.0.0.1:9/#a",
+    ],
+)  # fmt: skip
 def test_what_is_no_address_is_a_usage_error_and_not_a_registry_that_is_away(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -105,6 +115,109 @@ def test_what_is_no_address_is_a_usage_error_and_not_a_registry_that_is_away(
     said, hint = capsys.readouterr().err.splitlines()
     assert said.startswith(f"error: not an address: {address} (")
     assert hint == "  hint: say http://HOST:PORT or https://HOST"
+
+
+def test_credentials_in_an_address_are_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
+
+    assert run("tools", "--url", "http://user:hidden@127.0.0.1:9") == Exit.USAGE
+    assert "error: not an address: http://127.0.0.1:9 (it has credentials)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b"null", b'{"result": 1}', b'{"tools": {}}', b""])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tools", "--url"),
+        ("search", "a word", "--url"),
+        ("call", "calculator", "a=1", "--url"),
+        ("access", "what-can", "heist/hacker", "--registry"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_an_answer_of_something_else_is_no_registrys(
+    command: tuple[str, ...], body: bytes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
+
+    with serving(200 if body else 204, body) as address:
+        assert run(*command, address) == Exit.UNREACHABLE
+    said = capsys.readouterr()
+    assert said.out == ""
+    where = "--registry" if command[0] == "access" else "--url or TOOLCRIB_URL"
+    assert said.err.splitlines() == [
+        f"error: what answers at {address} is no registry",
+        f"  hint: say where it is with {where}",
+    ]
+
+
+@pytest.mark.parametrize("result", ["null", "[]", '"text"', "{}", "0"])
+def test_a_tool_may_answer_anything(
+    result: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
+
+    with serving(200, f'{{"tool_id": "heist/x", "result": {result}}}'.encode()) as address:
+        assert run("call", "x", "--url", address) == Exit.OK
+    assert capsys.readouterr().out == result.strip('"') + "\n"
+
+
+def test_a_review_that_no_registry_answers_names_its_own_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
+
+    assert run("access", "what-can", "heist/hacker", "--registry", "http://127.0.0.1:1") == Exit.UNREACHABLE
+    hint = "  hint: start one with `toolcrib up`, or say where it is with --registry\n"
+    assert capsys.readouterr().err.endswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("option", "address"),
+    [("--registry-url", "http://a..b"), ("--registry-url", "http://xn--.b"), ("--model-url", "http://a..b")],
+)
+def test_an_agents_address_that_is_none_is_a_usage_error(
+    option: str, address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logs, "configure", lambda *_, **__: None)  # the log of this process stays as it is
+    given = {"--registry-url": "http://127.0.0.1:1", "--model-url": "http://127.0.0.1:1/v1"} | {
+        option: address
+    }
+    flags = [word for pair in given.items() for word in pair]
+
+    assert run("agent", "run", "--name", "x", "--task", "hi", *flags) == Exit.USAGE
+    assert f"toolcrib-runner: {option} (" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b""])
+def test_what_is_no_api_server_is_told_so(body: bytes, tmp_path: Path) -> None:
+    with serving(200, body) as address:
+        file = kubeconfig(tmp_path, address)
+        with pytest.raises(CliError, match="what answers is no API server") as world:
+            cluster.read_world(kubeconfig=file)
+        with pytest.raises(CliError, match="what answers is no API server") as config_map:
+            cluster.read_config_map("a", "b", kubeconfig=file)
+        assert cluster.read_issuer(kubeconfig=file) == ""
+    assert (world.value.code, config_map.value.code) == (Exit.UNREACHABLE, Exit.UNREACHABLE)
+
+
+def test_of_an_api_server_that_is_away_the_cause_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=r"^no answer from the API server: Connection refused$"):
+        cluster.read_world(kubeconfig=kubeconfig(tmp_path, "http://127.0.0.1:1"))
+
+
+def kubeconfig(folder: Path, address: str) -> str:
+    """The path of a file that names this API server, and no credentials."""
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": {"server": address}}],
+        "users": [{"name": "u", "user": {}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    (folder / "config").write_text(json.dumps(config))
+    return str(folder / "config")
 
 
 def test_of_a_registry_that_is_away_the_cause_is_told(
