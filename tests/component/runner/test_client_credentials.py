@@ -71,3 +71,9 @@ def test_an_endpoint_that_gives_no_token_is_said(endpoint: Endpoint, status: int
     with pytest.raises(TokenUnavailable) as refused:
         ClientCredentials(endpoint.url, "a", "s3cret")()
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["http://a..b/token", "http://xn--.b/token", "http://[::1/token"])
+def test_an_endpoint_at_no_address_gives_no_token(url: str) -> None:
+    with pytest.raises(TokenUnavailable, match="the token endpoint cannot be reached: "):
+        ClientCredentials(url, "me", "hidden")()
