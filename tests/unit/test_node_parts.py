@@ -1,7 +1,9 @@
 """What a test node is made of, and what is said where something for it is missing. The node itself: make cluster-test."""
 
 import json
+import os
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -105,7 +107,9 @@ def test_a_second_node_of_a_folder_is_refused_and_the_first_goes_on(
         assert "runs already" in capsys.readouterr().err
         assert first._keeper
         assert first._keeper.poll() is None
-        first._keeper.kill()
+        # gone before the node is ended: its pipe is broken, and closed all the same
+        os.kill(first._keeper.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, first._keeper.pid, os.WEXITED | os.WNOWAIT)
 
 
 def test_missing_packages_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

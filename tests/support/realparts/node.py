@@ -100,13 +100,17 @@ class Node:
 
     def down(self) -> None:
         """End everything at once, as a power cut would; the folder stays, and `up` brings the node back."""
-        if self._keeper and self._keeper.poll() is None:
-            if self._keeper.stdin:
+        if self._keeper is not None:
+            if self._keeper.stdin is None:
+                if self._keeper.poll() is None:
+                    self._keeper.send_signal(signal.SIGTERM)
+            else:
+                # it may have ended by itself, just now
                 with contextlib.suppress(BrokenPipeError):
                     self._keeper.stdin.write(nodejail.KEEP_FOLDER)
+                    self._keeper.stdin.flush()
+                with contextlib.suppress(BrokenPipeError):
                     self._keeper.stdin.close()
-            else:
-                self._keeper.send_signal(signal.SIGTERM)
             self._keeper.wait(30)
         self._keeper = None
 
