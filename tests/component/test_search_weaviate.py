@@ -150,7 +150,7 @@ async def test_a_write_that_one_node_never_answers_is_made_by_another(
 @pytest.mark.parametrize(
     ("message", "for_the_moment"),
     [
-        # as a three-node Weaviate 1.39 said it when its leader was killed
+        # seen: a three-node Weaviate 1.39 whose leader was killed; the others are made up after its like
         ("failed to execute query: rpc error: code = Canceled desc = ", True),
         ("put object: broadcast: cannot reach enough replicas", True),
         ("leader not found", True),

@@ -87,7 +87,7 @@ class SearchResult(Answer):
         default=None,
         exclude_if=_is_none,
         description="The probability that the tool answers the request, on one scale for every request; view and filters "
-        "move it by some hundredths. Absent where there were no words.",
+        "move it a little. Absent where there were no words.",
     )
     score: float | None = Field(
         default=None,

@@ -3,7 +3,7 @@
 Ranking stretches scores between the worst and the best of a view; a confidence must not, or the best of nothing
 would look good. It is a logistic function of the raw cosine and of the square root of the words' share (BM25 over
 the most it could be). The cosine knows no view. The share does: document frequencies and
-lengths are those of the visible tools that pass the filters, so the same hit is some hundredths surer or less sure in
+lengths are those of the visible tools that pass the filters, so the same hit is a little surer or less sure in
 another view.
 
 Along a ranking it never rises: a hit is at most as sure as those before it, which the ranking found better; the fit
