@@ -135,13 +135,11 @@ class Loop:
         dirty, change = self._world.take()
         refs = self.assessor.expand(dirty | self.policies.admitted.ripe())
         undecided = [entry for ref in refs if (entry := self._undecided(ref)) is not None]
-        if undecided:
-            for entry in undecided:
-                self.policies.admitted.notice(entry)
+        for entry in undecided:
+            self.policies.admitted.notice(entry)
+        if {entry.ref for entry in undecided} - self.policies.admitted.ripe():
             # a revocation of the same turn does not wait for a slow API server: the new grants alone do
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.look_within):
-                    await self.policies.look()
+            await self.policies.asked(self.settings.look_within)
         for start in range(0, len(refs), _CHUNK):
             self.assessor.judge(refs[start : start + _CHUNK])
             await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import time
@@ -14,7 +15,7 @@ from toolcrib_operator.errors import ClusterUnavailable, NotListable
 from toolcrib_operator.ports import PolicyReader
 from toolcrib_operator.reconcile.admitting import UNKNOWN, Admitted, obstacle
 from toolcrib_operator.settings import PolicySettings
-from toolcrib_operator.waiting import wait
+from toolcrib_operator.waiting import wait_any
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,10 @@ class Policies:
         """Since when the policies are in place again."""
         self._read: float | None = None
         self._subscribers: list[Callable[[], None]] = []
-        self._one = asyncio.Lock()
+        self._asked = asyncio.Event()
+        self._ended = 0
+        self._end = asyncio.Event()
+        """Set at the end of the look that is under way, or of the next one."""
         self._trouble = logs.Trouble(log)
 
     @property
@@ -52,40 +56,55 @@ class Policies:
         """Call `wake` when what is known of them has changed, or grants that waited can be decided."""
         self._subscribers.append(wake)
 
-    async def look(self) -> None:
-        """Read them now; waits for a look that is under way. Without an answer new grants wait for the next look."""
+    async def asked(self, within: float) -> None:
+        """Have `run` read them anew, from now on, and wait for that at most so many seconds.
+
+        A look that takes longer goes on, and wakes the subscribers when it has an answer.
+        """
         if self._reader is None:
             return
-        async with self._one:
-            self.admitted.begun += 1
-            number = self.admitted.begun
-            try:
-                found: Sequence[Mapping[str, Any]] = await self._reader.policies()
-            except ClusterUnavailable as error:
-                self._trouble.failed("the admission policies cannot be read: %s", error)
-                # A server that has just started forbids what RBAC allows, until it has read the roles. But who was
-                # never allowed to read them has none.
-                never = isinstance(error, NotListable) and self._read is None
-                silent = (
-                    self._read is not None and self._monotonic() - self._read > self._settings.stale_after
-                )
-                if never:
-                    self.admitted.answered = number
-                elif silent:  # what it said is no reason to refuse a grant for good
-                    self.admitted.answered = 0
-                if never or silent:
-                    self._say(f"the admission policies cannot be read: {error}")
-            else:
-                self._trouble.over("the admission policies are read again")
-                self._read = self._monotonic()
-                self.admitted.answered = number
-                self._say(self._judge(found))
+        wanted = self.admitted.begun + 1
+        self._asked.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self._ended < wanted:
+                    await self._end.wait()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look every few seconds until `stop`."""
+        """Look every few seconds, and when asked to, until `stop`. One at a time: no answer undoes a later one."""
         while self._reader is not None and not stop.is_set():
+            self._asked.clear()
             await self.look()
-            await wait(stop, self._settings.every)
+            await wait_any((stop, self._asked), self._settings.every)
+
+    async def look(self) -> None:
+        """Read them now. Without an answer new grants wait for the next look."""
+        if self._reader is None:
+            return
+        self.admitted.begun += 1
+        number = self.admitted.begun
+        try:
+            found: Sequence[Mapping[str, Any]] = await self._reader.policies()
+        except ClusterUnavailable as error:
+            self._trouble.failed("the admission policies cannot be read: %s", error)
+            # A server that has just started forbids what RBAC allows, until it has read the roles. But who was
+            # never allowed to read them has none.
+            never = isinstance(error, NotListable) and self._read is None
+            silent = self._read is not None and self._monotonic() - self._read > self._settings.stale_after
+            if never:
+                self.admitted.answered = number
+            elif silent:  # what it said is no reason to refuse a grant for good
+                self.admitted.answered = 0
+            if never or silent:
+                self._say(f"the admission policies cannot be read: {error}")
+        else:
+            self._trouble.over("the admission policies are read again")
+            self._read = self._monotonic()
+            self.admitted.answered = number
+            self._say(self._judge(found))
+        self._ended = number
+        self._end.set()
+        self._end = asyncio.Event()
 
     def _judge(self, found: Sequence[Mapping[str, Any]]) -> str | None:
         problem = obstacle(found, self._settings.account)

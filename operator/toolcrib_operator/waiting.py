@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 
 
 async def wait(event: asyncio.Event, seconds: float | None) -> bool:
@@ -18,6 +19,16 @@ async def wait(event: asyncio.Event, seconds: float | None) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+async def wait_any(events: Iterable[asyncio.Event], seconds: float) -> None:
+    """Wait for one of `events`, at most `seconds`."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
 
 
 class Backoff:

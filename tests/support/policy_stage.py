@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import copy
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -68,7 +69,9 @@ class EarlyShelf(Shelf):
 class Stage:
     """An operator's loop over a World, an honest replica and a shelf of policies."""
 
-    def __init__(self, shelf: Shelf, *, external: bool = False, every: float = 0.02) -> None:
+    def __init__(
+        self, shelf: Shelf, *, external: bool = False, every: float = 0.02, look_within: float = 0.5
+    ) -> None:
         self.shelf, self.replica = shelf, MemoryReplica()
         self.world = World()
         publisher = Publisher(1, FixedReplicas(self.replica), settings=PublisherSettings(discover=0.05))
@@ -76,7 +79,8 @@ class Stage:
         fast = PolicySettings(every=every, settle=0.2, stale_after=0.3)
         self.policies = Policies(Admitted(external=external), None if external else shelf, settings=fast)
         writer = MemoryWriter(self.world)
-        self.loop = Loop(self.world, publisher, indexing, writer, settings=SETTINGS, policies=self.policies)
+        settings = dataclasses.replace(SETTINGS, look_within=look_within)
+        self.loop = Loop(self.world, publisher, indexing, writer, settings=settings, policies=self.policies)
 
     @contextlib.asynccontextmanager
     async def running(self, *objects: dict[str, Any]) -> AsyncIterator["Stage"]:

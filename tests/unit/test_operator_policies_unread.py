@@ -151,22 +151,39 @@ async def test_a_generation_that_comes_while_a_look_is_under_way_waits_for_the_n
         assert granted <= {"one:use"}, "what was checked by that look, and nothing else"
 
 
-async def test_an_answer_that_comes_late_does_not_undo_a_newer_one() -> None:
-    shelf, admitted = EarlyShelf(), Admitted(external=False)
-    policies = Policies(admitted, shelf)
-    hold = asyncio.Event()
-    shelf.holds.append(hold)
-    first = asyncio.create_task(policies.look())
-    await until(lambda: shelf.reads == 1 and not shelf.holds)
-    shelf.manifests = []
-    second = asyncio.create_task(policies.look())
-    for _ in range(20):
-        await asyncio.sleep(0)
-    hold.set()
-    await asyncio.gather(first, second)
-    assert admitted.problem is not None
-    assert "is missing" in admitted.problem
-    assert admitted.answered == admitted.begun == 2
+async def test_a_look_that_takes_too_long_for_its_turn_goes_on_and_decides_the_grant() -> None:
+    shelf = EarlyShelf()
+    async with Stage(shelf, every=60, look_within=0.05).running(tool("calculator")) as stage:
+        await until(lambda: stage.policies.known)
+        hold, reads = asyncio.Event(), shelf.reads
+        shelf.holds.append(hold)
+        await stage.write(binding("planner", ["calculator:use"]))
+        await stage.until(WAITS)
+        assert stage.granted() == set()
+        hold.set()
+        await stage.until(("True", "Accepted"))
+        assert shelf.reads == reads + 1, "what waited and can be decided is not looked up again"
+
+
+async def test_a_grant_that_comes_during_a_look_is_decided_by_one_that_begins_when_it_ends() -> None:
+    shelf = EarlyShelf()
+    async with Stage(shelf, every=60, look_within=0.05).running(tool("calculator")) as stage:
+        await until(lambda: stage.policies.known)
+        holds, reads = [asyncio.Event(), asyncio.Event()], shelf.reads
+        shelf.holds += holds
+        await stage.write(binding("one", ["calculator:use"]))
+        await stage.write(binding("two", ["calculator:use"]))
+        await stage.write(binding("three", ["calculator:use"]))
+        assert shelf.reads == reads + 1, "one look at a time"
+        shelf.manifests = []
+        holds[0].set()
+        await stage.until(("True", "Accepted"), "one")
+        await until(lambda: not shelf.holds)
+        assert stage.granted() == {"one"}
+        holds[1].set()
+        await stage.until(REFUSED, "two")
+        await stage.until(REFUSED, "three")
+        assert (shelf.reads, stage.granted()) == (reads + 2, {"one"})
 
 
 async def test_what_was_read_before_a_long_silence_refuses_nothing_for_good() -> None:
