@@ -130,12 +130,14 @@ class MemoryReplica:
         return self.state
 
 
-async def until(holds: Callable[[], Any], seconds: float = 10.0, what: str = "") -> Any:
+async def until(holds: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
     """Poll until `holds()` is true and return it; fail with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
+    over = False
     while not (found := holds()):
-        assert time.monotonic() < deadline, what or "did not come true"
+        assert not over, what or "did not come true"
         await asyncio.sleep(0.01)
+        over = time.monotonic() > deadline  # looked at once more: this process may have got no time
     return found
 
 
@@ -207,19 +209,19 @@ class HttpReplica(MemoryReplica):
     def __exit__(self, *error: object) -> None:
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        self._thread.join(60)
         self._loop.close()
 
     def start(self) -> None:
         """Open the port."""
         self.stopping = False
-        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(60)
 
     def stop(self) -> None:
         """Close the port and every connection."""
         self.stopping = True
         if self._runner is not None:
-            asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(10)
+            asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result(60)
             self._runner = None
 
     async def _open(self) -> None:
@@ -263,7 +265,13 @@ def _problem(status: int, code: str, error: Exception) -> web.Response:
 
 
 class OperatorProcess(processes.Child):
-    """A real operator process against a real API server, with a Lease that runs out fast."""
+    """A real operator process against a real API server.
+
+    A leader that ends in order gives up its Lease at once. Who waits for a Lease that runs out says so by `FAST`: such a
+    leader ends itself when API server or machine stand still for some seconds.
+    """
+
+    FAST = ("--lease-duration", "6", "--lease-renew", "4.5")
 
     def __init__(
         self,
@@ -276,7 +284,7 @@ class OperatorProcess(processes.Child):
         self.port = processes.free_port()
         arguments = [
             sys.executable, "-m", "toolcrib_operator.main", "--kubeconfig", str(kubeconfig),
-            "--port", str(self.port), "--lease-name", lease, "--lease-duration", "4", "--lease-renew", "2.5",
+            "--port", str(self.port), "--lease-name", lease, "--lease-duration", "30", "--lease-renew", "25",
             "--lease-retry", "0.3", "--heartbeat", "0.5", "--inventory", "1", "--prove-after", "2", *options,
         ]  # fmt: skip
         for url in urls:
@@ -286,7 +294,7 @@ class OperatorProcess(processes.Child):
 
     def get(self, path: str) -> httpx.Response:
         """A request to its health port."""
-        return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=5, trust_env=False)
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=30, trust_env=False)
 
     def report(self) -> dict[str, Any]:
         """`/readyz`, or nothing while it does not answer."""
@@ -314,11 +322,11 @@ def running(*operators: OperatorProcess) -> Iterator[OperatorProcess]:
     try:
         for operator in operators:
             operator.start()
-            operator.wait_ready(lambda o=operator: bool(o.report()), 20)  # type: ignore[misc]
-        operators[0].wait_ready(operators[0].leads, 30)
+            operator.wait_ready(lambda o=operator: bool(o.report()), 60)  # type: ignore[misc]
+        operators[0].wait_ready(operators[0].leads, 60)
         yield operators[0]
     finally:
         for operator in operators:
             with contextlib.suppress(ProcessLookupError, RuntimeError):
                 operator.resume()
-            operator.stop()
+            operator.stop(grace=20)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,29 @@ def test_free_ports_differ_and_can_be_bound() -> None:
 
     assert len(set(ports)) == 20
     assert not any(processes.listening(port) for port in ports)
+
+
+def test_a_port_is_given_once_and_to_one_of_the_workers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be long until a server listens on it, or be between two starts."""
+    given = []
+    for worker in ("gw0", "gw1"):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", worker)
+        given.append({port for _ in range(150) for port in processes.free_ports(2)})
+    assert [len(ports) for ports in given] == [300, 300]
+    assert not given[0] & given[1]
+
+
+def test_what_came_true_while_the_test_got_no_time_is_not_late() -> None:
+    began = time.monotonic()
+
+    def holds() -> bool:
+        late = time.monotonic() > began + 0.1
+        time.sleep(0 if late else 0.15)
+        return late
+
+    processes.wait_until(holds, 0.05)
+    with pytest.raises(TimeoutError, match=r"not true after 0\.05 s"):
+        processes.wait_until(lambda: False, 0.05)
 
 
 def exists(pid: int) -> bool:

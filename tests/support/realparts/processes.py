@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,9 @@ _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spawner")
 
 # Below Linux's ephemeral range (from 32768), so no outgoing connection takes a port between choice and use.
 _PORTS = range(15000, 32000)
+_SHARES = 8
+_GIVEN: set[int] = set()
+_CHOOSING = threading.Lock()
 
 
 class NotReadyError(RuntimeError):
@@ -79,23 +83,44 @@ def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different loopback ports on which nothing listens now, for TCP and UDP."""
+    """`count` different loopback ports on which nothing listens now, for TCP and UDP.
+
+    None is given twice by a process, nor by two of pytest's workers: whoever has one may take his time to listen on it,
+    and may stop and start again.
+    """
     held: list[socket.socket] = []
     ports: list[int] = []
-    try:
-        while len(ports) < count:
-            port = random.choice(_PORTS)
-            try:
-                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
-                    held.append(socket.socket(socket.AF_INET, kind))
-                    held[-1].bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            ports.append(port)
-    finally:
-        for each in held:
-            each.close()
+    share = _share(os.environ.get("PYTEST_XDIST_WORKER", ""))
+    with _CHOOSING:
+        if len(_GIVEN) + count > len(share) // 2:  # far more than a run of all tests takes
+            _GIVEN.clear()
+        try:
+            while len(ports) < count:
+                port = random.choice(share)
+                if port in _GIVEN:
+                    continue
+                try:
+                    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                        held.append(socket.socket(socket.AF_INET, kind))
+                        held[-1].bind(("127.0.0.1", port))
+                except OSError:
+                    continue
+                ports.append(port)
+                _GIVEN.add(port)
+        finally:
+            for each in held:
+                each.close()
     return ports
+
+
+def _share(worker: str) -> range:
+    """The ports of one of pytest's workers, `gw0` and so on; those of all where there are none."""
+    number = worker.removeprefix("gw")
+    if not number.isdigit():
+        return _PORTS
+    size = len(_PORTS) // _SHARES
+    first = _PORTS.start + int(number) % _SHARES * size
+    return range(first, first + size)
 
 
 def free_port() -> int:
@@ -112,13 +137,18 @@ def listening(port: int) -> bool:
         return False
 
 
-def wait_until(holds: Callable[[], bool], timeout: float = 10, interval: float = 0.05) -> None:
-    """Poll until `holds` returns true. Raises TimeoutError, which names it, after `timeout` seconds."""
+def wait_until(holds: Callable[[], bool], timeout: float = 30, interval: float = 0.05) -> None:
+    """Poll until `holds` returns true. Raises TimeoutError, which names it, after `timeout` seconds.
+
+    It is asked once more after that: what came true while this process got no time is not late by it.
+    """
     deadline = time.monotonic() + timeout
+    over = False
     while not holds():
-        if time.monotonic() > deadline:
+        if over:
             raise TimeoutError(f"{getattr(holds, '__name__', holds)} not true after {timeout:g} s")
         time.sleep(interval)
+        over = time.monotonic() > deadline
 
 
 def clean_environment(extra: Mapping[str, str] | None = None, keep: Iterable[str] = ()) -> dict[str, str]:
@@ -210,12 +240,14 @@ class Child:
     def wait_ready(self, ready: Callable[[], bool], timeout: float, interval: float = 0.05) -> None:
         """Poll `ready` until it is true. Raises NotReadyError at `timeout` (s) or if the process ended."""
         deadline = time.monotonic() + timeout
+        over = False
         while not ready():
             if not self.running:
                 raise NotReadyError(f"{self.name} ended with {self.returncode}:\n{self.tail()}")
-            if time.monotonic() > deadline:
+            if over:
                 raise NotReadyError(f"{self.name} is not ready after {timeout:g} s:\n{self.tail()}")
             time.sleep(interval)
+            over = time.monotonic() > deadline
 
     def tail(self, lines: int = 30) -> str:
         """The last lines of the log."""
