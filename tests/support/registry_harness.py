@@ -15,11 +15,13 @@ import threading
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 import jwt
+import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi import APIRouter
 
@@ -38,13 +40,15 @@ from toolcrib.wire.publish import (
     ReplicaState,
     Revision,
 )
-from toolcrib_registry import serving
+from toolcrib_registry import compose, serving
+from toolcrib_registry.adapters import weaviate_connection
 from toolcrib_registry.adapters.outbound_http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.keys import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.ports import Calls, Clock, Embedder, Registrar
 from toolcrib_registry.search.embedding import NullEmbedder
+from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.settings import RegistrySettings, Store
 
 ISSUER = "https://issuer.test"
@@ -168,7 +172,7 @@ class RunningRegistry:
         self.registry = registry
         self.url = ""
         self.admin_url = ""
-        self.http = httpx.Client(timeout=10, verify=False)
+        self.http = httpx.Client(timeout=60, verify=False)
         """A client for both listeners; httpx.get would load the system's certificates each time."""
         self._loop = loop
         self._clock = clock
@@ -248,7 +252,7 @@ class RunningRegistry:
         async def run() -> _T:
             return await work()
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(timeout=10)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(timeout=60)
 
 
 @contextlib.contextmanager
@@ -264,6 +268,7 @@ def running_registry(
     oauth: APIRouter | None = None,
     one_port: bool = False,
     extra_keys: KeySet | None = None,
+    patient: bool = False,
     **settings: Any,
 ) -> Iterator[RunningRegistry]:
     """A registry with the embedded store and no embedder (unless given), `tools` and `bindings` published.
@@ -272,6 +277,7 @@ def running_registry(
         publish: False: nothing is published, the registry is not ready.
         registrar: makes a Registrar for the composed registry; registration is on then.
         extra_keys: keys of issuers besides the harness's own; name them in `issuers`.
+        patient: searches wait for store and embedder as long as they need: for tests of what is answered, not of when.
         settings: fields of `RegistrySettings` that differ from the harness's.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -297,11 +303,11 @@ def running_registry(
             async def run() -> _T:
                 return await work
 
-            return asyncio.run_coroutine_threadsafe(run(), loop).result(timeout=20)
+            return asyncio.run_coroutine_threadsafe(run(), loop).result(timeout=60)
 
         def stop_loop() -> None:
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(timeout=10)
+            thread.join(timeout=60)
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
 
@@ -310,17 +316,18 @@ def running_registry(
         outbound = OutboundHttp(EgressPolicy())
         stack.callback(lambda: on_loop(outbound.close()))
         keys = KeyStore(made.issuers, outbound, fixed={**keyset(), **(extra_keys or {})})
-        registry = on_loop(
-            build(
-                made,
-                clock=clock,
-                keys=keys,
-                calls=calls,
-                embedder=embedder or NullEmbedder(),
-                registrar=late if registrar else None,
-                oauth=oauth,
+        with _patience() if patient else contextlib.nullcontext():
+            registry = on_loop(
+                build(
+                    made,
+                    clock=clock,
+                    keys=keys,
+                    calls=calls,
+                    embedder=embedder or NullEmbedder(),
+                    registrar=late if registrar else None,
+                    oauth=oauth,
+                )
             )
-        )
         late.bind(registry)
         stack.callback(lambda: on_loop(registry.aclose()))
         on_loop(registry.start())
@@ -332,6 +339,20 @@ def running_registry(
         if publish:
             running.publish(tools, bindings)
         yield running
+
+
+@contextlib.contextmanager
+def _patience() -> Iterator[None]:
+    """What is composed within has deadlines that a busy machine keeps."""
+    plain, on_weaviate = compose.Searcher, weaviate_connection.WeaviateSettings
+
+    def searcher(*given: Any, **options: Any) -> Searcher:
+        return plain(*given, **{**options, "store_seconds": 30.0, "embed_seconds": 30.0})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compose, "Searcher", searcher)
+        patch.setattr(weaviate_connection, "WeaviateSettings", partial(on_weaviate, search_seconds=25.0))
+        yield
 
 
 class _Late:
@@ -369,11 +390,11 @@ def _serving(apps: Sequence[Any], registry: Registry, loop: asyncio.AbstractEven
         ),
         loop,
     )
-    if not started.wait(timeout=10):
+    if not started.wait(timeout=60):
         done.result(timeout=1)
         raise TimeoutError("the registry did not start")
     try:
         yield [f"http://127.0.0.1:{port}" for port in ports]
     finally:
         loop.call_soon_threadsafe(stop.set)
-        done.result(timeout=15)
+        done.result(timeout=60)

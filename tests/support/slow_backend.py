@@ -78,5 +78,5 @@ def slow_backend() -> Iterator[SlowBackend]:
     finally:
         backend.answer()
         backend.server.shutdown()
-        thread.join(5)
+        thread.join(60)
         backend.server.server_close()
