@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import httpx
 import jwt
-import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi import APIRouter
 
@@ -349,9 +349,11 @@ def _patience() -> Iterator[None]:
     def searcher(*given: Any, **options: Any) -> Searcher:
         return plain(*given, **{**options, "store_seconds": 30.0, "embed_seconds": 30.0})
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compose, "Searcher", searcher)
-        patch.setattr(weaviate_connection, "WeaviateSettings", partial(on_weaviate, search_seconds=25.0))
+    unhurried = partial(on_weaviate, search_seconds=25.0)
+    with (
+        mock.patch.object(compose, "Searcher", searcher),
+        mock.patch.object(weaviate_connection, "WeaviateSettings", unhurried),
+    ):
         yield
 
 
