@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -210,11 +211,16 @@ async def test_the_first_snapshot_holds_the_accounts_and_a_change_of_one_is_a_st
         await until(lambda: uids(stage) == {"heist/planner": "uid-heist-planner"})
         assert stage.replica.publishes[0].base is None
 
-        began = time.monotonic()
-        change = stage.world.remove(SERVICE_ACCOUNT, "heist/planner")
-        await asyncio.wait_for(stage.loop.published(change), 5)
-        assert uids(stage) == {}
-        assert time.monotonic() - began < 0.2
+        took = []
+        for _ in range(3):
+            stage.world.upsert(SERVICE_ACCOUNT, HERE)
+            await until(lambda: uids(stage) == {"heist/planner": "uid-heist-planner"})
+            began = time.monotonic()
+            change = stage.world.remove(SERVICE_ACCOUNT, "heist/planner")
+            await asyncio.wait_for(stage.loop.published(change), 60)
+            assert uids(stage) == {}
+            took.append(time.monotonic() - began)
+        assert statistics.median(took) < 0.2, took
         last = stage.replica.publishes[-1]
         assert (last.tools, last.bindings, last.accounts) == ((), (), None)
         assert last.removed.accounts == ("heist/planner",)
@@ -241,5 +247,5 @@ async def test_the_local_mode_publishes_no_accounts_at_all() -> None:
     async with staged(tool("calculator"), GRANT, HERE, accounts=False) as stage:
         await until(lambda: stage.replica.publishes)
         change = stage.world.remove(SERVICE_ACCOUNT, "heist/planner")
-        await asyncio.wait_for(stage.loop.published(change), 5)
+        await asyncio.wait_for(stage.loop.published(change), 60)
         assert [p.accounts for p in stage.replica.publishes] == [None]

@@ -42,7 +42,7 @@ class Operator:
         if self._statuses:
             raise Answered(self._statuses.pop(0))
         self._stop.set()
-        assert stop_flag.wait(5), "kopf is not told to stop"
+        assert stop_flag.wait(60), "kopf is not told to stop"
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ class Objects:
 class Parts:
     """An operator in memory that serves two replicas."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_force: float) -> None:
         self.world, self.objects = World(), Objects()
         self.replicas = [MemoryReplica("a"), MemoryReplica("b")]
         self.leads = True
@@ -72,10 +72,10 @@ class Parts:
         by_name = {r.name: r for r in self.replicas}
         self.registering = Registering(
             self.world, self.publisher, self.objects, by_name.__getitem__, self.loop.published,
-            settings=RegistrationSettings(wait=0.2, in_force=0.3),
+            settings=RegistrationSettings(wait=0.2, in_force=in_force),
         )  # fmt: skip
 
-    async def answer(self, wanted: PublishedTool, replica: int = 0, seconds: float = 10) -> tuple[str, str]:
+    async def answer(self, wanted: PublishedTool, replica: int = 0, seconds: float = 60) -> tuple[str, str]:
         """The outcome and detail of one registration."""
         asker = self.replicas[replica]
         before = len(asker.acks)
@@ -85,8 +85,9 @@ class Parts:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Parts]:
-    parts, stop = Parts(), asyncio.Event()
+async def running(in_force: float = 60) -> AsyncIterator[Parts]:
+    """`in_force` is how long an answer waits for every replica."""
+    parts, stop = Parts(in_force), asyncio.Event()
     for kind in WATCHED:
         parts.world.replace(kind, [])
     tasks = [asyncio.create_task(parts.loop.run(stop)), asyncio.create_task(parts.registering.run(stop))]
@@ -109,7 +110,7 @@ async def test_the_answer_comes_when_every_replica_has_the_tool() -> None:
 
 
 async def test_a_replica_that_is_away_delays_the_answer_no_longer_than_it_may() -> None:
-    async with running() as parts:
+    async with running(in_force=0.3) as parts:
         parts.replicas[1].down = True
         assert (await parts.answer(asked()))[0] == "created"
         assert asked().tool_id in parts.replicas[0].snapshot.tools
@@ -159,8 +160,8 @@ async def test_who_does_not_lead_takes_nothing() -> None:
         assert (await parts.answer(asked("first")))[0] == "created"
         parts.leads = False
         # a request that was open already may still bring something; it is not created
-        parts.replicas[0].wanted.append(OutboxEntry(id="x", tool=asked(), seconds=10))
-        await asyncio.wait_for(_idle(parts), 5)
+        parts.replicas[0].wanted.append(OutboxEntry(id="x", tool=asked(), seconds=60))
+        await asyncio.wait_for(_idle(parts), 60)
         assert len(parts.objects.made) == 1
 
 
