@@ -1,12 +1,18 @@
-"""Uninstalling against a cluster in memory: the Lease is held for as long as the bindings take."""
+"""Uninstalling against a cluster in memory: the Lease is held for as long as the bindings take.
+
+Time is the event loop's own: it passes only where everybody waits, so that a machine that stands still loses no Lease.
+"""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import selectors
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
+from toolcrib_operator import releasing
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable, Conflict
 from toolcrib_operator.ports import Event, Lease, Listing, Written
@@ -14,9 +20,40 @@ from toolcrib_operator.releasing import release
 from toolcrib_operator.settings import FINALIZER, ElectionSettings
 from toolcrib_operator.world import BINDINGS, Ref
 
-pytestmark = pytest.mark.anyio
-
 FAST = ElectionSettings(lease=0.8, renew=0.3, retry=0.05)
+T = TypeVar("T")
+
+
+class Patient(selectors.DefaultSelector):
+    """Nobody is waited for: what would have been waited is added up."""
+
+    passed = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        assert timeout is not None, "all wait for something that never comes"
+        self.passed += max(0.0, timeout)
+        return super().select(0)
+
+
+class TimeOfItsOwn(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._patient = Patient()
+        super().__init__(self._patient)
+
+    def time(self) -> float:
+        return self._patient.passed
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = SimpleNamespace(monotonic=lambda: asyncio.get_running_loop().time())
+    monkeypatch.setattr(releasing, "time", told)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """As `asyncio.run`, in no time."""
+    with asyncio.Runner(loop_factory=TimeOfItsOwn) as runner:
+        return runner.run(work)
 
 
 class MemoryLease:
@@ -95,46 +132,51 @@ async def led_by_another(leases: MemoryLease) -> None:
     await leases.write(Lease("leader", 7, "", FAST.lease, ""), acquired=True)
 
 
-async def test_a_standby_takes_nothing_over_while_more_bindings_are_released_than_one_lease_lasts() -> None:
-    leases, bindings = MemoryLease(), Bindings(80, 0.2)
-    await led_by_another(leases)
-    stop = asyncio.Event()
-    standby = asyncio.create_task(Elector(leases, "standby", settings=FAST).acquire(stop))
+def test_a_standby_takes_nothing_over_while_more_bindings_are_released_than_one_lease_lasts() -> None:
+    async def check() -> None:
+        leases, bindings = MemoryLease(), Bindings(80, 0.2)
+        await led_by_another(leases)
+        stop, now = asyncio.Event(), asyncio.get_running_loop().time
+        standby = asyncio.create_task(
+            Elector(leases, "standby", settings=FAST, monotonic=now, wall=now).acquire(stop)
+        )
 
-    began = asyncio.get_running_loop().time()
-    released = await release(bindings, bindings, leases, election=FAST, identity="uninstall")
-    took = asyncio.get_running_loop().time() - began
-    taken_over = standby.done()
-    stop.set()
-    await standby
+        began = now()
+        released = await release(bindings, bindings, leases, election=FAST, identity="uninstall")
+        took = now() - began
+        taken_over = standby.done()
+        stop.set()
+        await standby
 
-    assert took - FAST.renew > 2 * FAST.lease - 0.01
-    assert (released, bindings.left(), taken_over) == (80, 0, False)
-    assert leases.lease is not None
-    assert leases.lease.holder == "uninstall"
+        assert took - FAST.renew > 2 * FAST.lease - 0.01
+        assert (released, bindings.left(), taken_over) == (80, 0, False)
+        assert leases.lease is not None
+        assert leases.lease.holder == "uninstall"
+
+    run(check())
 
 
-async def test_several_bindings_are_written_at_a_time() -> None:
+def test_several_bindings_are_written_at_a_time() -> None:
     leases, bindings = MemoryLease(), Bindings(40, 0.01)
 
-    assert await release(bindings, bindings, leases, election=FAST, identity="uninstall") == 40
+    assert run(release(bindings, bindings, leases, election=FAST, identity="uninstall")) == 40
     assert bindings.most == 8
 
 
-async def test_the_lease_is_renewed_after_the_last_binding() -> None:
+def test_the_lease_is_renewed_after_the_last_binding() -> None:
     leases = MemoryLease()
-    await led_by_another(leases)
+    run(led_by_another(leases))
     at_the_last: list[int] = []
     bindings = Bindings(1, 0.0, lambda _: at_the_last.append(leases.version))
 
-    await release(bindings, bindings, leases, election=FAST, identity="uninstall")
+    run(release(bindings, bindings, leases, election=FAST, identity="uninstall"))
 
     assert leases.version > at_the_last[0]
 
 
-async def test_releasing_ends_when_an_operator_takes_the_lease_back() -> None:
+def test_releasing_ends_when_an_operator_takes_the_lease_back() -> None:
     leases = MemoryLease()
-    await led_by_another(leases)
+    run(led_by_another(leases))
 
     def operator_comes(written: int) -> None:
         if written == 1 and leases.lease:
@@ -143,13 +185,13 @@ async def test_releasing_ends_when_an_operator_takes_the_lease_back() -> None:
     bindings = Bindings(800, 0.05, operator_comes)
 
     with pytest.raises(ClusterUnavailable, match="taken the Lease back"):
-        await release(bindings, bindings, leases, election=FAST, identity="uninstall")
+        run(release(bindings, bindings, leases, election=FAST, identity="uninstall"))
     assert bindings.written < 100
 
 
-async def test_neither_a_touched_lease_nor_a_short_outage_ends_it() -> None:
+def test_neither_a_touched_lease_nor_a_short_outage_ends_it() -> None:
     leases = MemoryLease()
-    await led_by_another(leases)
+    run(led_by_another(leases))
 
     def trouble(written: int) -> None:
         if written == 1 and leases.lease:
@@ -159,5 +201,5 @@ async def test_neither_a_touched_lease_nor_a_short_outage_ends_it() -> None:
 
     bindings = Bindings(80, 0.05, trouble)
 
-    assert await release(bindings, bindings, leases, election=FAST, identity="uninstall") == 80
+    assert run(release(bindings, bindings, leases, election=FAST, identity="uninstall")) == 80
     assert leases.failing == 0
