@@ -38,7 +38,7 @@ class Dex:
         port = processes.free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.issuer = f"{self.url}/dex"
-        self.client = httpx.Client(trust_env=False, timeout=10)
+        self.client = httpx.Client(trust_env=False, timeout=30)
         config = self.directory / "dex.yaml"
         config.write_text(json.dumps(_config(self.issuer, port, clients, peers or {})))  # JSON is YAML
         self.process = processes.Child(
@@ -59,7 +59,7 @@ class Dex:
     def start(self) -> Self:
         """Start it, with new keys, and wait until it answers."""
         self.process.start()
-        self.process.wait_ready(self._ready, timeout=30)
+        self.process.wait_ready(self._ready, timeout=60)
         return self
 
     def stop(self) -> None:
@@ -93,7 +93,7 @@ class Dex:
 
     def _ready(self) -> bool:
         try:
-            return self.client.get(f"{self.issuer}/.well-known/openid-configuration", timeout=2).is_success
+            return self.client.get(f"{self.issuer}/.well-known/openid-configuration", timeout=5).is_success
         except httpx.TransportError:
             return False
 

@@ -52,7 +52,7 @@ class Collector:
                     ]  # fmt: skip
             self._came.notify_all()
 
-    def wait_for(self, service: str, name: str, timeout: float = 15) -> Received:
+    def wait_for(self, service: str, name: str, timeout: float = 60) -> Received:
         """The first span of that service and name."""
 
         def found() -> Received | None:

@@ -31,7 +31,7 @@ class PlainHttp:
     """One connection to `url`, opened again where the server closed it."""
 
     def __init__(self, url: str) -> None:
-        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
 
     def close(self) -> None:
         """Close the connection."""

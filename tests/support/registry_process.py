@@ -78,6 +78,7 @@ class RegistryProcess:
             headers={"Authorization": f"Bearer {mint(OPERATOR, audience='toolcrib-admin')}"},
             content=full.model_dump_json(),
             verify=False,
+            timeout=30,
         )
         assert answer.status_code == 200, answer.text
 
@@ -116,16 +117,16 @@ def process(
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     try:
-        assert listening.wait(timeout=30), running.lines
+        assert listening.wait(timeout=60), running.lines
         yield running
     finally:
         if child.poll() is None:
             child.terminate()
             try:
-                child.wait(timeout=20)
+                child.wait(timeout=30)
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
-        thread.join(timeout=5)
+        thread.join(timeout=30)
         assert child.stderr is not None
         child.stderr.close()

@@ -79,7 +79,7 @@ class SmallRegistry:
             self._tokens = set(tokens)
             self._bump()
 
-    def wait_for_watchers(self, count: int, timeout: float = 5.0) -> bool:
+    def wait_for_watchers(self, count: int, timeout: float = 30.0) -> bool:
         with self._changed:
             return self._changed.wait_for(lambda: self.watchers >= count, timeout)
 

@@ -40,13 +40,13 @@ def calling(
     """A call that has reached its tool."""
     headers = r.auth("team", "bot", **token)
     future = pool.submit(r.http.post, f"{r.url}/tools/{name}", headers=headers, json={})
-    slow.began.get(timeout=5)
+    slow.began.get(timeout=30)
     return future
 
 
 def cut(future: Future[httpx.Response]) -> None:
     """Assert that the call was answered `revoked`, with nothing of its tool."""
-    answer = future.result(5)
+    answer = future.result(30)
     assert (answer.status_code, answer.json()["code"]) == (403, "revoked"), answer.text
     assert "secret" not in answer.text
 
@@ -93,8 +93,8 @@ def test_an_answer_in_flight_is_cut_and_the_request_to_the_tool_given_up_when(
         start = time.monotonic()
         revoke(r, made)
         cut(future)
-        assert time.monotonic() - start < 2
-        assert slow.given_up.get(timeout=2) == "/calc"
+        assert time.monotonic() - start < 5, "what is promised"
+        assert slow.given_up.get(timeout=30) == "/calc"
         metrics = r.http.get(r.admin_url + "/metrics").text
 
     assert f'toolcrib_calls_cut_total{{reason="{reason}"}} 1.0' in metrics
@@ -121,10 +121,10 @@ def test_a_grant_that_is_over_by_the_clock_cuts_and_a_token_that_expires_does_no
         assert not brief.done()
         clock.advance(1)
         cut(brief)
-        assert slow.given_up.get(timeout=2) == "/calculator"
+        assert slow.given_up.get(timeout=30) == "/calculator"
         assert not lasting.done()
         slow.answer()
-        assert lasting.result(5).json() == {"secret": "the answer"}
+        assert lasting.result(30).json() == {"secret": "the answer"}
         metrics = r.http.get(r.admin_url + "/metrics").text
     assert 'toolcrib_calls_cut_total{reason="not_valid_now"} 1.0' in metrics
 
@@ -140,7 +140,7 @@ def test_what_is_still_granted_goes_on_whatever_else_changes(
         r.publish([tool("other")], [binding("somebody", ("other:use",))])
         r.publish([made.model_copy(update={"description": "Sums.", "generation": 2})])
         slow.answer()
-        assert future.result(5).json() == {"secret": "the answer"}
+        assert future.result(30).json() == {"secret": "the answer"}
         wait_until(lambda: r.on_loop(lambda: _count(r)) == 0, 5)
 
 
@@ -162,7 +162,7 @@ def test_a_call_goes_with_the_binding_it_was_charged_to_unless_one_without_limit
         r.publish(bindings=[binding("bot", name="z-without")])
         r.publish(remove_bindings=["uid-team-a"])
         slow.answer()
-        assert by_full.result(5).json() == {"secret": "the answer"}
+        assert by_full.result(30).json() == {"secret": "the answer"}
 
     records = [x for x in map(json.loads, log.read_text().splitlines()) if x["action"] == "call"]
     (record,) = [x for x in records if x["outcome"] == "revoked"]
@@ -184,7 +184,7 @@ def test_a_call_by_several_bindings_goes_with_any_that_only_a_limited_one_replac
         r.publish(remove_bindings=["uid-team-first-b"])
         cut(one)
         slow.answer()
-        assert other.result(5).status_code == 200
+        assert other.result(30).status_code == 200
 
 
 async def _count(r: RunningRegistry) -> int:
@@ -264,6 +264,6 @@ def test_of_many_calls_in_flight_exactly_the_revoked_ones_are_cut(
                 cut(future)
         slow.answer()
         for future in (f for several in futures.values() for f in several):
-            assert future.result(5).status_code == 200
+            assert future.result(30).status_code == 200
         metrics = r.http.get(r.admin_url + "/metrics").text
     assert 'toolcrib_calls_cut_total{reason="scope_not_granted"} 8.0' in metrics

@@ -26,7 +26,7 @@ class WaitingEmbedder:
 
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         self.asked.set()
-        await asyncio.to_thread(self.go.wait, 10)
+        await asyncio.to_thread(self.go.wait, 60)
         return await self.embed_documents(texts)
 
     async def embed_query(self, text: str) -> Vector:
@@ -48,11 +48,11 @@ def test_a_search_that_is_on_its_way_never_shows_what_was_revoked_before_its_ans
     with running_registry(tools, granted, embedder=embedder) as r, ThreadPoolExecutor(1) as pool:
         query = {"query": "read a file", "limit": 10}
         search = pool.submit(r.http.post, r.url + "/v1/search", headers=r.auth("team", "bot"), json=query)
-        assert embedder.asked.wait(5)
+        assert embedder.asked.wait(30)
         disabled = tools[2].model_copy(update={"state": ToolState.DISABLED, "generation": 2})
         r.publish([disabled], remove_bindings=["uid-team-reader-one"], remove_tools=["team/reader-four"])
         embedder.go.set()
-        answer = search.result(10).json()
+        answer = search.result(30).json()
         listed = r.http.get(r.url + "/v1/tools", headers=r.auth("team", "bot")).json()
 
     assert [t["name"] for t in answer["tools"]] == ["reader_two"]

@@ -85,7 +85,7 @@ def serving(dex: Dex, folder: Path) -> Iterator[RegistryProcess]:
 
 
 def answer(url: str, token: str) -> httpx.Response:
-    return httpx.get(f"{url}/v1/tools", headers={"Authorization": f"Bearer {token}"})
+    return httpx.get(f"{url}/v1/tools", headers={"Authorization": f"Bearer {token}"}, timeout=30)
 
 
 def names(url: str, token: str) -> list[str]:
@@ -158,6 +158,6 @@ def test_a_provider_that_is_down_at_the_start_is_found_once_it_is_up(tmp_path: P
             assert unknown.headers["retry-after"] == "5"
             dex.start()
             token = dex.token("agent", AUDIENCE)["access_token"]
-            wait_until(lambda: answer(running.url, token).status_code == 200, timeout=15)
+            wait_until(lambda: answer(running.url, token).status_code == 200, timeout=60)
             assert names(running.url, token) == ["calculator"]
             assert "unknown key" in refusal(running.url, early)

@@ -80,7 +80,7 @@ async def registry(
 
 
 async def until_gone(made: Registry, token: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while await made.good(token):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
@@ -146,7 +146,6 @@ async def attacked(made: Registry, bad: list[str], good: list[str]) -> None:
 async def test_ten_thousand_unknown_key_ids_while_the_keys_are_out_of_reach_cost_good_tokens_nothing(
     away: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 0.5)
     signer, stranger = Signer("k1"), Signer("unknown")
     server = KeyServer(signer)
     hanging = away == "silent"
@@ -163,6 +162,7 @@ async def test_ten_thousand_unknown_key_ids_while_the_keys_are_out_of_reach_cost
         _, payload, signature = stranger.token(ISSUER).split(".")
         bad = [f"{part({'alg': 'ES256', 'kid': f'k{n}x'})}.{payload}.{signature}" for n in range(10_000)]
         server.down = True
+        monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 0.5)
         for chunk in range(10):
             if chunk == 9:
                 tracemalloc.start()
@@ -182,6 +182,7 @@ async def test_ten_thousand_unknown_key_ids_while_the_keys_are_out_of_reach_cost
         assert not await made.good(bad[0])
         assert made.up.accepts == 3
         server.down = False
+        monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 30.0)
         made.clock.advance(30.1)
         server.keys.append(stranger.jwk)
         assert await made.good(stranger.token(ISSUER)), "and when they are back, its key is found"
@@ -192,7 +193,6 @@ async def test_ten_thousand_unknown_key_ids_while_the_keys_are_out_of_reach_cost
 async def test_a_key_server_that_never_ends_costs_one_fetch_of_bounded_time(
     behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 0.3)
     signer = Signer("k1")
     calls = 0
 
@@ -205,11 +205,12 @@ async def test_a_key_server_that_never_ends_costs_one_fetch_of_bounded_time(
         await writer.drain()
 
     async with registry(raw=raw) as made:
+        monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 0.3)
         token = signer.token(ISSUER)
         waiting = asyncio.create_task(made.identify(Signer("unknown").token(ISSUER)))
         await asyncio.sleep(0)
         assert await made.good(token)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(15):
             refused = await waiting
         assert (refused.identity, refused.unknown) == (None, False)
         assert await made.good(token)

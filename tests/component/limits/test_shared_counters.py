@@ -77,7 +77,7 @@ def test_two_replicas_admit_together_what_one_would(
     grants = [limited(per_minute=20, per_day=1000)]
     with replica(redis, [calculator(slow)], grants) as a, replica(redis, [calculator(slow)], grants) as b:
         futures = [threads.submit(call, (a, b)[i % 2]) for i in range(50)]
-        answers = [f.result(10) for f in futures]
+        answers = [f.result(30) for f in futures]
         assert sorted(x.status_code for x in answers) == [200] * 20 + [429] * 30
 
         # an edit counts at once, on the replica that knows of it, with what both have counted
@@ -92,11 +92,13 @@ def test_slots_are_shared_and_given_back_across_replicas(
     grants = [limited(concurrent=5)]
     with replica(redis, [calculator(slow)], grants) as a, replica(redis, [calculator(slow)], grants) as b:
         futures = [threads.submit(call, (a, b)[i % 2]) for i in range(40)]
+        for _ in range(5):
+            slow.began.get(timeout=30)
         wait_until(lambda: sum(f.done() for f in futures) == 35)
-        assert slow.began.qsize() == 5
         slow.answer()
-        answers = [f.result(5) for f in futures]
+        answers = [f.result(30) for f in futures]
         assert sorted(x.status_code for x in answers) == [200] * 5 + [429] * 35
+        assert slow.began.empty(), "who is refused reaches no tool"
         assert [call((a, b)[i % 2]).status_code for i in range(20)] == [200] * 20
 
 
@@ -111,7 +113,8 @@ def test_without_the_store_reads_go_on_writes_are_refused_and_all_is_well_again_
         calculator(slow, "free", scopes=("f:u",)),
     ]
     grants = [limited(per_minute=1000, concurrent=50), binding("bot", ["f:u"], name="unlimited")]
-    with replica(redis, tools, grants, timeout=0.25) as r:
+    # a server that was killed refuses connections: nothing here takes the two seconds of the timeout
+    with replica(redis, tools, grants) as r:
         assert [call(r, t.name).status_code for t in tools] == [200] * 3
         assert part(r) == {"ready": True, "detail": ""}
 
@@ -150,8 +153,8 @@ def test_a_store_killed_amid_calls_admits_its_limit_once_more_at_most_and_breaks
     codes: list[tuple[int, str]] = []
     over = threading.Event()
     with (
-        replica(redis, [calculator(slow)], grants, timeout=0.25) as a,
-        replica(redis, [calculator(slow)], grants, timeout=0.25) as b,
+        replica(redis, [calculator(slow)], grants) as a,
+        replica(redis, [calculator(slow)], grants) as b,
     ):
 
         def calling(r: RunningRegistry) -> None:
@@ -168,11 +171,11 @@ def test_a_store_killed_amid_calls_admits_its_limit_once_more_at_most_and_breaks
             redis.kill()
             wait_until(lambda: count(503) >= 20)
             redis.start()
-            wait_until(lambda: count(429) >= 20, timeout=20)
+            wait_until(lambda: count(429) >= 20)
         finally:
             over.set()
         for caller in callers:
-            caller.result(10)
+            caller.result(30)
     assert set(codes) <= {(200, ""), (429, "limit_exceeded"), (503, "limits_unavailable")}
     assert 30 <= count(200) <= 60
 
@@ -180,26 +183,31 @@ def test_a_store_killed_amid_calls_admits_its_limit_once_more_at_most_and_breaks
 def test_a_store_that_hangs_costs_a_call_its_timeout_at_most(redis: Redis, slow: SlowBackend) -> None:
     slow.answer()
     tools = [calculator(slow), calculator(slow, "reader", annotations=READS)]
+    took = []
     with replica(redis, tools, [limited(concurrent=1)], timeout=0.25) as r:
-        assert call(r).status_code == 200
+        wait_until(lambda: call(r).status_code == 200)
         redis.pause()
         try:
             for _ in range(8):
                 began = time.monotonic()
                 assert (call(r).status_code, call(r, "reader").status_code) == (503, 200)
-                assert time.monotonic() - began < 1.5
+                took.append(time.monotonic() - began)
         finally:
             redis.resume()
-        # what was asked meanwhile holds no slot for long
-        wait_until(lambda: call(r).status_code == 200)
-        wait_until(lambda: [call(r).status_code for _ in range(5)] == [200] * 5)
+        # what was asked meanwhile holds no slot for long: its lease would last more than half a minute
+        wait_until(lambda: call(r).status_code == 200, 20)
+        wait_until(lambda: [call(r).status_code for _ in range(5)] == [200] * 5, 20)
+    # the machine may stand still once, not every time
+    assert sorted(took)[5] < 1.5, took
 
 
 @pytest.mark.long
 def test_slots_of_a_replica_that_was_killed_are_free_when_their_calls_would_have_ended(
     redis: Redis, slow: SlowBackend, threads: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
-    made = calculator(slow, backend=backend(slow.port, timeout=1.0))
+    # long enough for two calls to be in flight when their replica is killed
+    lasting = 3.0
+    made = calculator(slow, backend=backend(slow.port, timeout=lasting))
     grants = [limited(concurrent=2)]
     config = configuration(
         tmp_path / "doomed", counters={"kind": "redis", "url": redis.url}, egress={"loopback": True}
@@ -207,20 +215,20 @@ def test_slots_of_a_replica_that_was_killed_are_free_when_their_calls_would_have
     with process(config) as doomed, replica(redis, [made], grants) as r:
         doomed.publish(made, bindings=tuple(grants))
         bearer = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}
+        asked = time.monotonic()
         lost = [
-            threads.submit(httpx.post, f"{doomed.url}/tools/calculator", headers=bearer, json={})
+            threads.submit(httpx.post, f"{doomed.url}/tools/calculator", headers=bearer, json={}, timeout=30)
             for _ in range(2)
         ]
         for _ in lost:
-            slow.began.get(timeout=5)
-        held = time.monotonic()
-        assert call(r).json()["limit"] == "concurrent"
+            slow.began.get(timeout=30)
         doomed.child.kill()
+        assert call(r).json()["limit"] == "concurrent"
         for future in lost:
-            assert isinstance(future.exception(5), httpx.HTTPError)
+            assert isinstance(future.exception(30), httpx.HTTPError)
         slow.answer()
-        wait_until(lambda: call(r).status_code == 200, timeout=1.0 + GRACE + 3.0)
-        assert time.monotonic() - held >= 1.0 + GRACE - 0.5
+        wait_until(lambda: call(r).status_code == 200, timeout=lasting + GRACE + 10.0)
+        assert time.monotonic() - asked >= lasting + GRACE - 0.1
 
 
 def test_a_password_and_tls_are_read_anew_at_each_connection_and_never_shown(

@@ -27,16 +27,16 @@ def test_a_collector_that_hangs_slows_no_request_and_holds_up_no_stop(tmp_path: 
         with process(configuration(tmp_path), environment=settings) as registry:
             registry.publish(tool("calculator"), bindings=(binding("planner"),))
             slowest = 0.0
-            with httpx.Client(headers=AUTH) as client:
+            with httpx.Client(headers=AUTH, timeout=60) as client:
                 # more than the queue holds: it drops, it does not wait
                 for _ in range(120):
                     started = time.perf_counter()
                     assert client.get(registry.url + "/stats").status_code == 200
                     slowest = max(slowest, time.perf_counter() - started)
-            assert slowest < 1.0
+            assert slowest < 5.0, "one that waits for an export waits for ten seconds"
             started = time.monotonic()
             registry.child.terminate()
-            assert registry.child.wait(timeout=20) == 0
+            assert registry.child.wait(timeout=30) == 0
             assert time.monotonic() - started < 8
 
 
@@ -53,10 +53,10 @@ def test_a_collector_that_is_away_is_said_once_not_with_every_batch(tmp_path: Pa
             return [x["message"] for x in registry.lines if "traces cannot be sent" in x.get("message", "")]
 
         def another() -> bool:
-            httpx.get(registry.url + "/stats", headers=AUTH)
+            httpx.get(registry.url + "/stats", headers=AUTH, timeout=30)
             return bool(said())
 
-        wait_until(another, timeout=10)
+        wait_until(another, timeout=60)
         deadline = time.monotonic() + 0.4
         while time.monotonic() < deadline:
             another()

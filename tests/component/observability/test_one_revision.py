@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from operator_harness import binding, tool, until
-from otlp_receiver import Collector, collecting
+from otlp_receiver import Collector, Received, collecting
 from registry_harness import OPERATOR, mint
 from registry_process import RegistryProcess, configuration, process
 from toolcrib import logs, tracing
@@ -106,10 +106,13 @@ async def test_a_change_is_followed_by_its_object_to_its_revision_to_the_replica
         return next((x for x in of_it if x.get("replica") == registry.admin_url), None)
 
     assert (await until(confirmed))["message"] == f"revision {told['revision']} confirmed"
-    (applied,) = [x for x in registry.lines if x.get("request_id") == request_id and "revision" in x]
+    # the other process' lines come through a pipe, and may come late
+    (applied,) = await until(
+        lambda: [x for x in registry.lines if x.get("request_id") == request_id and "revision" in x]
+    )
     assert applied["revision"] == told["revision"]
     batch = await until(lambda: [x for x in read(lines) if "index batch" in x["message"]])
-    assert [x for x in registry.lines if x.get("request_id") == batch[0]["request_id"]]
+    await until(lambda: [x for x in registry.lines if x.get("request_id") == batch[0]["request_id"]])
 
     deliver = await asyncio.to_thread(collector.wait_for, "toolcrib-operator", "deliver")
     served = await asyncio.to_thread(collector.wait_for, "toolcrib-registry", "POST /v1/admin/publish")
@@ -118,9 +121,13 @@ async def test_a_change_is_followed_by_its_object_to_its_revision_to_the_replica
     await asyncio.to_thread(collector.wait_for, "toolcrib-registry", "index batch")
     await asyncio.to_thread(collector.wait_for, "toolcrib-operator", "index batch")
     await asyncio.to_thread(collector.wait_for, "toolcrib-operator", "status write")
-    publish = [s for s in collector.spans if s.name == "publish"]
-    assert {s.attributes["toolcrib.replicas"] for s in publish} <= {0, 1}
-    assert {"1.1", told["revision"]} <= {s.attributes["toolcrib.revision"] for s in publish}
+
+    def published() -> list[Received]:
+        return [s for s in collector.spans if s.name == "publish"]
+
+    wanted = {"1.1", told["revision"]}
+    await until(lambda: wanted <= {s.attributes["toolcrib.revision"] for s in published()})
+    assert {s.attributes["toolcrib.replicas"] for s in published()} <= {0, 1}
 
 
 async def test_a_replica_that_is_away_is_said_once_and_that_it_is_back(

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from realparts.processes import spawn
+from realparts.processes import free_port, spawn
 from small_registry import SmallRegistry, SmallTool, serving
 from toolcrib_runner import scripted
 
@@ -38,13 +38,6 @@ def token_file(tmp_path: Path) -> str:
     return str(file)
 
 
-def free_port() -> int:
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port: int = reserved.getsockname()[1]
-        return port
-
-
 def start(*flags: str, **environ: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "toolcrib_runner.main", *flags]
     return spawn(
@@ -57,7 +50,7 @@ def start(*flags: str, **environ: str) -> subprocess.Popen[bytes]:
 
 
 def finish(process: subprocess.Popen[bytes], typed: bytes = b"") -> tuple[int, str, str]:
-    out, err = process.communicate(typed, timeout=30)
+    out, err = process.communicate(typed, timeout=60)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -166,13 +159,14 @@ def test_it_serves_its_numbers_and_ends_at_once_on_sigterm(registry: SmallRegist
                 serves = re.search(rb"metrics at (\S+)/metrics", line)
             base = serves[1].decode()
             wanted = 'toolcrib_agent_tool_calls_total{agent="planner",outcome="ok",tool="calculator"} 1.0'
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while wanted not in httpx.get(base + "/metrics", trust_env=False).text:
                 assert time.monotonic() < deadline
             health = httpx.get(base + "/healthz", trust_env=False).json()
             assert (health["status"], health["tools"], health["registry"]) == ("ok", 1, "ok")
-            while b"until SIGTERM" not in process.stderr.readline():
-                pass
+            while b"until SIGTERM" not in line:
+                line = process.stderr.readline()
+                assert line, "ended too early"
             process.send_signal(signal.SIGTERM)
             code, out, err = finish(process)
         finally:
@@ -186,7 +180,7 @@ def test_sigterm_ends_a_task_that_waits_for_its_model(registry: SmallRegistry, t
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         process = start(*flags_of(registry, token_file), "--model-url", url, "--task", "x", "-o", "json")
         try:
-            silent.settimeout(20)
+            silent.settimeout(60)
             connection, _ = silent.accept()
             with connection:
                 process.send_signal(signal.SIGTERM)

@@ -2,15 +2,15 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from registry_harness import RunningRegistry, backend, binding, running_registry, tool
+from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from toolcrib_runner import (
     DynamicToolAgent,
     InvalidArguments,
@@ -25,7 +25,7 @@ from toolcrib_runner import (
 )
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.loop import Outcome, TaskLoop
-from toolcrib_runner.ports import Function, Message, Reply
+from toolcrib_runner.ports import Function, Message, Observer, Reply
 
 # Slow polling: what arrives within the deadlines below arrived by the live stream.
 PACE = Pace(first_retry=0.05, longest_retry=0.2, poll=60, settle=0.5, safety=60)
@@ -81,8 +81,8 @@ def executing() -> Iterator[Backend]:
     server.server_close()
 
 
-@pytest.fixture
-def registry(executing: Backend) -> Iterator[RunningRegistry]:
+@contextmanager
+def granting(executing: Backend, clock: ManualClock | None = None) -> Iterator[RunningRegistry]:
     port = executing.port
     tools = [
         tool("calculator", input_schema=EXPRESSION, backend=backend(port, "/calculator")),
@@ -91,7 +91,13 @@ def registry(executing: Backend) -> Iterator[RunningRegistry]:
         tool("secret", backend=backend(port, "/secret")),
         tool("pending"),
     ]
-    with running_registry(tools, [binding("planner", GRANTED)]) as registry:
+    with running_registry(tools, [binding("planner", GRANTED)], clock=clock) as registry:
+        yield registry
+
+
+@pytest.fixture
+def registry(executing: Backend) -> Iterator[RunningRegistry]:
+    with granting(executing) as registry:
         yield registry
 
 
@@ -113,12 +119,12 @@ def test_an_agent_has_exactly_what_is_granted_and_calls_it(registry: RunningRegi
 def test_a_grant_and_its_end_reach_the_agent_by_themselves(registry: RunningRegistry) -> None:
     with agent_of(registry) as agent:
         registry.publish(bindings=[binding("planner", ("calculator:use", "pending:use"))])
-        assert agent.wait_for(lambda tools: list(tools) == ["calculator", "pending"], 5)
+        assert agent.wait_for(lambda tools: list(tools) == ["calculator", "pending"], 30)
         with pytest.raises(ToolUnavailable) as unavailable:
             agent.use_tool("pending")
         assert unavailable.value.code == "no_backend"
         registry.publish(remove_bindings=["uid-team-planner"])
-        assert agent.wait_for(lambda tools: not tools, 5)
+        assert agent.wait_for(lambda tools: not tools, 30)
         with pytest.raises(NotPermitted):
             agent.use_tool("calculator", expression="1")
         assert agent.generate_tool_prompt_context() == "No tools available."
@@ -147,15 +153,26 @@ def test_errors_of_the_registry_and_of_tools_are_typed(registry: RunningRegistry
             agent.use_tool("file_reader")
 
 
-def test_a_token_that_expired_is_replaced_from_its_file(registry: RunningRegistry, tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    file.write_text(registry.token("team", "planner", ttl=2))
-    expires = time.time() + 2
-    with DynamicToolAgent("planner", TokenFile(file), registry.url, pace=PACE) as agent:
+def test_a_token_that_expired_is_replaced_from_its_file(executing: Backend, tmp_path: Path) -> None:
+    live = threading.Event()
+
+    class Watching(Observer):
+        def following(self, agent: str, connected: bool) -> None:
+            live.set()
+
+    file, clock = tmp_path / "token", ManualClock()
+    with granting(executing, clock) as registry, ExitStack() as stack:
+        file.write_text(registry.token("team", "planner", ttl=60))
+        agent = stack.enter_context(
+            DynamicToolAgent("planner", TokenFile(file), registry.url, pace=PACE, observer=Watching())
+        )
+        assert live.wait(30)
+        clock.advance(59)
         assert agent.use_tool("file_reader") == "the text"
+        assert len(agent.tools) == 3
+        clock.advance(1)
         # The stream ends with the token; what follows is a discovery as nobody.
-        assert agent.wait_for(lambda tools: not tools, 6)
-        assert time.time() >= expires - 1
+        assert agent.wait_for(lambda tools: not tools, 30)
         with pytest.raises(Unauthorized):
             agent.use_tool("file_reader")
         replacement = tmp_path / "new"
