@@ -7,7 +7,7 @@ import httpx
 import pytest
 import weaviate
 from weaviate.classes.config import Configure, DataType, Property
-from weaviate.classes.init import Auth
+from weaviate.classes.init import AdditionalConfig, Auth, Timeout
 
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
@@ -30,6 +30,7 @@ def connected(server: Weaviate) -> Iterator[weaviate.WeaviateClient]:
         port=server.http_port,
         grpc_port=server.grpc_port,
         auth_credentials=Auth.api_key(server.api_key) if server.api_key else None,
+        additional_config=AdditionalConfig(timeout=Timeout(init=30)),
         skip_init_checks=True,
     )
     with client:
@@ -62,7 +63,8 @@ def test_an_inserted_object_is_found_by_word_and_vector(weaviate_server: Weaviat
 
 
 def test_a_server_with_a_key_refuses_callers_without_it(guarded_server: Weaviate) -> None:
-    assert httpx.get(f"{guarded_server.url}/v1/schema").status_code == httpx.codes.UNAUTHORIZED
+    answer = httpx.get(f"{guarded_server.url}/v1/schema", timeout=30)
+    assert answer.status_code == httpx.codes.UNAUTHORIZED
     assert guarded_server.client.get("/v1/schema").is_success
 
 

@@ -7,11 +7,11 @@ import random
 import re
 import secrets
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from weaviate.collections.data import _DataCollectionAsync
@@ -31,6 +31,7 @@ from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
+_T = TypeVar("_T")
 EMBEDDER = HashEmbedder()
 IDENTITY = identity_of(EMBEDDER)
 KEY = "a-key-of-this-test-alone"
@@ -48,6 +49,7 @@ def own_server() -> Iterator[Weaviate]:
 def settings(server: Weaviate, **fields: Any) -> WeaviateSettings:
     """Where `server` is."""
     fields.setdefault("collection_prefix", f"Test{secrets.token_hex(4)}")
+    fields.setdefault("search_seconds", 20.0)
     return WeaviateSettings(
         "127.0.0.1", server.http_port, grpc_port=server.grpc_port, api_key=server.api_key, **fields
     )
@@ -74,12 +76,12 @@ async def put(store: WeaviateStore, *entries: IndexEntry) -> None:
     await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
 
 
-async def until_answered(store: WeaviateStore) -> dict[str, str]:
-    """The inventory, asked for until the server answers."""
-    async with asyncio.timeout(30):
+async def until_answered(ask: Callable[[], Awaitable[_T]]) -> _T:
+    """What `ask` gives, asked until the server answers."""
+    async with asyncio.timeout(60):
         while True:
             try:
-                return await store.inventory()
+                return await ask()
             except StoreUnavailable:
                 await asyncio.sleep(0.1)
 
@@ -87,7 +89,7 @@ async def until_answered(store: WeaviateStore) -> dict[str, str]:
 async def test_a_server_that_restarts_is_found_again_with_everything_in_it(own_server: Weaviate) -> None:
     store = WeaviateStore(settings(own_server, search_seconds=1.0), IDENTITY)
     await put(store, tool(1), tool(2))
-    await store.healthy()
+    await until_answered(store.healthy)
 
     await asyncio.to_thread(own_server.stop)
     with pytest.raises(StoreUnavailable):
@@ -99,7 +101,7 @@ async def test_a_server_that_restarts_is_found_again_with_everything_in_it(own_s
             await store.healthy()
     await asyncio.to_thread(own_server.start)
 
-    assert await until_answered(store) == {"ns/tool-0001": "d1", "ns/tool-0002": "d2"}
+    assert await until_answered(store.inventory) == {"ns/tool-0001": "d1", "ns/tool-0002": "d2"}
     await put(store, tool(3))
     assert len(await store.confirm(["ns/tool-0001", "ns/tool-0003"])) == 2
     await store.aclose()
@@ -110,13 +112,13 @@ async def test_a_write_that_one_node_never_answers_is_made_by_another(
 ) -> None:
     """As a node does that waits for one that is lost: it takes the request and stays silent."""
     monkeypatch.setattr(weaviate_store, "_TRY_SECONDS", 0.5)
-    deaf: set[int] = set()
+    deaf = 0
     accepted, closed = 0, asyncio.Semaphore(0)
 
     async def pipe(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
-                if number not in deaf:
+                if number > deaf:
                     writer.write(data)
         finally:
             writer.close()
@@ -133,16 +135,16 @@ async def test_a_write_that_one_node_never_answers_is_made_by_another(
 
     async with await asyncio.start_server(accept, "127.0.0.1", 0) as between:
         port = between.sockets[0].getsockname()[1]
-        where = replace(settings(weaviate_server, write_seconds=10.0), grpc_port=port)
+        where = replace(settings(weaviate_server), grpc_port=port)
         store = WeaviateStore(where, IDENTITY)
         await put(store, tool(1))
-        deaf.add(1)
+        deaf = accepted
         await put(store, tool(2))
-        assert accepted == 2
+        assert accepted > deaf
         assert sorted(await store.inventory()) == ["ns/tool-0001", "ns/tool-0002"]
         await store.wipe()
         await store.aclose()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             for _ in range(accepted):
                 await closed.acquire()
 
@@ -171,13 +173,13 @@ async def test_a_server_that_hangs_is_waited_for_no_longer_than_the_deadline(own
 
     own_server.pause()
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             with pytest.raises(StoreUnavailable):
                 await store.healthy()
     finally:
         own_server.resume()
 
-    assert await until_answered(store) == {"ns/tool-0001": "d1"}
+    assert await until_answered(store.inventory) == {"ns/tool-0001": "d1"}
     await store.aclose()
 
 
@@ -200,7 +202,7 @@ async def test_nobody_listening_is_told_at_once() -> None:
     free = WeaviateSettings("127.0.0.1", 9, grpc_port=10)
     store = WeaviateStore(free, IDENTITY)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(StoreUnavailable):
             await store.healthy()
     await store.aclose()
@@ -353,7 +355,7 @@ async def test_what_a_killed_server_lost_is_not_in_the_inventory_and_comes_back_
     own_server.kill()
     await asyncio.to_thread(own_server.start)
 
-    held = await until_answered(store)
+    held = await until_answered(store.inventory)
     vector = await EMBEDDER.embed_query("read")
     # with a filter, as the inventory asks: without one HNSW walks a graph, whose links a kill may have cut (ours is flat)
     within = Pushdown(states=frozenset({"Active"}))
@@ -518,7 +520,7 @@ async def test_a_store_that_is_wiped_is_told_as_empty_and_searched_as_before_onc
         named = await fresh.search(view, "x350", limit=1)
         assert [h.tool_id for h in named.hits] == ["ns/tool-0350"], start
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for asked in (searcher, fresh):
             while [shown(await asked.search(view, text, limit=10)) for text in REQUESTS] != right:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

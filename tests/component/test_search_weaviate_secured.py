@@ -56,6 +56,7 @@ async def test_tls_by_a_private_authority_and_keys_that_are_replaced(tmp_path: P
 
     def opened(**fields: Any) -> WeaviateStore:
         where: dict[str, Any] = {
+            "search_seconds": 20.0,  # what is asked here is whether it connects, not how soon
             "secure": True,
             "ca_file": str(volume.ca),
             "api_key_file": str(key),

@@ -25,7 +25,11 @@ class Replica:
     def __init__(self, server: Weaviate, prefix: str, model: str) -> None:
         self.now = 0.0
         where = WeaviateSettings(
-            "127.0.0.1", server.http_port, grpc_port=server.grpc_port, collection_prefix=prefix
+            "127.0.0.1",
+            server.http_port,
+            grpc_port=server.grpc_port,
+            collection_prefix=prefix,
+            search_seconds=20.0,
         )
         self.store = WeaviateStore(where, IndexIdentity(model, 8), clock=lambda: self.now)
 

@@ -40,10 +40,14 @@ async def opener(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         if server is None:
             store = await EmbeddedStore.open(tmp_path / "index", identity)
         else:
-            where = WeaviateSettings("127.0.0.1", server.http_port, grpc_port=server.grpc_port)
-            store = WeaviateStore(
-                WeaviateSettings(**{**_fields(where), "collection_prefix": prefix}), identity
+            where = WeaviateSettings(
+                "127.0.0.1",
+                server.http_port,
+                grpc_port=server.grpc_port,
+                collection_prefix=prefix,
+                search_seconds=20.0,
             )
+            store = WeaviateStore(where, identity)
         stores.append(store)
         return store
 
@@ -58,10 +62,6 @@ async def opener(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 async def store(opener: Opener) -> CatalogStore:
     """One open, empty store."""
     return await opener()
-
-
-def _fields(settings: WeaviateSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in settings.__dataclass_fields__}
 
 
 def entry(name: str, description: str = "", **fields: Any) -> IndexEntry:

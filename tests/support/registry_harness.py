@@ -344,10 +344,10 @@ def running_registry(
 @contextlib.contextmanager
 def _patience() -> Iterator[None]:
     """What is composed within has deadlines that a busy machine keeps."""
-    plain, on_weaviate = compose.Searcher, weaviate_connection.WeaviateSettings
+    on_weaviate = weaviate_connection.WeaviateSettings
 
     def searcher(*given: Any, **options: Any) -> Searcher:
-        return plain(*given, **{**options, "store_seconds": 30.0, "embed_seconds": 30.0})
+        return Searcher(*given, **{**options, "store_seconds": 30.0, "embed_seconds": 30.0})
 
     unhurried = partial(on_weaviate, search_seconds=25.0)
     with (

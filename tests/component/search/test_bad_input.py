@@ -24,7 +24,7 @@ from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.text import query_terms
 
 SECONDS = 2.0
-"""More than enough for any one request, also on a machine that does other work."""
+"""Of a processor, more than enough for any one request; a machine that does other work makes no test wait for it."""
 TOOLS = [
     tool("calculator", description="Compute an arithmetic expression.", scopes=("s",), tags=("math",)),
     tool("forecast", description="Tomorrow's weather for a city.", scopes=("s",), tags=("天气", "weather")),
@@ -40,7 +40,8 @@ SEEN = {t.tool_id for t in TOOLS} - {"team/secret-door"}
 @contextmanager
 def indexed(**place: Any) -> Iterator[RunningRegistry]:
     """A registry with the packaged embedder, and all tools in its index."""
-    with running_registry(TOOLS, [binding("bot", ["s"])], embedder=OnnxEmbedder.packaged(), **place) as r:
+    bindings, embedder = [binding("bot", ["s"])], OnnxEmbedder.packaged()
+    with running_registry(TOOLS, bindings, embedder=embedder, patient=True, **place) as r:
         body = {"epoch": 1, "upsert": [t.tool_id for t in TOOLS]}
         assert len(r.admin("POST", "/v1/admin/index", json=body).json()["indexed"]) == len(TOOLS)
         yield r
@@ -72,12 +73,12 @@ def registry(request: pytest.FixtureRequest) -> Iterator[RunningRegistry]:
 
 
 def sent(r: RunningRegistry, body: Any, path: str = "/v1/search") -> httpx.Response:
-    """The answer, which came in time."""
+    """The answer, which cost little: caller and registry are this process."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    start = time.perf_counter()
     headers = {**r.auth("team", "bot"), "content-type": "application/json"}
+    start = time.process_time()
     answer = r.http.post(r.url + path, headers=headers, content=content)
-    assert time.perf_counter() - start < SECONDS, content[:80]
+    assert time.process_time() - start < SECONDS, content[:80]
     return answer
 
 
@@ -337,12 +338,12 @@ def test_no_body_breaks_a_search(registry: RunningRegistry, body: Any) -> None:
 @given(text=texts(2_000))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_any_text_is_cut_into_words_and_clauses_in_time(text: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
 
     assert len(query_terms(text)) <= 200
     assert len(seed_formula.words(text)) <= 64
     assert 1 <= len(clauses(text)) <= 6
-    assert time.perf_counter() - start < 0.5
+    assert time.thread_time() - start < 0.5
 
 
 @pytest.mark.parametrize(
@@ -350,13 +351,13 @@ def test_any_text_is_cut_into_words_and_clauses_in_time(text: str) -> None:
 )
 def test_long_runs_of_anything_cost_no_square(filler: str) -> None:
     text = ("a b c d e f g h i j k l m n o p " + filler * 2_000)[:1_999] + "x"
-    start = time.perf_counter()
+    start = time.thread_time()
 
     query_terms(text)
     clauses(text)
     seed_formula.words(text)
 
-    assert time.perf_counter() - start < 0.15
+    assert time.thread_time() - start < 0.15
 
 
 def test_nothing_that_was_sent_is_logged_or_counted_by_its_name(

@@ -73,7 +73,7 @@ def catalog() -> list[PublishedTool]:
 
 def indexed(stack: ExitStack, tools: Sequence[PublishedTool], bindings: Any) -> RunningRegistry:
     """A registry that holds `tools`, all of them in its index."""
-    r = stack.enter_context(running_registry(tools, bindings, embedder=HashEmbedder(32)))
+    r = stack.enter_context(running_registry(tools, bindings, embedder=HashEmbedder(32), patient=True))
     ids = [t.tool_id for t in tools]
     for start in range(0, len(ids), 200):
         body: dict[str, Any] = {"epoch": 1, "upsert": ids[start : start + 200]}

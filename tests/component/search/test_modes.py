@@ -34,7 +34,7 @@ NONSENSE = "xyzzy plugh"
 @contextlib.contextmanager
 def indexed(**settings: Any) -> Iterator[RunningRegistry]:
     """A registry with all tools in its index."""
-    with running_registry(TOOLS, [CUT], embedder=HashEmbedder(32), **settings) as r:
+    with running_registry(TOOLS, [CUT], embedder=HashEmbedder(32), patient=True, **settings) as r:
         for start in range(0, len(TOOLS), 150):
             ids = [t.tool_id for t in TOOLS[start : start + 150]]
             body = {"epoch": 1, "upsert": ids}

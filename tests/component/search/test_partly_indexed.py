@@ -37,7 +37,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[RunningRegistry]:
             "grpc_port": server.grpc_port,
             "collection_prefix": f"Test{secrets.token_hex(4)}",
         }
-    with running_registry(TOOLS, GRANTS, embedder=HashEmbedder(), **place) as r:
+    with running_registry(TOOLS, GRANTS, embedder=HashEmbedder(), patient=True, **place) as r:
         yield r
         r.on_loop(r.registry.store.wipe)
 

@@ -18,7 +18,8 @@ SCOPES = ["s"]
 @contextmanager
 def registry(clock: ManualClock) -> Iterator[RunningRegistry]:
     """Both tools in force and in the index, and a bot that may see them."""
-    with running_registry(TOOLS, [binding("bot", SCOPES)], clock=clock, embedder=HashEmbedder()) as r:
+    bindings = [binding("bot", SCOPES)]
+    with running_registry(TOOLS, bindings, clock=clock, embedder=HashEmbedder(), patient=True) as r:
         r.admin("POST", "/v1/admin/index", json={"epoch": 1, "upsert": [t.tool_id for t in TOOLS]})
         yield r
 

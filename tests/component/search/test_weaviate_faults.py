@@ -93,15 +93,26 @@ class Kept:
         return written
 
     def whole(self) -> dict[tuple[str, str], Any]:
-        """What is found while all is well."""
-        return {
-            (who, query): [
-                hit["tool_id"]
-                for hit in self.search(self.registry.http, who, {"query": query, "min_score": 0})["tools"]
-            ]
+        """What is found while all is well; nothing while it is not."""
+        found = {
+            (who, query): self.search(self.registry.http, who, {"query": query, "min_score": 0})
             for who in VIEWS
             for query in ("read a file", "delete the invoice of a customer", "bamond", "send mail to hotels")
         }
+        if any(answer["degraded"] for answer in found.values()):
+            return {}
+        return {asked: [hit["tool_id"] for hit in answer["tools"]] for asked, answer in found.items()}
+
+    def settled(self) -> dict[tuple[str, str], Any]:
+        """The same, once all is well."""
+        found: list[dict[tuple[str, str], Any]] = []
+
+        def well() -> bool:
+            found.append(self.whole())
+            return bool(found[-1])
+
+        wait_until(well, 90)
+        return found[-1]
 
     def listed(self, who: str) -> int:
         answer = self.registry.http.get(self.registry.url + "/", headers=self.registry.auth("team", who))
@@ -171,7 +182,7 @@ def kept() -> Iterator[Kept]:
 
 
 def test_a_store_that_is_killed_leaves_search_to_words_and_is_found_again(kept: Kept) -> None:
-    before = kept.whole()
+    before = kept.settled()
     with kept.under_load() as done:
         wait_until(lambda: len(done.said) > 20, 60)
         kept.server.kill()
@@ -203,7 +214,7 @@ def test_a_store_that_is_killed_leaves_search_to_words_and_is_found_again(kept: 
 
 
 def test_a_store_that_hangs_costs_no_search_more_than_the_deadline(kept: Kept) -> None:
-    before = kept.whole()
+    before = kept.settled()
     with kept.under_load() as done:
         wait_until(lambda: len(done.said) > 20, 60)
         kept.server.pause()
@@ -227,7 +238,7 @@ def test_a_store_that_hangs_costs_no_search_more_than_the_deadline(kept: Kept) -
 
 
 def test_a_store_that_is_wiped_under_load_shows_nothing_foreign_and_is_filled_again(kept: Kept) -> None:
-    before = kept.whole()
+    before = kept.settled()
     stop = threading.Event()
     rounds: list[int] = []
 
