@@ -70,17 +70,25 @@ class Stage:
     """An operator's loop over a World, an honest replica and a shelf of policies."""
 
     def __init__(
-        self, shelf: Shelf, *, external: bool = False, every: float = 0.02, look_within: float = 0.5
+        self,
+        shelf: Shelf,
+        *,
+        external: bool = False,
+        every: float = 0.02,
+        look_within: float = 0.5,
+        settle: float = 0.2,
     ) -> None:
         self.shelf, self.replica = shelf, MemoryReplica()
         self.world = World()
-        publisher = Publisher(1, FixedReplicas(self.replica), settings=PublisherSettings(discover=0.05))
-        indexing = Indexing(publisher, settings=IndexSettings(inventory=0.2))
-        fast = PolicySettings(every=every, settle=0.2, stale_after=0.3)
+        self.publisher = Publisher(1, FixedReplicas(self.replica), settings=PublisherSettings(discover=0.05))
+        indexing = Indexing(self.publisher, settings=IndexSettings(inventory=0.2))
+        fast = PolicySettings(every=every, settle=settle, stale_after=0.3)
         self.policies = Policies(Admitted(external=external), None if external else shelf, settings=fast)
         writer = MemoryWriter(self.world)
         settings = dataclasses.replace(SETTINGS, look_within=look_within)
-        self.loop = Loop(self.world, publisher, indexing, writer, settings=settings, policies=self.policies)
+        self.loop = Loop(
+            self.world, self.publisher, indexing, writer, settings=settings, policies=self.policies
+        )
 
     @contextlib.asynccontextmanager
     async def running(self, *objects: dict[str, Any]) -> AsyncIterator["Stage"]:
@@ -108,10 +116,16 @@ class Stage:
         return {b.name for b in self.replica.snapshot.bindings.values() if b.scopes}
 
     async def until(self, accepted: tuple[str, str], name: str = "planner") -> None:
-        await until(lambda: self.accepted(name) == accepted, what=f"{name}: {self.accepted(name)}")
+        """Return when the status says so, and the replica has what goes with it."""
+
+        def holds() -> bool:
+            done = self.replica.snapshot.revision == self.publisher.revision
+            return self.accepted(name) == accepted and done
+
+        await until(holds, what=f"{name}: {self.accepted(name)}")
 
     async def write(self, manifest: dict[str, Any]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await self.loop.published(self.world.upsert("AgentScopeBinding", manifest))
 
 

@@ -144,7 +144,7 @@ async def test_a_generation_that_comes_while_a_look_is_under_way_waits_for_the_n
         change = stage.world.upsert("AgentScopeBinding", binding("planner", ["two:use"]))
         shelf.manifests = []
         hold.set()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await stage.loop.published(change)
         await stage.until(REFUSED)
         granted = {scope for sent in stage.replica.publishes for b in sent.bindings for scope in b.scopes}
@@ -285,7 +285,7 @@ async def test_a_binding_that_waits_and_is_deleted_leaves_nothing_behind() -> No
         await stage.write(binding("late", ["calculator:use"]))
         await stage.until(WAITS, "late")
         change = stage.world.remove("AgentScopeBinding", "heist/late")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await stage.loop.published(change)
         shelf.error = None
         await until(lambda: stage.policies.admitted.problem is None)
