@@ -166,7 +166,7 @@ def test_a_service_account_is_held_to_its_own_rights_by_its_real_token(admission
     token = admission.server.token_request(HOME, "deployer-too")
     with admission.server.client_for(token) as client:
         path = collection(own("by-token"))
-        wait_until(lambda: client.get(path).status_code == 200, 5, 0.05)
+        wait_until(lambda: client.get(path).status_code == 200, 60, 0.05)
         assert client.post(path, json=own("by-token")).status_code == 201
         refused = client.post(path, json=wider(own("by-token-too")))
     assert refused.status_code == 403

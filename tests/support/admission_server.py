@@ -83,12 +83,12 @@ class Admission:
         )
         self.bind(kind, name, role, given.namespace)
 
-    def bind(self, kind: str, name: str, role: str, namespace: str | None) -> None:
-        """Bind a ClusterRole to a User or Group, in one namespace or in the whole cluster."""
+    def bind(self, kind: str, name: str, role: str, namespace: str | None, of: str = "ClusterRole") -> None:
+        """Bind a ClusterRole (or, `of`, a Role) to a User or Group, in one namespace or in the whole cluster."""
         self._made += 1
         body = {
             "metadata": {"name": f"{role}-{self._made}"},
-            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+            "roleRef": {"apiGroup": RBAC, "kind": of, "name": role},
             "subjects": [{"apiGroup": RBAC, "kind": kind, "name": name}],
         }
         self.make(namespace, "RoleBinding" if namespace else "ClusterRoleBinding", body)
@@ -96,7 +96,13 @@ class Admission:
     def settle(self) -> None:
         """Wait until the API server's authorizer has seen every right given so far."""
         last = self.user(Given(HOME, EVERYTHING[:1]), Given(None, EVERYTHING[1:2]))
-        wait_until(lambda: self._can(last, "grant", HOME) and self._can(last, "gate", ""), 10, 0.02)
+        wait_until(lambda: self._can(last, "grant", HOME) and self._can(last, "gate", ""), 60, 0.02)
+        # it reads Roles beside ClusterRoles
+        self._made += 1
+        role = f"last-{self._made}"
+        self.make(HOME, "Role", {"metadata": {"name": role}, "rules": [_rule("settle", "scopes", ())]})
+        self.bind("User", last.name, role, HOME, "Role")
+        wait_until(lambda: self._can(last, "settle", HOME), 60, 0.02)
 
     def _can(self, user: User, verb: str, namespace: str) -> bool:
         asked = {"group": GROUP, "resource": "scopes", "verb": verb, "namespace": namespace}
@@ -153,7 +159,7 @@ def admission_server() -> Iterator[Admission]:
     with ApiServer() as server:
         applied = server.kubectl("apply", "-f", str(ROOT / "crds"))
         assert applied.returncode == 0, applied.stderr
-        served = server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        served = server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         assert served.returncode == 0, served.stderr
         for namespace in (HOME, OTHER):
             server.create_namespace(namespace)
@@ -168,8 +174,11 @@ def admission_server() -> Iterator[Admission]:
             admission.allow("Group", all_but(verb), Given(None, others))
         admission.allow("User", OPERATOR, Given(None, EVERYTHING))
         admission.settle()
+        # a definition is served a moment after it says so
+        for plural in PLURALS.values():
+            wait_until(lambda path=f"{API}/{plural}": admission.request(None, "GET", path).is_success)  # type: ignore[misc]
         admission.there(denying("in-force"))
-        wait_until(lambda: in_force(admission), 30, 0.2)
+        wait_until(lambda: in_force(admission), 60, 0.2)
         yield admission
 
 

@@ -43,7 +43,7 @@ class Replica:
     def start(self) -> None:
         """Start it and wait until it answers (it is ready only after a publish)."""
         self.child.start()
-        self.child.wait_ready(lambda: _answers(f"{self.url}/health"), timeout=60)
+        self.child.wait_ready(lambda: _answers(f"{self.url}/health"), timeout=120)
 
     def close(self) -> None:
         """Stop it, and what belongs to it."""
@@ -51,7 +51,7 @@ class Replica:
 
     def metrics(self) -> str:
         """Its metrics, as Prometheus reads them."""
-        return httpx.get(f"{self.admin_url}/metrics", trust_env=False).text
+        return httpx.get(f"{self.admin_url}/metrics", trust_env=False, timeout=60).text
 
 
 class Cluster:
@@ -113,13 +113,13 @@ class Cluster:
         self.kubectl("apply", "-f", str(CRDS), "-f", str(EXAMPLES / "cluster" / "rbac.yaml"))
         kinds = [f.stem for f in sorted(CRDS.glob("*.yaml")) if not f.stem.startswith("admission")]
         names = [f"crd/{kind}.toolcrib.dev" for kind in kinds]
-        self.kubectl("wait", "--for=condition=Established", "--timeout=20s", *names)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
         self._write_tokens()
         self._say("example tools")
         argv = [sys.executable, "-m", "toolcrib_cli", "example-tools", "--port", str(self.tools_port)]
         tools = Child("example-tools", argv, log=self.folder / "example-tools.log", env=clean_environment({}))
         self._stack.enter_context(tools)
-        tools.wait_ready(lambda: _answers(f"http://127.0.0.1:{self.tools_port}/healthz"), timeout=30)
+        tools.wait_ready(lambda: _answers(f"http://127.0.0.1:{self.tools_port}/healthz"), timeout=120)
         for i in range(self._wanted[0]):
             self._say(f"registry replica {i}")
             self.add_replica()
@@ -153,7 +153,7 @@ class Cluster:
         child = Child(name, argv, log=self.folder / f"{name}.log", env=clean_environment({}))
         self._stack.callback(child.stop)
         child.start()
-        child.wait_ready(lambda: _answers(f"http://127.0.0.1:{port}/healthz"), timeout=30)
+        child.wait_ready(lambda: _answers(f"http://127.0.0.1:{port}/healthz"), timeout=120)
         child.url = f"http://127.0.0.1:{port}"  # type: ignore[attr-defined]
         self.operators.append(child)
         return child
@@ -223,7 +223,7 @@ class Cluster:
         """A real service-account token for the registry's audience."""
         return self.api.token_request(namespace, name, ["toolcrib"], 3600)
 
-    def wait_ready(self, kind: str, namespace: str | None = None, timeout: float = 60) -> None:
+    def wait_ready(self, kind: str, namespace: str | None = None, timeout: float = 120) -> None:
         """Wait until every object of a kind is Ready."""
         where = ["-n", namespace] if namespace else ["-A"]
 
@@ -235,19 +235,21 @@ class Cluster:
 
     def discover(self, token: str, replica: int = 0) -> list[str]:
         """The names that `GET /` lists."""
-        answer = httpx.get(self.replicas[replica].url + "/", headers=_bearer(token), trust_env=False)
+        answer = httpx.get(
+            self.replicas[replica].url + "/", headers=_bearer(token), trust_env=False, timeout=60
+        )
         return sorted(t["name"] for t in answer.json()["tools"])
 
     def call(self, token: str, tool: str, arguments: dict[str, Any], replica: int = 0) -> httpx.Response:
         """`POST /tools/NAME`."""
         url = f"{self.replicas[replica].url}/tools/{tool}"
-        return httpx.post(url, json=arguments, headers=_bearer(token), trust_env=False, timeout=30)
+        return httpx.post(url, json=arguments, headers=_bearer(token), trust_env=False, timeout=60)
 
     def search(self, token: str, query: str, replica: int = 0) -> dict[str, Any]:
         """`POST /v1/search`."""
         url = f"{self.replicas[replica].url}/v1/search"
         answer: dict[str, Any] = httpx.post(
-            url, json={"query": query, "limit": 5}, headers=_bearer(token), trust_env=False, timeout=30
+            url, json={"query": query, "limit": 5}, headers=_bearer(token), trust_env=False, timeout=60
         ).json()
         return answer
 
@@ -280,5 +282,5 @@ def _condition(item: dict[str, Any], kind: str) -> str:
 
 def _answers(url: str) -> bool:
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(url, trust_env=False, timeout=2).status_code == 200
+        return httpx.get(url, trust_env=False, timeout=10).status_code == 200
     return False

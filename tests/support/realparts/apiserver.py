@@ -78,7 +78,7 @@ class ApiServer:
         for child in (self.etcd, self.process):
             if not child.running:
                 child.start()
-        self.process.wait_ready(self.ready, timeout=60)
+        self.process.wait_ready(self.ready, timeout=120)
         if self._public_jwks:
             self._publish_jwks()
         return self
@@ -118,7 +118,7 @@ class ApiServer:
         """Whether the API server serves requests, with its roles and the namespace `default` in place."""
         try:
             paths = ("/readyz", "/api/v1/namespaces/default")
-            return all(self.client.get(path, timeout=2).is_success for path in paths)
+            return all(self.client.get(path, timeout=10).is_success for path in paths)
         except httpx.TransportError:
             return False
 
@@ -136,7 +136,7 @@ class ApiServer:
         """An HTTP client for one bearer token, None for anonymous; the caller closes it."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx.Client(
-            base_url=self.url, headers=headers, verify=self.ssl_context, trust_env=False, timeout=30
+            base_url=self.url, headers=headers, verify=self.ssl_context, trust_env=False, timeout=60
         )
 
     def kubeconfig_for(self, token: str, namespace: str = "default") -> Path:
@@ -160,7 +160,7 @@ class ApiServer:
         return self._kubeconfigs[key]
 
     def kubectl(
-        self, *args: str, input: str | None = None, token: str | None = None, timeout: float = 60
+        self, *args: str, input: str | None = None, token: str | None = None, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the admin, or with a token; text in, text out.
 

@@ -139,7 +139,7 @@ class Api:
         found = self.query(expression)
         return float(found[0]["value"][1]) if found else None
 
-    def wait_value(self, expression: str, timeout: float = 15) -> float:
+    def wait_value(self, expression: str, timeout: float = 60) -> float:
         """The first element's value, as soon as there is one. Raises TimeoutError, which names the expression."""
         try:
             processes.wait_until(lambda: bool(self.query(expression)), timeout, interval=0.1)
@@ -158,7 +158,7 @@ class Api:
         """Every rule of every group, each with `name`, `type`, `health`, `lastError`; alerts with `state`."""
         return [rule for group in self._api("rules")["groups"] for rule in group["rules"]]
 
-    def wait_up(self, timeout: float = 20) -> None:
+    def wait_up(self, timeout: float = 60) -> None:
         """Wait until every target has been scraped. Raises TimeoutError with the targets' errors."""
 
         def up() -> bool:
@@ -171,7 +171,7 @@ class Api:
             errors = {t["scrapeUrl"]: t["lastError"] or t["health"] for t in self.targets()}
             raise TimeoutError(f"not all targets are up after {timeout:g} s: {errors}") from None
 
-    def wait_rules(self, timeout: float = 20) -> None:
+    def wait_rules(self, timeout: float = 60) -> None:
         """Wait until every rule has been evaluated once. Raises TimeoutError with the rules' errors."""
 
         def evaluated() -> bool:
@@ -244,7 +244,7 @@ class Prometheus(Api, processes.Child):
     def __enter__(self) -> Self:
         self.start()
         try:
-            self.wait_ready(self._ready, 20)
+            self.wait_ready(self._ready, 60)
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise

@@ -151,7 +151,7 @@ class Redis:
     def start(self) -> Self:
         """Start it, empty, on the same port, and wait until it answers."""
         self.process.start()
-        self.process.wait_ready(self._listening, 10, interval=0.02)
+        self.process.wait_ready(self._listening, 60, interval=0.02)
         return self
 
     def kill(self) -> None:
@@ -174,7 +174,7 @@ class Redis:
     def ask(self, *words: str) -> str:
         """The raw answer to one command, over plain text; for looking and for breaking things."""
         told: Sequence[str] = words
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
             if self._password:
                 connection.sendall(_encoded(("AUTH", self._password)))
                 connection.recv(4096)

@@ -101,7 +101,7 @@ class Weaviate:
     def ready(self) -> bool:
         """Whether HTTP and gRPC are served."""
         try:
-            answer = self.client.get("/v1/.well-known/ready", timeout=2)
+            answer = self.client.get("/v1/.well-known/ready", timeout=10)
         except httpx.TransportError:
             return False
         return answer.is_success and processes.listening(self.grpc_port)
