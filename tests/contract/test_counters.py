@@ -68,7 +68,7 @@ async def stored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         moved = SimpleNamespace(time=hand, monotonic=time.monotonic)
         monkeypatch.setattr(redispy, "time", moved)
         monkeypatch.setattr(redis_counters, "time", moved)
-        counters = RedisCounters(RedisPlace(server.url, timeout=5.0))
+        counters = RedisCounters(RedisPlace(server.url, timeout=30.0))
     yield Subject(counters, hand, f"uid-{secrets.token_hex(8)}/who", request.param == "memory")
     await counters.aclose()
 
@@ -134,10 +134,13 @@ async def test_an_edited_number_of_slots_counts_those_that_are_held(stored: Subj
 
 async def test_a_slot_that_nobody_releases_is_free_when_its_lease_ends(stored: Subject) -> None:
     lease = LEASE if stored.leases_by_clock else 0.3
+    began = time.monotonic()
     assert isinstance(await stored.charge(concurrent=1, lease=lease), Charge)
-    assert await stored.charge(concurrent=1, lease=lease) == Shortage(Limit.CONCURRENT, 1)
+    second = await stored.charge(concurrent=1, lease=lease)
+    # on a machine that stood still meanwhile it may have ended
+    assert second == Shortage(Limit.CONCURRENT, 1) or time.monotonic() > began + 0.3
     stored.clock.now += lease
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while isinstance(await stored.charge(concurrent=1, lease=lease), Shortage):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -177,7 +180,7 @@ async def test_callers_that_give_up_leave_no_slot_behind(stored: Subject) -> Non
             assert isinstance(charge, Charge)
             await stored.counters.release([charge])
         await asyncio.wait([task])
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while isinstance(await stored.charge(concurrent=1), Shortage):
         assert time.monotonic() < deadline, "a slot was left behind"
         await asyncio.sleep(0.02)
@@ -229,7 +232,7 @@ def _says(answer: object, limit: Limit, wait: float) -> bool:
 
 
 async def _until(room: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while await room() is not None:  # type: ignore[misc]
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)

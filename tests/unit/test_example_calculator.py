@@ -138,10 +138,10 @@ def test_what_has_no_value_is_refused(expression: str, code: str) -> None:
 )
 def test_the_costliest_expressions_are_refused_at_once(expression: str) -> None:
     assert len(expression) <= LONGEST_EXPRESSION
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(ToolError):
         evaluate(expression)
-    assert time.perf_counter() - started < 0.2
+    assert time.thread_time() - started < 0.2
 
 
 def test_a_power_sign_of_another_language_gets_a_hint() -> None:

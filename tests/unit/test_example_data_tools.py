@@ -104,8 +104,9 @@ def test_a_link_swapped_in_after_the_check_reads_nothing_from_outside(shared: Pa
     thread.start()
     try:
         seen = set()
-        deadline = time.monotonic() + 0.5
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        # half a second, longer where the threads got no time
+        while time.monotonic() < began + (0.5 if "inside" in seen else 30):
             try:
                 seen.add(read(shared, "swap.txt"))
             except ToolError as refused:
@@ -226,7 +227,7 @@ def test_an_endless_query_ends(database: SampleDatabase) -> None:
     with pytest.raises(ToolError) as refused:
         query(database, "SELECT count(*) FROM " + ", ".join(f"cameras c{i}" for i in range(20)))
     assert refused.value.code == "query_too_slow"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("scenario", sorted(SCENARIOS))

@@ -26,5 +26,5 @@ async def test_a_wait_ends_soon_after_the_wall_clock_was_set_forward(monkeypatch
     done, _ = await asyncio.wait([waiting], timeout=0.2)
     assert not done
     stepped.step = 3600
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await waiting

@@ -190,7 +190,7 @@ async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
 
 
 async def test_every_write_to_the_index_is_seen_by_the_next_search(store: EmbeddedStore) -> None:
-    searcher, answers = Searcher(store, EMBEDDER), Answers()
+    searcher, answers = Searcher(store, EMBEDDER, store_seconds=20, embed_seconds=20), Answers()
     tools = [entry("alpha", "reads a file"), entry("beta", "weather of a city")]
     visible = view(*tools)
 

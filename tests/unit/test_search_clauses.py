@@ -58,8 +58,8 @@ def test_a_request_of_many_things_has_few_clauses_and_loses_no_word() -> None:
     "text", [" " * 2_000 + "a", ". " * 1_000, "and then " * 250, "。" * 2_000, "\n" * 2_000]
 )
 def test_any_text_is_cut_at_once(text: str) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
 
     clauses(text)
 
-    assert time.perf_counter() - start < 0.1
+    assert time.thread_time() - start < 0.1

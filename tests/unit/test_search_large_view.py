@@ -183,19 +183,20 @@ async def test_what_a_deadline_cuts_short_is_no_outage_and_is_there_for_the_next
     server: Server, local: LocalIndex
 ) -> None:
     """Of this view all vectors are needed: the best of the superset are not in it."""
-    outage = Outage(time.monotonic)
-    views = ViewSearch(server, local, outage, 0.5)
     asked = replace(question(TOOLS[200:1_000]), depth=700)
     server.slow = True
+    for seconds in (0.5, 2.0, 10.0):  # on a busy machine the first ones may not be there so soon
+        outage = Outage(time.monotonic)
+        cut = await ViewSearch(server, local, outage, seconds).answer(asked, Timings())
+        assert (cut.with_vectors, cut.degradation) == (False, "store_unavailable")
+        if len(await local.without_vector(asked.view)) == 600:
+            break
 
-    cut = await views.answer(asked, Timings())
-
-    assert (cut.with_vectors, cut.degradation) == (False, "store_unavailable")
     assert not outage.lasts
     assert len(await local.without_vector(asked.view)) == 600
 
     server.slow, server.fetched = False, []
-    whole = await replace(views, seconds=20.0).answer(asked, Timings())
+    whole = await ViewSearch(server, local, outage, 20.0).answer(asked, Timings())
 
     assert [(r.entry.tool_id, r.score, r.dense, r.lexical) for r in whole.ranked] == expected(asked)
     assert len(server.fetched) == 600

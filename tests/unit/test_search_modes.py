@@ -86,7 +86,7 @@ class World:
 
     def __init__(self, store: Watched, embedder: Counting) -> None:
         self.store, self.embedder = store, embedder
-        self.searcher = Searcher(store, embedder, store_seconds=20)
+        self.searcher = Searcher(store, embedder, store_seconds=20, embed_seconds=20)
 
     async def ask(
         self, query: str = "", *, view: dict[str, IndexEntry] = TOOLS, **wanted: Any
@@ -292,7 +292,9 @@ async def test_servers_that_words_alone_chose_make_an_answer_by_words_that_says_
     store = await Stumbling.open(tmp_path / "index", identity_of(HashEmbedder()))
     assert isinstance(store, Stumbling)
     await store.upsert(list(TOOLS.values()), await vectors(TOOLS.values()))
-    searcher = Searcher(store, HashEmbedder(), store_seconds=20, clock=lambda: float(next(now)))
+    searcher = Searcher(
+        store, HashEmbedder(), store_seconds=20, embed_seconds=20, clock=lambda: float(next(now))
+    )
     small = dict(list(TOOLS.items())[:50])
 
     answers = [await searcher.search(small, "read the file", top_k_servers=1) for _ in range(2)]

@@ -134,11 +134,11 @@ async def loose(tmp_path: Path) -> AsyncIterator[LooseStore]:
 
 @pytest.fixture
 async def searchers() -> AsyncIterator[Callable[..., Searcher]]:
-    """Makes searchers that are closed after the test."""
+    """Makes searchers that are closed after the test; where no other time is said, they wait long."""
     made: list[Searcher] = []
 
     def make(*given: Any, **options: Any) -> Searcher:
-        made.append(Searcher(*given, **options))
+        made.append(Searcher(*given, **{"store_seconds": 30.0, "embed_seconds": 30.0, **options}))
         return made[-1]
 
     yield make
@@ -359,7 +359,7 @@ async def test_a_store_that_hangs_is_waited_for_no_longer_than_the_deadline(
     loose.trouble = hanging.wait
 
     answer = await asyncio.wait_for(
-        searchers(loose, EMBEDDER, store_seconds=0.05).search(view_of(entries), own(1)), 5
+        searchers(loose, EMBEDDER, store_seconds=0.05).search(view_of(entries), own(1)), 20
     )
 
     assert (answer.mode, answer.degradation, ids(answer)) == (

@@ -91,18 +91,20 @@ def test_hidden_tools_are_listed_with_what_hides_them(capsys: pytest.CaptureFixt
 
 
 def test_the_tools_of_a_namespace_are_counted_apart_from_all(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("what-can", "heist/hacker", "-m", HEIST, "-m", str(EXAMPLES / "catalog"))
+    catalog = EXAMPLES / "catalog"
+    some = [catalog / "00-namespace.yaml", catalog / "tools" / "firecrawl.yaml"]
+    asked = ("what-can", "heist/hacker", "-m", HEIST, *(word for file in some for word in ("-m", str(file))))
 
     assert run(*asked, "-n", "heist") == 0
     heist = capsys.readouterr().err
     assert run(*asked, "-n", "catalog", "--hidden") == 0
-    catalog = capsys.readouterr().err
+    elsewhere = capsys.readouterr().err
     assert run(*asked, "-n", "catalogue") == 0
     mistyped = capsys.readouterr().err
 
     assert "ServiceAccount/heist/hacker sees 2 tool(s) in heist, 2 in all." in heist
-    assert "ServiceAccount/heist/hacker sees 0 tool(s) in catalog, 2 in all." in catalog
-    assert "note:" not in heist + catalog
+    assert "ServiceAccount/heist/hacker sees 0 tool(s) in catalog, 2 in all." in elsewhere
+    assert "note:" not in heist + elsewhere
     assert "note: no tool is in the namespace catalogue; did you mean catalog?" in mistyped
 
 
