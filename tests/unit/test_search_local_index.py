@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from toolcrib_registry.search.entry import IndexEntry
@@ -45,5 +47,27 @@ async def test_a_view_that_lost_a_tool_to_another_snapshot_gets_it_back() -> Non
         assert await found(index, visible, "file") == ["ns/b"]
         await index.retain(["ns/a"])
         assert await found(index, visible, "file") == ["ns/b"]
+    finally:
+        index.close()
+
+
+@pytest.mark.parametrize("always", [False, True])
+async def test_a_view_is_ranked_by_its_own_words_whatever_another_snapshot_takes_in_meanwhile(
+    always: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = LocalIndex(0)
+    before, after = view(("a", "weather"), ("b", "file")), view(("a", "city"), ("b", "file"))
+    taken_in = index._follow_view
+    others = iter([after] * (100 if always else 1))
+
+    def overtaken(visible: Mapping[str, IndexEntry]) -> int | None:
+        complete = taken_in(visible)
+        if (other := next(others, None)) is not None:
+            index._follow(other.values())
+        return complete
+
+    monkeypatch.setattr(index, "_follow_view", overtaken)
+    try:
+        assert await found(index, before, "weather") == ["ns/a"]
     finally:
         index.close()

@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 _VIEWS = 1024
 _PART = 64
 """Entries taken in at a time: others may search in between."""
+_TRIES = 3
+"""How often a view is taken in while others may take in theirs; after that nobody comes in between."""
 
 
 class LocalIndex:
@@ -64,20 +66,18 @@ class LocalIndex:
         """The exact ranking of `view`, with the vectors that are held: `RankingIndex.rank`."""
 
         def work() -> list[Ranked]:
-            self._follow_view(view)
-            with self._lock:
-                return self._index.rank(
-                    text,
-                    vector,
-                    ids_of(view),
-                    limit=limit,
-                    parts=parts,
-                    dense_weight=dense_weight,
-                    reach=reach,
-                    absent=absent,
-                )
+            return self._index.rank(
+                text,
+                vector,
+                ids_of(view),
+                limit=limit,
+                parts=parts,
+                dense_weight=dense_weight,
+                reach=reach,
+                absent=absent,
+            )
 
-        return await self._run(work)
+        return await self._run(lambda: self._of(view, work))
 
     async def fuse(
         self,
@@ -93,29 +93,25 @@ class LocalIndex:
         """The ranking of `view` by its words and the cosines that a store told: `RankingIndex.fuse`."""
 
         def work() -> list[Ranked]:
-            self._follow_view(view)
-            with self._lock:
-                return self._index.fuse(
-                    text,
-                    cosines,
-                    ids_of(view),
-                    limit=limit,
-                    parts=parts,
-                    part_cosines=part_cosines,
-                    dense_weight=dense_weight,
-                )
+            return self._index.fuse(
+                text,
+                cosines,
+                ids_of(view),
+                limit=limit,
+                parts=parts,
+                part_cosines=part_cosines,
+                dense_weight=dense_weight,
+            )
 
-        return await self._run(work)
+        return await self._run(lambda: self._of(view, work))
 
     async def without_vector(self, view: Mapping[str, IndexEntry]) -> list[str]:
         """Ids of `view` whose vectors are not held."""
 
         def work() -> list[str]:
-            self._follow_view(view)
-            with self._lock:
-                return self._index.without_vector(ids_of(view))
+            return self._index.without_vector(ids_of(view))
 
-        return await self._run(work)
+        return await self._run(lambda: self._of(view, work))
 
     async def learn(self, vectors: Mapping[str, tuple[str, Vector]]) -> None:
         """Keep vectors: tool id to (digest, vector). Those of another digest than the entry's are ignored."""
@@ -131,22 +127,38 @@ class LocalIndex:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _follow_view(self, view: Mapping[str, IndexEntry]) -> None:
+    def _of(self, view: Mapping[str, IndexEntry], answer: Callable[[], _T]) -> _T:
+        """What `answer` gives while the entries of `view` are held, not those of another snapshot of the same tools."""
+        for _ in range(_TRIES):
+            complete = self._follow_view(view)
+            with self._lock:
+                if complete == self._index.version:
+                    return answer()
+        with self._lock:
+            for entry in self._new(view.values()):
+                self._index.put(document(entry))
+            return answer()
+
+    def _follow_view(self, view: Mapping[str, IndexEntry]) -> int | None:
         seen = self._followed.get(id(view))
         if seen is not None and seen[0]() is view and seen[1] == self._index.version:
-            return
+            return seen[1]
         complete = self._follow(view.values())
         if complete is not None and isinstance(view, Visible):
             if len(self._followed) >= _VIEWS:
                 self._followed = {}
             self._followed[id(view)] = weakref.ref(view), complete
+        return complete
+
+    def _new(self, entries: Iterable[IndexEntry]) -> list[IndexEntry]:
+        held = self._index.get
+        # identity first: a snapshot keeps the objects of what did not change
+        return [e for e in entries if (own := held(e.tool_id)) is not e and own != e]
 
     def _follow(self, entries: Iterable[IndexEntry]) -> int | None:
         """Take in what is new; the index's version at which there was nothing new."""
         with self._lock:
-            held = self._index.get
-            # identity first: a snapshot keeps the objects of what did not change
-            new = [e for e in entries if (own := held(e.tool_id)) is not e and own != e]
+            new = self._new(entries)
             if not new:
                 return self._index.version
         for start in range(0, len(new), _PART):
