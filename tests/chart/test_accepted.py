@@ -24,7 +24,8 @@ def addresses(apiserver: ApiServer) -> dict[str, tuple[str, bool]]:
     found = {}
     for version in versions:
         base = f"/api/{version}" if version == "v1" else f"/apis/{version}"
-        for resource in apiserver.client.get(base).json()["resources"]:
+        # a group of definitions that have just come or gone is listed and not served
+        for resource in apiserver.client.get(base).json().get("resources", ()):
             if "/" not in resource["name"]:
                 found[f"{version}/{resource['kind']}"] = (
                     f"{base}/{{}}{resource['name']}",

@@ -246,12 +246,8 @@ def _signed(certificate: bytes, authority: bytes) -> None:
 
 
 def _apply_tool(server: ApiServer) -> None:
-    # (`kubectl wait` fails on a definition so new that it has no conditions.)
-    established = 'jsonpath={.status.conditions[?(@.type=="Established")].status}'
-    wait_until(
-        lambda: server.kubectl("get", "crd", "tools.toolcrib.dev", "-o", established).stdout == "True",
-        30,
-    )
+    # an established definition is served a moment later (and `kubectl wait` fails on one that is still newer)
+    wait_until(lambda: server.kubectl("get", "tools.toolcrib.dev", "-n", "default").returncode == 0, 60)
     done = server.kubectl("apply", "-f", "-", input=_TOOL)
     assert done.returncode == 0, done.stderr
 
