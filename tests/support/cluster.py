@@ -51,7 +51,7 @@ class Replica:
 
     def metrics(self) -> str:
         """Its metrics, as Prometheus reads them."""
-        return httpx.get(f"{self.admin_url}/metrics", trust_env=False, timeout=60).text
+        return httpx.get(f"{self.admin_url}/metrics", trust_env=False, verify=False, timeout=60).text
 
 
 class Cluster:
@@ -236,20 +236,31 @@ class Cluster:
     def discover(self, token: str, replica: int = 0) -> list[str]:
         """The names that `GET /` lists."""
         answer = httpx.get(
-            self.replicas[replica].url + "/", headers=_bearer(token), trust_env=False, timeout=60
+            self.replicas[replica].url + "/",
+            headers=_bearer(token),
+            trust_env=False,
+            verify=False,
+            timeout=60,
         )
         return sorted(t["name"] for t in answer.json()["tools"])
 
     def call(self, token: str, tool: str, arguments: dict[str, Any], replica: int = 0) -> httpx.Response:
         """`POST /tools/NAME`."""
         url = f"{self.replicas[replica].url}/tools/{tool}"
-        return httpx.post(url, json=arguments, headers=_bearer(token), trust_env=False, timeout=60)
+        return httpx.post(
+            url, json=arguments, headers=_bearer(token), trust_env=False, verify=False, timeout=60
+        )
 
     def search(self, token: str, query: str, replica: int = 0) -> dict[str, Any]:
         """`POST /v1/search`."""
         url = f"{self.replicas[replica].url}/v1/search"
         answer: dict[str, Any] = httpx.post(
-            url, json={"query": query, "limit": 5}, headers=_bearer(token), trust_env=False, timeout=60
+            url,
+            json={"query": query, "limit": 5},
+            headers=_bearer(token),
+            trust_env=False,
+            verify=False,
+            timeout=60,
         ).json()
         return answer
 
@@ -282,5 +293,5 @@ def _condition(item: dict[str, Any], kind: str) -> str:
 
 def _answers(url: str) -> bool:
     with contextlib.suppress(httpx.TransportError):
-        return httpx.get(url, trust_env=False, timeout=10).status_code == 200
+        return httpx.get(url, trust_env=False, verify=False, timeout=10).status_code == 200
     return False
