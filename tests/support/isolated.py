@@ -141,7 +141,7 @@ class IsolatedReplica(Replica):
 
     def metrics(self) -> str:
         """Read within the namespace: no firewall is between."""
-        code = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=5).read().decode())"
+        code = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=60).read().decode())"
         return self.inside(sys.executable, "-I", "-c", code, f"{self.admin_url}/metrics")
 
     def inside(self, *argv: str) -> str:
@@ -184,7 +184,7 @@ def _relaying(host: str, ports: Sequence[int]) -> Iterator[None]:
     thread = threading.Thread(target=loop.run_until_complete, args=(run(),), name="relays", daemon=True)
     thread.start()
     try:
-        assert started.wait(10)
+        assert started.wait(60)
         if failed:
             raise failed[0]
         yield

@@ -55,14 +55,18 @@ class Load:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.go_on(len(self._workers) * 2)
+        try:
+            self.go_on(len(self._workers) * 2)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(120)
 
-    def go_on(self, requests: int, timeout: float = 60) -> None:
+    def go_on(self, requests: int, timeout: float = 120) -> None:
         """Wait until so many more requests were sent. Raises TimeoutError."""
         until, deadline = self.result.sent + requests, time.monotonic() + timeout
         while self.result.sent < until:
@@ -77,7 +81,7 @@ class Load:
 
     async def _worker(self, fresh: bool) -> None:
         connector = aiohttp.TCPConnector(resolver=_Fixed(self._address), ssl=self._tls, force_close=fresh)
-        timeout = aiohttp.ClientTimeout(total=15)
+        timeout = aiohttp.ClientTimeout(total=60)
         async with aiohttp.ClientSession(
             connector=connector, headers=self._headers, timeout=timeout
         ) as session:

@@ -105,8 +105,8 @@ class NodeCluster:
 
     def uninstall(self) -> str:
         """`helm uninstall --wait`, and wait for the last pod."""
-        said = self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "90s")
-        wait_until(lambda: not self.pods(ending=True), timeout=90, interval=0.5)
+        said = self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "240s")
+        wait_until(lambda: not self.pods(ending=True), timeout=240, interval=0.5)
         return said
 
     def apply_heist(self) -> None:
@@ -163,7 +163,7 @@ class NodeCluster:
         return f"{'https' if self.tls else 'http'}://{RELEASE}-registry.{SYSTEM}.svc"
 
     def request(
-        self, method: str, path: str, token: str, body: Any = None, timeout: float = 15
+        self, method: str, path: str, token: str, body: Any = None, timeout: float = 60
     ) -> httpx.Response:
         """One request to the ClusterIP on a connection of its own."""
         name = httpx.URL(self.url).host
@@ -188,7 +188,7 @@ class NodeCluster:
     def discover(self, token: str) -> list[str]:
         """The names that `GET /` lists; empty while nothing answers."""
         try:
-            answer = self.request("GET", "/", token, timeout=5)
+            answer = self.request("GET", "/", token, timeout=15)
         except httpx.TransportError:
             return []
         return sorted(t["name"] for t in answer.json()["tools"]) if answer.is_success else []
@@ -219,7 +219,7 @@ class NodeCluster:
         key = base64.b64decode(secret["data"]["api-key"]).decode()
         url = f"{'https' if self.tls else 'http'}://{pods[0]['status'].get('podIP')}:8080/v1"
         headers = {"Authorization": f"Bearer {key}"}
-        with httpx.Client(verify=False, trust_env=False, timeout=10, headers=headers) as client:
+        with httpx.Client(verify=False, trust_env=False, timeout=30, headers=headers) as client:
             try:
                 classes = [
                     c["class"] for c in client.get(f"{url}/schema").raise_for_status().json()["classes"]
@@ -253,7 +253,7 @@ class NodeCluster:
         if to:
             self.wait_ready("weaviate")
         else:
-            wait_until(lambda: not self.pods("weaviate", ending=True), timeout=90, interval=0.3)
+            wait_until(lambda: not self.pods("weaviate", ending=True), timeout=240, interval=0.3)
 
     # ---- its pods ----
 
@@ -296,7 +296,7 @@ class NodeCluster:
             raise AssertionError(f"not ready after {timeout:g} s\n{self.state()}") from None
         return time.monotonic() - began
 
-    def wait_objects(self, namespace: str = "heist", timeout: float = 90) -> float:
+    def wait_objects(self, namespace: str = "heist", timeout: float = 240) -> float:
         """Wait until every object of ours there is Ready, by its newest generation; how long it took (s)."""
         began = time.monotonic()
 
@@ -340,7 +340,7 @@ class NodeCluster:
         """A pod's metrics, as Prometheus reads them."""
         scheme = "https" if self.tls and port == 8081 else "http"
         url = f"{scheme}://{pod['status']['podIP']}:{port}/metrics"
-        return httpx.get(url, verify=False, trust_env=False, timeout=10).text
+        return httpx.get(url, verify=False, trust_env=False, timeout=60).text
 
     def usage(self) -> dict[str, Usage]:
         """What each pod uses, by kubelet's last look (every 10 s or so)."""

@@ -49,10 +49,10 @@ def cluster(node: Node) -> NodeCluster:
     figures.note("helm install --wait", f"{time.monotonic() - began:.1f} s")
     cluster.apply_heist()
     token = cluster.token("heist", "planner")
-    wait_until(lambda: bool(cluster.discover(token)), timeout=60, interval=0.1)
+    wait_until(lambda: bool(cluster.discover(token)), timeout=120, interval=0.1)
     figures.note("chart install to first discovered tool", f"{time.monotonic() - began:.1f} s")
     cluster.wait_objects()
-    node.kubectl("rollout", "status", "deployment/example-tools", "-n", "heist", "--timeout=60s")
+    node.kubectl("rollout", "status", "deployment/example-tools", "-n", "heist", "--timeout=110s")
     return cluster
 
 

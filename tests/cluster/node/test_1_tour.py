@@ -29,7 +29,12 @@ def test_everything_is_ready_without_a_restart_and_restricted(cluster: NodeClust
 
 
 def test_agents_discover_exactly_their_tools_by_url_and_token(cluster: NodeCluster) -> None:
-    found = {name: cluster.discover(cluster.token("heist", name)) for name in HEIST}
+    tokens = {name: cluster.token("heist", name) for name in HEIST}
+    # an answer that does not come in time counts as no tools
+    for token in tokens.values():
+        wait_until(lambda token=token: bool(cluster.discover(token)), timeout=60)  # type: ignore[misc]
+
+    found = {name: cluster.discover(token) for name, token in tokens.items()}
 
     assert found == HEIST
 
@@ -37,11 +42,13 @@ def test_agents_discover_exactly_their_tools_by_url_and_token(cluster: NodeClust
 def test_a_tool_is_found_by_meaning_and_called_through_the_registry(
     cluster: NodeCluster, planner: str
 ) -> None:
-    found = cluster.search(planner, "square root of 2 to four digits")
+    question = "square root of 2 to four digits"
+    # a busy machine may be too slow for the embedder, and gets words alone
+    wait_until(lambda: cluster.search(planner, question)["search_mode"] == "hybrid", timeout=60, interval=0.3)
+    found = cluster.search(planner, question)
     answer = cluster.call(planner, "calculator", {"expression": "310 / 4.5"})
 
     assert found["tools"][0]["name"] == "calculator"
-    assert found["search_mode"] == "hybrid"
     assert answer.json()["result"] == pytest.approx(68.888, rel=1e-4)
 
 
@@ -80,7 +87,8 @@ def test_an_agent_pod_of_the_chart_discovers_by_its_projected_token_and_calls(cl
         (pod,) = cluster.pods("agent")
     wait_until(called, timeout=60, interval=0.5)
 
-    assert "68.88" in cluster.node.logs(agent, SYSTEM, "-c", "agent")
+    # the model says it after the call
+    wait_until(lambda: "68.88" in cluster.node.logs(agent, SYSTEM, "-c", "agent"), timeout=60, interval=0.5)
 
 
 def test_a_change_of_scope_reaches_the_running_pod(cluster: NodeCluster) -> None:
@@ -89,13 +97,13 @@ def test_a_change_of_scope_reaches_the_running_pod(cluster: NodeCluster) -> None
     def available() -> float:
         return counter(cluster.metrics(pod, 8092), "toolcrib_agent_tools_available")
 
-    wait_until(lambda: available() == 2, timeout=30, interval=0.1)
+    wait_until(lambda: available() == 2, timeout=60, interval=0.1)
     began = time.monotonic()
     cluster.node.apply(agent_binding("calculator:use"))
-    wait_until(lambda: available() == 1, timeout=30, interval=0.02)
+    wait_until(lambda: available() == 1, timeout=60, interval=0.02)
     figures.note("scope change applied to seen by the running pod", f"{time.monotonic() - began:.2f} s")
     cluster.node.apply(agent_binding("calculator:use", "simulation_data:use"))
-    wait_until(lambda: available() == 2, timeout=30, interval=0.1)
+    wait_until(lambda: available() == 2, timeout=60, interval=0.1)
 
     assert cluster.pods("agent")[0]["metadata"]["uid"] == pod["metadata"]["uid"]
     assert cluster.restarts()[pod["metadata"]["name"]] == 0
@@ -103,7 +111,7 @@ def test_a_change_of_scope_reaches_the_running_pod(cluster: NodeCluster) -> None
 
 def test_deleting_a_binding_returns_when_the_grant_is_gone(cluster: NodeCluster) -> None:
     token = cluster.token("heist", "hacker")
-    wait_until(lambda: len(cluster.discover(token)) == 2, timeout=30, interval=0.1)
+    wait_until(lambda: len(cluster.discover(token)) == 2, timeout=60, interval=0.1)
     began = time.monotonic()
     cluster.node.kubectl("delete", "agentscopebinding", "hacker", "-n", "heist")
     figures.note("kubectl delete of a binding returns after", f"{time.monotonic() - began:.2f} s")
@@ -132,6 +140,8 @@ def test_the_clusters_own_roles_view_and_edit_cover_our_kinds(cluster: NodeClust
             "auth", "can-i", verb, "tools.toolcrib.dev", "-n", "heist", f"--as=person-who-may-{role}"
         ).stdout.strip()
 
+    # the API server reads the bindings a moment later
+    wait_until(lambda: may("view", "list") == may("edit", "create") == "yes", timeout=60, interval=0.3)
     assert [may("view", "list"), may("view", "create"), may("edit", "create")] == ["yes", "no", "yes"]
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import httpx
 import pytest
 
 import figures
@@ -20,10 +21,11 @@ def _name(pod: dict[str, object]) -> str:
 
 def _works(cluster: NodeCluster, token: str) -> bool:
     """Discovery and a call succeed."""
-    return (
-        len(cluster.discover(token)) == 3
-        and cluster.call(token, "calculator", {"expression": "1"}).is_success
-    )
+    try:
+        called = cluster.call(token, "calculator", {"expression": "1"}).is_success
+    except httpx.TransportError:
+        return False
+    return called and len(cluster.discover(token)) == 3
 
 
 def _propagates(cluster: NodeCluster, timeout: float = 60) -> float:
@@ -34,7 +36,7 @@ def _propagates(cluster: NodeCluster, timeout: float = 60) -> float:
     wait_until(lambda: cluster.discover(token) == ["calculator"], timeout=timeout, interval=0.1)
     took = time.monotonic() - began
     cluster.node.apply(agent_binding("calculator:use", "simulation_data:use"))
-    wait_until(lambda: len(cluster.discover(token)) == 2, timeout=30, interval=0.1)
+    wait_until(lambda: len(cluster.discover(token)) == 2, timeout=60, interval=0.1)
     return took
 
 
@@ -44,19 +46,21 @@ def test_a_registry_pod_deleted_by_force_is_replaced(cluster: NodeCluster, plann
     took = cluster.wait_ready("registry", but=[victim])
     figures.note("registry pod deleted by force: replaced after", f"{took:.1f} s")
 
-    assert _works(cluster, planner)
+    # the node still sends some to where it was, until it has been told
+    wait_until(lambda: _works(cluster, planner), timeout=60)
 
 
 def test_a_registry_process_killed_is_started_again_and_the_other_answers(
     cluster: NodeCluster, planner: str
 ) -> None:
     pod = cluster.pods("registry")[0]
+    before = cluster.restarts()[_name(pod)]
     for pid in cluster.node.container_pids(pod, "registry"):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: cluster.restarts().get(_name(pod), 0) == 1, timeout=30, interval=0.2)
+    wait_until(lambda: cluster.restarts().get(_name(pod), 0) > before, timeout=120, interval=0.2)
     cluster.wait_ready("registry")
 
-    assert _works(cluster, planner)
+    wait_until(lambda: _works(cluster, planner), timeout=60)
 
 
 def test_when_the_leading_operator_is_killed_the_other_takes_over(cluster: NodeCluster) -> None:
@@ -65,7 +69,7 @@ def test_when_the_leading_operator_is_killed_the_other_takes_over(cluster: NodeC
     began = time.monotonic()
     for pid in cluster.node.container_pids(pod, "operator"):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: cluster.holder() not in ("", holder), timeout=60, interval=0.1)
+    wait_until(lambda: cluster.holder() not in ("", holder), timeout=120, interval=0.1)
     led = time.monotonic() - began
     propagated = led + _propagates(cluster)
     figures.note(
@@ -79,7 +83,7 @@ def test_when_the_leading_operator_ends_in_order_the_lease_is_handed_over(cluste
     leader = cluster.leader()
     began = time.monotonic()
     cluster.node.kubectl("delete", "pod", leader, "-n", SYSTEM, "--wait=false")
-    wait_until(lambda: cluster.leader() not in ("", leader), timeout=60, interval=0.1)
+    wait_until(lambda: cluster.leader() not in ("", leader), timeout=120, interval=0.1)
     figures.note("operator handover (leader's pod deleted)", f"{time.monotonic() - began:.1f} s")
     cluster.wait_ready("operator", but=[leader])
 
@@ -98,7 +102,7 @@ def test_without_weaviate_calls_go_on_search_says_so_and_both_recover(
     cluster.scale_weaviate(1)
     wait_until(
         lambda: cluster.search(planner, "compute an expression")["search_mode"] == "hybrid",
-        timeout=60,
+        timeout=120,
         interval=0.5,
     )
 

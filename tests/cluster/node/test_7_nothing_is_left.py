@@ -29,7 +29,7 @@ def test_a_test_run_killed_with_9_leaves_nothing_and_another_node_goes_on(node: 
         folder, number = runner.stdout.readline().decode().split()
         beside = remains(Path(folder), int(number))
         runner.send_signal(signal.SIGKILL)
-    processes.wait_until(lambda: not remains(Path(folder), int(number)), timeout=30, interval=0.2)
+    processes.wait_until(lambda: not remains(Path(folder), int(number)), timeout=120, interval=0.2)
 
     assert beside
     assert node.kubectl("get", "--raw", "/readyz") == "ok"

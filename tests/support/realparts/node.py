@@ -92,10 +92,10 @@ class Node:
                 pass_fds=[self._lock.fileno()],
             )
         (self.folder / "keeper.pid").write_text(str(self._keeper.pid))
-        self._wait("kube-apiserver", self._api_ready, 60)
+        self._wait("kube-apiserver", self._api_ready, 180)
         self.apply(*nodestorage.objects(self.folder))
-        self._wait("kubelet", self._node_ready, 60)
-        self._wait("kube-controller-manager", self._accounts_ready, 30)
+        self._wait("kubelet", self._node_ready, 180)
+        self._wait("kube-controller-manager", self._accounts_ready, 120)
         return self
 
     def down(self) -> None:
@@ -111,7 +111,7 @@ class Node:
                     self._keeper.stdin.flush()
                 with contextlib.suppress(BrokenPipeError):
                     self._keeper.stdin.close()
-            self._keeper.wait(30)
+            self._keeper.wait(120)
         self._keeper = None
 
     def reboot(self) -> None:
@@ -245,14 +245,14 @@ class Node:
         """Let a held program start; for the API server, wait until it serves."""
         (self.folder / "hold" / program).unlink()
         if program == "kube-apiserver":
-            self._wait(program, self._api_ready, 60)
+            self._wait(program, self._api_ready, 180)
 
     def restart_apiserver(self) -> None:
         """Kill the API server and wait until it serves again."""
         old = self.pid_of("kube-apiserver")
         os.kill(old, signal.SIGKILL)
-        processes.wait_until(lambda: not Path(f"/proc/{old}").exists(), timeout=10)
-        self._wait("kube-apiserver", self._api_ready, 60)
+        processes.wait_until(lambda: not Path(f"/proc/{old}").exists(), timeout=60)
+        self._wait("kube-apiserver", self._api_ready, 180)
 
     # ---- waiting ----
 
