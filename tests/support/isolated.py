@@ -103,7 +103,7 @@ class IsolatedReplica(Replica):
         self._keeper.start()
         own = os.readlink("/proc/self/ns/net")
         pid = self._keeper.pid
-        wait_until(lambda: os.readlink(f"/proc/{pid}/ns/net") != own, 10, 0.005)
+        wait_until(lambda: os.readlink(f"/proc/{pid}/ns/net") != own, 60, 0.005)
         inside = ["nsenter", "--target", str(pid), "--net"]
         for argv in (
             ["ip", "link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", str(pid)],

@@ -81,7 +81,7 @@ def _wait(outer: "subprocess.Popen[bytes]", woken: int, *, watch_input: bool) ->
 
 def _child(outer: "subprocess.Popen[bytes]") -> int:
     """The process id, seen from here, of the first process inside."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
     while time.monotonic() < deadline and outer.poll() is None:
         found = children.read_text().split()
@@ -126,8 +126,8 @@ def make_cgroups(name: str) -> None:
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove the node's cgroups; processes that are about to end are waited for, 10 s at most."""
-    deadline = time.monotonic() + 10
+    """Remove the node's cgroups; processes that are about to end are waited for, 60 s at most."""
+    deadline = time.monotonic() + 60
     while left := [folder for hierarchy in _hierarchies() for folder in _below(hierarchy / name)]:
         for folder in left:
             with contextlib.suppress(OSError):
