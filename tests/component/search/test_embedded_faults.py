@@ -3,7 +3,6 @@ the middle of a write: searches go on and show nothing foreign, and what keeps t
 
 import itertools
 import random
-import secrets
 import signal
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fresh_requests import fresh
 from realparts.processes import wait_until
 from registry_harness import OPERATOR, RunningRegistry, binding, mint, running_registry, tool
 from registry_process import RegistryProcess, configuration, process
@@ -160,7 +160,7 @@ def test_an_index_that_is_wiped_under_load_shows_nothing_foreign_and_is_filled_a
                         return
                     if TOOLS[i].scopes != ("s",):
                         continue
-                    body = {"query": f"{TOOLS[i].description} {secrets.token_hex(2)}", "min_score": 0}
+                    body = {"query": fresh(TOOLS[i].description), "min_score": 0}
                     start = time.perf_counter()
                     answer = http.post(r.url + "/v1/search", headers=r.auth("team", "bot"), json=body)
                     if answer.status_code != 200:

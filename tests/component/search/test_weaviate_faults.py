@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fresh_requests import fresh
 from realparts.processes import wait_until
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
@@ -130,8 +131,7 @@ class Kept:
                 for tool_id in itertools.islice(itertools.cycle(NAMED[who]), number, None):
                     if stop.is_set():
                         return
-                    # words that nobody has searched before
-                    query = f"{self.by_id[tool_id].description} {secrets.token_hex(2)}"
+                    query = fresh(self.by_id[tool_id].description)
                     start = time.perf_counter()
                     try:
                         found = self.search(http, who, {"query": query, "limit": 5, "min_score": 0})
