@@ -27,7 +27,7 @@ def server() -> Iterator[ApiServer]:
     with ApiServer() as server:
         for path in ("crds", "examples/cluster/rbac.yaml"):
             do(server, "apply", "-f", str(ROOT / path))
-        do(server, "wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        do(server, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         server.create_namespace("heist")
         yield server
 
@@ -78,34 +78,37 @@ def test_while_a_policy_is_away_no_new_grant_takes_effect_and_old_ones_stay(
 ) -> None:
     with running(operator(server, replica, tmp_path)) as leader:
         apply(server, binding("old", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "old") == ACCEPTED, 15)
+        wait_until(lambda: accepted(server, "old") == ACCEPTED)
         assert intact(leader)
         do(server, "delete", "validatingadmissionpolicybinding/bindings-equip.toolcrib.dev")
         # at once, before anything was noticed
         apply(server, binding("new", ["calculator:use"], tools={"deny": ["secret"]}))
-        wait_until(lambda: accepted(server, "new") == REFUSED, 10)
+        wait_until(lambda: accepted(server, "new") == REFUSED)
         assert not intact(leader)
         assert "ValidatingAdmissionPolicyBinding bindings-equip.toolcrib.dev is missing" in str(
             leader.report()
         )
         assert leader.get("/readyz").status_code == 200
         assert granted(replica) == {"old"}
+        # the refusal is told before the replica has what is denied all the same
+        wait_until(lambda: "new" in {b.name for b in replica.snapshot.bindings.values()})
         assert [b.deny for b in replica.snapshot.bindings.values() if b.name == "new"] == [("secret",)]
+        assert granted(replica) == {"old"}
         events = ("get", "events", "-n", "heist", "--field-selector", "involvedObject.name=new")
-        wait_until(lambda: "Nobody checked whether its author" in do(server, *events), 5)
+        wait_until(lambda: "Nobody checked whether its author" in do(server, *events))
 
         do(server, "apply", "-f", str(ROOT / "crds"))
-        wait_until(lambda: intact(leader), 15)
+        wait_until(lambda: intact(leader))
         assert accepted(server, "new") == REFUSED
         assert do(server, *events).count("Nobody checked") == 1
         apply(server, binding("new", ["calculator:use"], tools={"deny": ["secret", "other"]}))
-        wait_until(lambda: accepted(server, "new") == ACCEPTED, 10)
-        assert granted(replica) == {"old", "new"}
+        wait_until(lambda: accepted(server, "new") == ACCEPTED)
+        wait_until(lambda: granted(replica) == {"old", "new"})
 
         patch = '{"spec": {"validationActions": ["Audit"]}}'
         named = ("validatingadmissionpolicybinding", "bindings-grant.toolcrib.dev")
         do(server, "patch", *named, "--type=merge", "-p", patch)
-        wait_until(lambda: "bindings-grant.toolcrib.dev was altered" in str(leader.report()), 10)
+        wait_until(lambda: "bindings-grant.toolcrib.dev was altered" in str(leader.report()))
 
 
 def test_a_new_leader_keeps_what_was_in_force_and_external_admission_asks_for_no_policy(
@@ -113,18 +116,18 @@ def test_a_new_leader_keeps_what_was_in_force_and_external_admission_asks_for_no
 ) -> None:
     with running(operator(server, replica, tmp_path)):
         apply(server, binding("old", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "old") == ACCEPTED, 15)
+        wait_until(lambda: accepted(server, "old") == ACCEPTED)
     patch = '{"spec": {"failurePolicy": "Ignore"}}'
     do(server, "patch", "validatingadmissionpolicy", "tools-gate.toolcrib.dev", "--type=merge", "-p", patch)
     apply(server, binding("new", ["calculator:use"]))
     with operator(server, replica, tmp_path) as second:
-        second.wait_ready(lambda: second.report().get("role") == "leader", 30)
-        wait_until(lambda: accepted(server, "new") == REFUSED, 10)
+        second.wait_ready(lambda: second.report().get("role") == "leader", 60)
+        wait_until(lambda: accepted(server, "new") == REFUSED)
         assert granted(replica) == {"old"}
         assert "tools-gate.toolcrib.dev was altered: spec.failurePolicy" in str(second.report())
     with running(operator(server, replica, tmp_path, "--admission", "external")) as third:
-        wait_until(lambda: accepted(server, "new") == ACCEPTED, 10)
-        assert granted(replica) == {"old", "new"}
+        wait_until(lambda: accepted(server, "new") == ACCEPTED)
+        wait_until(lambda: granted(replica) == {"old", "new"})
         assert "toolcrib_admission_policy_intact" not in third.get("/metrics").text
 
 
@@ -135,22 +138,22 @@ def test_no_grant_slips_in_where_the_policies_and_the_right_to_read_them_go_toge
     kinds = "validatingadmissionpolicy,validatingadmissionpolicybinding"
     with running(operator(server, replica, tmp_path)) as leader:
         apply(server, binding("old", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "old") == ACCEPTED, 15)
+        wait_until(lambda: accepted(server, "old") == ACCEPTED)
         without_right(server)
         do(server, "delete", kinds, "-l", "app.kubernetes.io/part-of=toolcrib")
         apply(server, binding("early", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "early") == WAITS, 10)
-        wait_until(lambda: not intact(leader), 45)
+        wait_until(lambda: accepted(server, "early") == WAITS)
+        wait_until(lambda: not intact(leader), 90)
         apply(server, binding("late", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "late") == WAITS, 10)
+        wait_until(lambda: accepted(server, "late") == WAITS)
         assert accepted(server, "early") == WAITS
         assert granted(replica) == {"old"}
     for path in ("crds", "examples/cluster/rbac.yaml"):
         do(server, "apply", "-f", str(ROOT / path))
     # the next leader has never seen the policies of before, but knows that these grants waited for them
     with running(operator(server, replica, tmp_path)) as leader:
-        wait_until(lambda: accepted(server, "early") == accepted(server, "late") == REFUSED, 15)
-        wait_until(lambda: intact(leader), 15)
+        wait_until(lambda: accepted(server, "early") == accepted(server, "late") == REFUSED)
+        wait_until(lambda: intact(leader))
         assert granted(replica) == {"old"}
 
 
@@ -166,9 +169,9 @@ def test_an_operator_that_may_not_read_them_says_so(
 ) -> None:
     without_right(server)
     with operator(server, replica, tmp_path) as leader:
-        leader.wait_ready(lambda: leader.report().get("role") == "leader", 30)
+        leader.wait_ready(lambda: leader.report().get("role") == "leader", 60)
         apply(server, binding("planner", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "planner") == REFUSED, 15)
+        wait_until(lambda: accepted(server, "planner") == REFUSED)
         assert "cannot list resource" in str(leader.report()["problems"])
         assert "validatingadmissionpolicies" in leader.log.read_text()
     do(server, "apply", "-f", str(ROOT / "examples/cluster/rbac.yaml"))

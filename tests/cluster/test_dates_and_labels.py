@@ -79,7 +79,7 @@ def operator(cluster: Cluster) -> Child:
     """The operator at work."""
     child = cluster.operators[-1]
     url = f"{child.url}/readyz"  # type: ignore[attr-defined]
-    wait_until(lambda: httpx.get(url, trust_env=False).json().get("role") == "leader", timeout=20)
+    wait_until(lambda: httpx.get(url, trust_env=False, timeout=60).json().get("role") == "leader", timeout=60)
     return child
 
 
@@ -103,34 +103,40 @@ def condition(cluster: Cluster, kind: str, name: str, wanted: str) -> tuple[str,
 
 def propagated(cluster: Cluster, *names: str) -> None:
     wait_until(
-        lambda: all(condition(cluster, "asb", n, "Propagated")[0] == "True" for n in names), timeout=30
+        lambda: all(condition(cluster, "asb", n, "Propagated")[0] == "True" for n in names), timeout=60
     )
 
 
 def test_an_end_shows_in_condition_event_and_metric_and_is_told_once(
     cluster: Cluster, operator: Child
 ) -> None:
-    moment = time.time() + 3
-    apply(cluster, grant("brief", expiresAt=at(moment)))
-    propagated(cluster, "brief")
+    url = f"{operator.url}/metrics"  # type: ignore[attr-defined]
 
     def metric() -> float:
-        text = httpx.get(f"{operator.url}/metrics", trust_env=False).text  # type: ignore[attr-defined]
-        return counter(text, "toolcrib_grant_expiry_timestamp_seconds", grant="crew/brief")
+        text = httpx.get(url, trust_env=False, timeout=60).text
+        return counter(text, "toolcrib_grant_expiry_timestamp_seconds", grant=f"crew/{name}")
 
-    assert metric() == pytest.approx(moment, abs=0.001)
-    assert condition(cluster, "asb", "brief", "Expired") == ("False", "InForce")
-    wait_until(lambda: condition(cluster, "asb", "brief", "Expired") == ("True", "Expired"), timeout=6)
-    assert condition(cluster, "asb", "brief", "Ready") == ("False", "Expired")
-    assert condition(cluster, "asb", "brief", "Questionable") == ("False", "NothingOdd")
+    for lead in (3, 10, 30):  # a busy machine takes longer until it is in force
+        moment, name = time.time() + lead, f"brief-{lead}"
+        brief = grant("brief", expiresAt=at(moment))
+        apply(cluster, brief | {"metadata": {"name": name, "namespace": "crew"}})
+        propagated(cluster, name)
+        ends, expired = metric(), condition(cluster, "asb", name, "Expired")
+        if time.time() < moment:
+            break
+    assert ends == pytest.approx(moment, abs=0.001)
+    assert expired == ("False", "InForce")
+    wait_until(lambda: condition(cluster, "asb", name, "Expired") == ("True", "Expired"), timeout=60)
+    assert condition(cluster, "asb", name, "Ready") == ("False", "Expired")
+    assert condition(cluster, "asb", name, "Questionable") == ("False", "NothingOdd")
 
     def told() -> list[str]:
         items = json.loads(cluster.kubectl("get", "events", "-n", "crew", "-o", "json"))["items"]
-        return [e["reason"] for e in items if e["involvedObject"]["name"] == "brief"]
+        return [e["reason"] for e in items if e["involvedObject"]["name"] == name]
 
-    wait_until(lambda: told().count("Expired") == 1, timeout=5)
+    wait_until(lambda: told().count("Expired") == 1)
     change = {"metadata": {"labels": {"seen": "again"}}}
-    cluster.kubectl("patch", "asb", "brief", "-n", "crew", "--type=merge", "-p", json.dumps(change))
+    cluster.kubectl("patch", "asb", name, "-n", "crew", "--type=merge", "-p", json.dumps(change))
     apply(cluster, manifest("Tool", "another", scopes=["other:use"], backend={"none": {}}))
     cluster.wait_ready("tools", "crew")
     assert told().count("Expired") == 1
@@ -142,22 +148,22 @@ def test_relabelling_a_namespace_does_nothing_where_the_label_is_not_trusted(
     apply(cluster, selecting("tenant", "team", "a"), selecting("admin", ZONE, "a"),
           selecting("home", "kubernetes.io/metadata.name", "crew"))  # fmt: skip
     tokens = {name: cluster.token("crew", name) for name in ("tenant", "admin", "home")}
-    wait_until(lambda: cluster.discover(tokens["home"]) == ["calculator"], timeout=5)
+    wait_until(lambda: cluster.discover(tokens["home"]) == ["calculator"])
 
     def accepted(name: str) -> tuple[str, str]:
         return condition(cluster, "clusteragentscopebindings", name, "Accepted")
 
-    wait_until(lambda: accepted("tenant") == ("False", "UntrustedLabel"), timeout=5)
+    wait_until(lambda: accepted("tenant") == ("False", "UntrustedLabel"))
     # a tenant labels a namespace of its own, also with the name of another
     for label in ("team=a", "kubernetes.io/metadata.name=crew"):
         cluster.kubectl("label", "namespace", "tenants", label, "--overwrite", check=False)
     # the admin's label comes last: once it has moved its grant, the others have been seen too
     cluster.kubectl("label", "namespace", "tenants", f"{ZONE}=a")
-    wait_until(lambda: cluster.discover(tokens["admin"]) == ["ledger"], timeout=2)
+    wait_until(lambda: cluster.discover(tokens["admin"]) == ["ledger"])
     assert cluster.discover(tokens["tenant"]) == []
     assert cluster.discover(tokens["home"]) == ["calculator"]
     cluster.kubectl("label", "namespace", "tenants", f"{ZONE}-")
-    wait_until(lambda: cluster.discover(tokens["admin"]) == [], timeout=2)
+    wait_until(lambda: cluster.discover(tokens["admin"]) == [])
 
 
 def test_validate_says_before_what_the_operator_says_after(
@@ -207,13 +213,9 @@ def test_validate_says_before_what_the_operator_says_after(
         ("AgentScopeBinding crew/ghost", "WildcardAllow"),
     ]
     apply(cluster, *objects)
-    wait_until(
-        lambda: condition(cluster, "asb", "ghost", "Questionable") == ("True", "SubjectNotFound"), timeout=10
-    )
+    wait_until(lambda: condition(cluster, "asb", "ghost", "Questionable") == ("True", "SubjectNotFound"))
     assert condition(cluster, "asb", "ghost", "Ready") == ("True", "Ready")
-    wait_until(
-        lambda: condition(cluster, "tool", "pocket", "Accepted") == ("False", "NameConflict"), timeout=5
-    )
+    wait_until(lambda: condition(cluster, "tool", "pocket", "Accepted") == ("False", "NameConflict"))
     # warnings alone end well, unless that is asked for
     apply(cluster, account("ghost"))
     file.write_text(yaml.safe_dump(grant("ghost", tools={"deny": ["delete_*"]})))
@@ -228,11 +230,11 @@ def test_tools_of_a_namespace_are_withdrawn_as_its_deletion_begins(cluster: Clus
     grant_all = selecting("leaver", "kubernetes.io/metadata.name", "fading")
     apply(cluster, {"apiVersion": "v1", "kind": "Namespace", **name}, tool, grant_all)
     token = cluster.token("crew", "leaver")
-    wait_until(lambda: cluster.discover(token) == ["photo"], timeout=20)
+    wait_until(lambda: cluster.discover(token) == ["photo"])
 
     cluster.kubectl("delete", "namespace", "fading", "--wait=false")
 
-    wait_until(lambda: cluster.discover(token) == [], timeout=10)
+    wait_until(lambda: cluster.discover(token) == [])
     left = json.loads(cluster.kubectl("get", "tool", "photo", "-n", "fading", "-o", "json"))
     assert "deletionTimestamp" not in left["metadata"]
 
@@ -241,7 +243,7 @@ def test_grants_end_and_begin_at_the_registry_while_the_operator_hangs_and_after
     cluster: Cluster, operator: Child
 ) -> None:
     tokens = {n: cluster.token("crew", n) for n in CREW if n.startswith(("ending", "coming"))}
-    for lead in (4, 10, 30):  # a busy machine takes longer until all of it is in force
+    for lead in (6, 15, 40):  # a busy machine takes longer until all of it is in force
         hung, killed = time.time() + lead, time.time() + 2 * lead
         apply(
             cluster,
@@ -249,7 +251,7 @@ def test_grants_end_and_begin_at_the_registry_while_the_operator_hangs_and_after
             *(grant(f"coming-{how}", notBefore=at(m)) for how, m in (("hung", hung), ("killed", killed))),
         )
         propagated(cluster, *tokens)
-        if time.time() < hung - 1:
+        if time.time() < hung - 4:
             break
     try:
         for how, moment, strike in (("hung", hung, operator.pause), ("killed", killed, operator.kill)):

@@ -48,8 +48,10 @@ def server() -> Iterator[ApiServer]:
         for path in (CRDS, RBAC):
             applied = server.kubectl("apply", "-f", str(path))
             assert applied.returncode == 0, applied.stderr
-        served = server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=20s")
+        served = server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         assert served.returncode == 0, served.stderr
+        # they are served a moment after they say so
+        wait_until(lambda: server.kubectl("get", "toolcrib", "-A").returncode == 0)
         server.create_namespace("heist")
         yield server
 

@@ -91,7 +91,7 @@ def test_a_paused_server_answers_nothing_and_goes_on_when_resumed(own_server: Ap
     finally:
         own_server.resume()
 
-    assert own_server.client.get("/readyz").is_success
+    processes.wait_until(own_server.ready)
 
 
 def test_a_crashed_server_comes_back_on_its_port_with_its_data(own_server: ApiServer) -> None:
@@ -111,7 +111,7 @@ def test_purging_removes_objects_whose_finalizer_nobody_honours(own_server: ApiS
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=crd("gadgets", "Gadget")
     ).raise_for_status()
     waited = own_server.kubectl(
-        "wait", "--for=condition=Established", "crd/gadgets.parts.test", "--timeout=20s"
+        "wait", "--for=condition=Established", "crd/gadgets.parts.test", "--timeout=60s"
     )
     assert waited.returncode == 0, waited.stderr
     gadgets = "/apis/parts.test/v1/namespaces/default/gadgets"
@@ -120,6 +120,8 @@ def test_purging_removes_objects_whose_finalizer_nobody_honours(own_server: ApiS
         "kind": "Gadget",
         "metadata": {"name": "drill", "finalizers": ["parts.test/never"]},
     }
+    # it is served a moment after it says so
+    processes.wait_until(lambda: own_server.client.get(gadgets).is_success)
     own_server.client.post(gadgets, json=gadget).raise_for_status()
 
     own_server.purge("default", group="parts.test")
