@@ -59,7 +59,7 @@ class Concepts(HashEmbedder):
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         if not self.gate.is_set():
             self.waiting.set()
-            assert await asyncio.to_thread(self.gate.wait, 30), "the gate stayed closed"
+            assert await asyncio.to_thread(self.gate.wait, 60), "the gate stayed closed"
         return await super().embed_documents([_meaning(t) for t in texts])
 
 
@@ -82,7 +82,7 @@ class Living:
         change = 0
         for manifest in manifests:
             change = self.world.upsert("Tool", manifest)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self._loop.published(change)
 
     async def delete(self, *names: str) -> None:
@@ -90,7 +90,7 @@ class Living:
         change = 0
         for name in names:
             change = self.world.remove("Tool", f"heist/{name}")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await self._loop.published(change)
 
     async def search(self, query: str, **body: Any) -> list[str]:
@@ -129,7 +129,7 @@ class Living:
         return found
 
 
-async def until(holds: Callable[[], Any], seconds: float = 15.0) -> None:
+async def until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
     """Poll twice in 10 ms until it is true."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -57,7 +57,7 @@ class Held:
                 for _ in range(min(count, access_review.AT_ONCE)):
                     assert self.begun.acquire(timeout=30)
                 room = access_review.AT_ONCE + access_review.WAITING
-                wait_until(lambda: self.there == min(count, room), 10)
+                wait_until(lambda: self.there == min(count, room))
                 yield found
             finally:
                 self.go_on.set()
@@ -70,7 +70,7 @@ def test_discovery_goes_on_while_two_reviews_are_worked_out_and_the_rest_waits(
     with running_registry(TOOLS, GRANTS) as r:
         with held.asked(r, 4) as reviews:
             for _ in range(3):
-                assert r.http.get(r.url, headers=r.auth("team", "bot"), timeout=10).status_code == 200
+                assert r.http.get(r.url, headers=r.auth("team", "bot"), timeout=30).status_code == 200
             assert not any(review.done() for review in reviews)
             assert not held.begun.acquire(blocking=False), "two at one time"
         assert [review.result().status_code for review in reviews] == [200] * 4
@@ -143,7 +143,7 @@ def test_no_more_reviews_wait_than_there_is_room_for(monkeypatch: pytest.MonkeyP
     held = Held(monkeypatch)
     with running_registry(TOOLS, GRANTS) as r:
         with held.asked(r, 5) as reviews:
-            (refused,) = wait(reviews, timeout=10, return_when=FIRST_COMPLETED).done
+            (refused,) = wait(reviews, timeout=30, return_when=FIRST_COMPLETED).done
             answer = refused.result()
         statuses = sorted(review.result().status_code for review in reviews)
         assert held.there == 0

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
@@ -73,7 +74,7 @@ def expected(tools: list[PublishedTool], bindings: list[PublishedBinding]) -> se
 
 def seen(r: RunningRegistry, tools: list[PublishedTool]) -> dict[str, Any]:
     ids = [t.tool_id for t in tools]
-    with httpx.Client(base_url=r.url, headers=r.auth("team", "bot"), verify=False) as client:
+    with httpx.Client(base_url=r.url, headers=r.auth("team", "bot"), verify=False, timeout=30) as client:
         post = client.post
         listed = client.get("/").json()["tools"]
         return {
@@ -134,7 +135,7 @@ def test_a_request_sees_exactly_one_revision(path: str) -> None:
         stop, mixed, seen_worlds = threading.Event(), [], set()
 
         def look() -> None:
-            with httpx.Client(headers=headers, verify=False) as client:
+            with httpx.Client(headers=headers, verify=False, timeout=30) as client:
                 while not stop.is_set():
                     names = {t["name"] for t in client.get(r.url + path).json()["tools"]}
                     if names not in worlds:
@@ -143,11 +144,11 @@ def test_a_request_sees_exactly_one_revision(path: str) -> None:
 
         reader = threading.Thread(target=look)
         reader.start()
+        wait_until(lambda: bool(seen_worlds))
         for _ in range(10):
             r.publish(blue, remove_tools=[t.tool_id for t in red])
             r.publish(red, remove_tools=[t.tool_id for t in blue])
         stop.set()
-        reader.join(timeout=10)
+        reader.join(timeout=30)
 
     assert not mixed
-    assert seen_worlds

@@ -70,7 +70,7 @@ def call(log: DecisionLog, n: int, **given: Any) -> None:
 
 
 def wait_written(counts: Counts, records: int) -> None:
-    wait_until(lambda: counts.records >= records, 10)
+    wait_until(lambda: counts.records >= records)
 
 
 def test_a_call_is_recorded_with_identity_latency_and_its_arguments_as_a_keyed_hash(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_file_that_is_moved_away_is_begun_anew_and_the_chain_goes_on(tmp_path:
         call(log, 1)
         wait_written(counts, 2)
         path.rename(tmp_path / "decisions.jsonl-20270115.jsonl")
-        wait_until(path.exists, 10)
+        wait_until(path.exists)
         call(log, 2)
     report = verify(path)
     assert report.findings == ()
@@ -274,7 +274,7 @@ def test_a_pipe_that_nobody_reads_is_an_error_at_once_and_one_that_is_read_waits
         opening_it = pool.submit(Stream, str(path))
         try:
             with pytest.raises(OSError, match="nobody reads this decision log") as caught:
-                opening_it.result(3)
+                opening_it.result(30)
             assert caught.value.filename == str(path)
         finally:
             reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -286,7 +286,7 @@ def test_a_pipe_that_nobody_reads_is_an_error_at_once_and_one_that_is_read_waits
         got = 0
         while got < size:
             got += len(os.read(reader, 65536))
-        writing.result(3)
+        writing.result(30)
     stream.close()
     os.close(reader)
 
@@ -337,7 +337,7 @@ def test_a_disk_that_hangs_loses_only_what_is_counted_in_the_chain(tmp_path: Pat
 
         reading = threading.Thread(target=read)
         reading.start()
-    reading.join(10)
+    reading.join(30)
     found = [orjson.loads(line) for line in got]
     gaps = [entry for r in found if r["action"] == "audit.gap" for entry in r["lost"]]
     assert counts.lost_records == sum(g["count"] for g in gaps) > total // 2
@@ -419,7 +419,7 @@ def test_the_head_is_that_of_the_last_record_on_the_disk(tmp_path: Path) -> None
     path = tmp_path / "decisions.jsonl"
     with opened(path) as log:
         call(log, 1)
-        wait_until(lambda: log.head is not None and log.head.seq == 2, 10)
+        wait_until(lambda: log.head is not None and log.head.seq == 2)
         head = log.head
     assert head is not None
     (line,) = [r for r in records(path) if r["seq"] == 2]

@@ -120,7 +120,7 @@ def test_under_load_every_request_is_in_the_log_or_counted_there(tmp_path: Path)
         for thread in threads:
             thread.join(120)
         running.child.terminate()
-        assert running.child.wait(20) == 0
+        assert running.child.wait(30) == 0
     sent = sum(counts, Counter())
     found = records(path)
     assert sum(sent.values()) > 3000
@@ -146,9 +146,9 @@ def test_after_a_kill_the_log_is_whole_says_so_and_lacks_no_more_than_the_last_m
             wait_until(lambda: sum(map(sum, (c.values() for c in counts))) > 400, 60)
             before = sum(counts, Counter())
             # within a moment all of that is there, whatever comes
-            wait_until(lambda: kept(path) >= before, 5)
+            wait_until(lambda: kept(path) >= before)
             running.child.send_signal(signal.SIGKILL)
-            running.child.wait(10)
+            running.child.wait(30)
             for thread in threads:
                 thread.join(30)
         after = sum(counts, Counter())
@@ -161,7 +161,7 @@ def test_after_a_kill_the_log_is_whole_says_so_and_lacks_no_more_than_the_last_m
         with process(config) as running:
             start(running, slow.port)
             running.child.terminate()
-            assert running.child.wait(20) == 0
+            assert running.child.wait(30) == 0
     report = verify(path)
     assert (report.findings, report.chains, report.interrupted) == ((), 2, 1)
     begins = [r for r in records(path) if r["action"] == "audit.begin"]

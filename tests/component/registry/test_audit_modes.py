@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,34 +29,31 @@ HTTP = httpx.Client(timeout=30, headers={"connection": "close"})
 
 
 @contextmanager
-def stalled(path: Path) -> Iterator[int]:
-    """A pipe that nobody reads, full: what is written to it waits for ever. Gives its reading end."""
+def stalled(path: Path) -> Iterator[threading.Event]:
+    """A pipe that nobody reads, full: what is written to it waits until the event is set that this gives."""
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-    try:
-        try:
-            while True:
-                os.write(writer, b"\n" * 4096)
-        except BlockingIOError:
-            pass
-        yield reader
-    finally:
-        os.close(writer)
-        os.close(reader)
-
-
-def drained(reader: int) -> threading.Thread:
-    """Reads until the pipe's other ends are closed, so that what waits can go on."""
+    goes_on = threading.Event()
 
     def read() -> None:
+        goes_on.wait()
         os.set_blocking(reader, True)
-        while os.read(reader, 65536):
+        while os.read(reader, 65536):  # until the other ends are closed
             pass
 
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    return thread
+    reading = threading.Thread(target=read, daemon=True)
+    try:
+        with suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"\n" * 4096)
+        reading.start()
+        yield goes_on
+    finally:
+        goes_on.set()
+        os.close(writer)
+        reading.join(30)
+        os.close(reader)
 
 
 @pytest.mark.parametrize("mode", ["lenient", "strict"])
@@ -64,7 +61,7 @@ def test_on_a_disk_that_hangs_reads_go_on_and_calls_only_where_the_log_is_lenien
     mode: str, tmp_path: Path
 ) -> None:
     audit = {"path": str(tmp_path / "pipe"), "mode": mode, "queue": 50, "strict_seconds": 0.3}
-    with stalled(tmp_path / "pipe") as reader, slow_backend() as slow:
+    with stalled(tmp_path / "pipe") as goes_on, slow_backend() as slow:
         slow.answer()
         called = tool("calculator", backend=backend(slow.port))
         with running_registry([called], [binding("bot")], audit=audit) as r:
@@ -78,7 +75,7 @@ def test_on_a_disk_that_hangs_reads_go_on_and_calls_only_where_the_log_is_lenien
                 slowest = max(slowest, time.monotonic() - start)
                 assert listed.json()["total_available"] == 1
             metrics = r.http.get(r.admin_url + "/metrics").text
-            reading = drained(reader)
+            goes_on.set()
             if mode == "strict":
                 wait_until(
                     lambda: (
@@ -87,16 +84,15 @@ def test_on_a_disk_that_hangs_reads_go_on_and_calls_only_where_the_log_is_lenien
                         ).status_code
                         == 200
                     ),
-                    10,
+                    30,
                 )
-        reading.join(0)
     if mode == "lenient":
         assert [c.status_code for c in codes] == [200] * 4
     else:
         assert [(c.status_code, c.json()["code"]) for c in codes] == [(503, "audit_unavailable")] * 4
         assert codes[0].headers["retry-after"] == "5"
         assert len(slow.began.queue) == 1  # the one after the pipe was read; none of the refused ones
-    assert slowest < 1.0
+    assert slowest < 5.0, "one that waits for the log waits for ever"
     lost = next(
         x for x in metrics.splitlines() if x.startswith("toolcrib_decision_log_dropped_records_total ")
     )
@@ -117,10 +113,10 @@ def test_a_strict_call_is_on_the_disk_before_it_is_made(tmp_path: Path) -> None:
                 )
             )
             asking.start()
-            slow.began.get(timeout=10)
+            slow.began.get(timeout=30)
             (begun,) = [x for x in records(path) if x["action"] == "call"]
             slow.answer()
-            asking.join(10)
+            asking.join(30)
     begin, end = [x for x in records(path) if x["action"] == "call"]
     assert begun == begin
     assert (begin["phase"], end["phase"], end["outcome"]) == ("begin", "end", "ok")
@@ -155,17 +151,17 @@ def test_on_a_full_disk_no_record_is_lost_uncounted_and_strict_calls_wait_for_sp
             sent["call"] += 1
             return HTTP.post(f"{running.url}/v1/call", headers=AUTH, json=body)
 
-        assert call().status_code == 200
+        wait_until(lambda: call().status_code == 200)
         small.fill()
         answers = [call() for _ in range(3)]
         for _ in range(60):
             sent["list"] += 1
             assert HTTP.get(f"{running.url}/", headers=AUTH).json()["total_available"] == 1
         small.free()
-        wait_until(lambda: call().status_code == 200, 10)
-        running.child.terminate()
+        wait_until(lambda: call().status_code == 200)
         log = (small.folder / "decisions.jsonl").open("rb")  # held: the disk goes with the process
-        assert running.child.wait(15) == 0
+        running.child.terminate()
+        assert running.child.wait(30) == 0
         kept = tmp_path / "kept.jsonl"
         with log:
             kept.write_bytes(log.read())
@@ -189,7 +185,7 @@ def test_the_operator_is_told_the_end_of_the_chain(tmp_path: Path) -> None:
         def told() -> dict[str, Any]:
             return dict(r.heartbeat().json().get("audit") or {})
 
-        wait_until(lambda: told().get("seq") == 2, 10)
+        wait_until(lambda: told().get("seq") == 2)
         head = AuditHead.model_validate(told())
     assert verify(path, Anchor(head.chain, head.seq, "t", head.hash)).findings == ()
     assert records(path)[head.seq - 1]["hash"] == head.hash

@@ -49,7 +49,7 @@ def _metrics(r: RunningRegistry) -> str:
 
 def _until(holds: object) -> None:
     assert callable(holds)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)

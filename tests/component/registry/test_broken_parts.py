@@ -41,7 +41,7 @@ def test_a_registry_that_cannot_cut_calls_any_more_gives_up(
         began = time.monotonic()
         with pytest.raises(main.Broken):
             asyncio.run(main.run(settings.model_copy(update={"drain_seconds": 60.0})))
-        assert time.monotonic() - began < 10, "without a drain"
+        assert time.monotonic() - began < 30, "without a drain"
         assert "revoked calls are not cut any more" in caplog.text
 
 
@@ -50,7 +50,7 @@ def test_it_is_not_ready_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
         assert r.http.get(f"{r.admin_url}/readyz").status_code == 200
         monkeypatch.setattr(InFlight, "_look_at_all", broken)
         r.publish([tool("echo")])
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while r.http.get(f"{r.admin_url}/readyz").status_code == 200:
             assert time.monotonic() < deadline
 
@@ -69,7 +69,7 @@ def test_a_snapshot_whose_words_cannot_be_taken_in_ahead_does_not_stop_the_next(
             await whole(self, entries)
 
         monkeypatch.setattr(Searcher, "prepare", prepare)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         for name in ("echo", "other"):
             before = taken
             r.publish([tool(name)])

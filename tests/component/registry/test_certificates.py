@@ -31,7 +31,7 @@ def served(port: int, name: str | None = None) -> x509.Certificate:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=5) as raw,
+        socket.create_connection(("127.0.0.1", port), timeout=30) as raw,
         context.wrap_socket(raw, server_hostname=name) as connection,
     ):
         shown = connection.getpeercert(binary_form=True)
@@ -44,7 +44,7 @@ def issued_by(port: int, name: str | None = None) -> str:
     return str(issuer.value)
 
 
-def until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -68,7 +68,9 @@ def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_o
     with process(configuration(tmp_path / "r", tls=files, admin_tls=files), scheme="https") as running:
         running.publish(tool("calculator"), bindings=(binding("bot"),))
         trusted = ssl.create_default_context(cafile=str(volume.ca))
-        with httpx.Client(verify=trusted, headers=AUTH) as kept:
+        with httpx.Client(
+            verify=trusted, headers=AUTH, timeout=30, limits=httpx.Limits(keepalive_expiry=60)
+        ) as kept:
             assert kept.get(running.url + "/").json()["total_available"] == 1
             for port in (running.agents, running.admin):
                 assert (issued_by(port), issued_by(port, "registry.test")) == ("ca one", "ca one")
@@ -88,7 +90,7 @@ def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_o
             assert kept.get(running.url + "/").status_code == 200
 
             volume.swap("four")
-            until(lambda: issued_by(running.agents) == "ca four")
+            until(lambda: issued_by(running.agents) == issued_by(running.admin) == "ca four")
         token = tmp_path / "token"
         token.write_text(AUTH["Authorization"].removeprefix("Bearer "))
         listed = command_line("tools", "--url", running.url, "--token-file", str(token))

@@ -80,7 +80,7 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -98,7 +98,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
     ):
         url = f"http://127.0.0.1:{front.port}"
         sent: Counter[str] = Counter()
-        kept = [httpx.Client(headers=AUTH, timeout=10) for _ in range(3)]
+        kept = [httpx.Client(headers=AUTH, timeout=30) for _ in range(3)]
 
         def over_httpx(client: httpx.Client) -> None:
             assert [t["name"] for t in client.get(url + "/").json()["tools"]] == ["quick", "slow"]
@@ -106,7 +106,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
             sent["httpx"] += 2
 
         def fresh() -> None:
-            with httpx.Client(headers=AUTH, timeout=10, verify=False) as client:
+            with httpx.Client(headers=AUTH, timeout=30, verify=False) as client:
                 over_httpx(client)
 
         def over_aiohttp() -> None:
@@ -132,7 +132,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
 
         slow = threading.Thread(target=call_slow)
         slow.start()
-        assert upstream.waiting.wait(10)
+        assert upstream.waiting.wait(30)
         workers = [lambda c=c: over_httpx(c) for c in kept]  # type: ignore[misc]
         with load(*workers, fresh, over_aiohttp, an_agent) as failures:
             until(lambda: min(front.counts.values()) > 3)
@@ -145,8 +145,8 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
             assert listens(one.admin)
             assert one.child.poll() is None
             upstream.release.set()
-            slow.join(10)
-            assert one.child.wait(10) == 0
+            slow.join(30)
+            assert one.child.wait(30) == 0
             before = sum(sent.values())
             until(lambda: sum(sent.values()) > before + 50)
         for client in kept:
@@ -184,9 +184,11 @@ def test_streams_end_when_the_drain_begins_and_new_ones_are_sent_elsewhere_at_on
 
         hung = threading.Thread(target=ask, daemon=True)
         hung.start()
-        assert upstream.waiting.wait(10)
+        assert upstream.waiting.wait(30)
         asked = time.monotonic()
         one.child.send_signal(signal.SIGTERM)
-        assert one.child.wait(10) == 0
-        assert time.monotonic() - asked < 5
-        hung.join(5)
+        assert one.child.wait(30) == 0
+        assert time.monotonic() - asked < 8, (
+            "neither for the minute of the drain nor the ten seconds of calls in flight"
+        )
+        hung.join(30)

@@ -56,7 +56,7 @@ def test_a_full_disk_fails_writes_alone_and_space_that_comes_back_is_used(tmp_pa
         assert len(index(running, *NAMES[:5]).json()["indexed"]) == 5
         search(running)
         # the log has a page that is partly free: the line that does not fit into it is cut
-        wait_until(lambda: bool((small.folder / "decisions.jsonl").read_bytes()), 10)
+        wait_until(lambda: bool((small.folder / "decisions.jsonl").read_bytes()))
         small.fill()
 
         refused = index(running, *NAMES)
@@ -77,11 +77,11 @@ def test_a_full_disk_fails_writes_alone_and_space_that_comes_back_is_used(tmp_pa
             search(running)
             return dropped(running) == before
 
-        wait_until(nothing_is_lost, 10)
+        wait_until(nothing_is_lost)
         lost = dropped(running)
-        running.child.terminate()
         log = (small.folder / "decisions.jsonl").open("rb")  # held: the disk goes with the process
-        assert running.child.wait(10) == 0
+        running.child.terminate()
+        assert running.child.wait(30) == 0
         with log:
             found = [json.loads(line) for line in log]
         assert [record["seq"] for record in found] == list(range(1, len(found) + 1))

@@ -51,14 +51,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
 
 
 async def soon(holds: Callable[[], Awaitable[bool]], what: str) -> float:
-    """Search again and again until it holds; the seconds that took, a second at most."""
-    began = time.monotonic()
+    """Search again and again until it holds: a second after the store's word no search begins that does not find it so.
+
+    Returns when the first one began that did, in seconds.
+    """
+    began = asked = time.monotonic()
     while not await holds():
-        assert time.monotonic() - began < SECOND, (
-            f"{what}: not within a second of the store's acknowledgement"
-        )
+        assert asked - began < SECOND, f"{what}: not within a second of the store's acknowledgement"
         await asyncio.sleep(0.01)
-    return time.monotonic() - began
+        asked = time.monotonic()
+    return asked - began
 
 
 async def asked_all_along(life: Living, query: str) -> None:
@@ -142,7 +144,7 @@ async def test_a_slow_write_that_a_removal_overtakes_brings_nothing_back(
     async with living(tmp_path, ROOF, store=store) as life:
         life.embedder.gate.clear()
         await life.apply(FORECAST)
-        assert await asyncio.to_thread(life.embedder.waiting.wait, 10)
+        assert await asyncio.to_thread(life.embedder.waiting.wait, 30)
         await life.delete("outlook")
         assert "outlook" not in await life.search("rain and storm")
         life.embedder.gate.set()
@@ -163,11 +165,11 @@ def test_what_is_deleted_while_it_is_embedded_is_not_written(tmp_path: Path) -> 
         embedder.gate.clear()
         ids = [doomed.tool_id, kept.tool_id]
         asked = pool.submit(r.admin, "POST", "/v1/admin/index", json={"epoch": 1, "upsert": ids})
-        assert embedder.waiting.wait(10)
+        assert embedder.waiting.wait(30)
         # another replica may have removed it from the index by now: nobody would look for it there again
         r.publish(remove_tools=[doomed.tool_id])
         embedder.gate.set()
-        answer = asked.result(10).json()
+        answer = asked.result(30).json()
         assert list(answer["indexed"]) == [kept.tool_id]
         assert answer["failed"] == {doomed.tool_id: "not in this replica's snapshot"}
         assert list(r.admin("GET", "/v1/admin/index").json()["tools"]) == [kept.tool_id]
@@ -179,7 +181,7 @@ async def test_a_definition_that_changes_while_it_is_written_is_found_by_its_new
     async with living(tmp_path, ROOF, store=store) as life:
         life.embedder.gate.clear()
         await life.apply(FORECAST)
-        assert await asyncio.to_thread(life.embedder.waiting.wait, 10)
+        assert await asyncio.to_thread(life.embedder.waiting.wait, 30)
         await life.apply(CHANGED)
         life.embedder.gate.set()
         await life.indexed("outlook")
@@ -199,7 +201,7 @@ async def test_the_deleted_stay_away_after_a_wipe(store: dict[str, Any], tmp_pat
         began = time.monotonic()
         await asyncio.to_thread(life.r.on_loop, life.r.registry.store.wipe)
         while set(await life.stored()) != {"heist/station", "heist/payroll"}:
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 30
             assert "outlook" not in await life.search(SKY)
         print(f"{store['kind']}: whole again {time.monotonic() - began:.2f} s after a wipe")
 

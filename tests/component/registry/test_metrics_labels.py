@@ -156,7 +156,7 @@ def test_ten_thousand_agents_and_tools_make_a_bounded_number_of_series_and_lose_
     for label in ("agent", "tool", "server", "grant"):
         assert total(samples, "toolcrib_metrics_folded_total", label=label) > calls * 0.5, label
     assert len(samples) < 25_000
-    assert took < 5
+    assert took < 15
 
 
 def test_tools_beyond_the_budget_that_share_servers_with_others_make_no_series_by_server() -> None:

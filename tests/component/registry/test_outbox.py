@@ -11,7 +11,7 @@ import pytest
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry
 from toolcrib import publishing
-from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, PublishedTool, Revision
+from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, OutboxEntry, PublishedTool, Revision
 from toolcrib_registry.settings import Limits
 
 WRITER = binding("writer", ["registry:write"], namespace=None)
@@ -32,7 +32,7 @@ def asked(r: RunningRegistry, pool: ThreadPoolExecutor, **change: Any) -> Future
 
 def taken(r: RunningRegistry, *, count: int = 1, epoch: int = 1) -> Outbox:
     """What the operator is handed, once `count` entries wait."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while True:
         answer = r.admin("GET", f"/v1/admin/outbox?epoch={epoch}&wait=1")
         assert answer.status_code == 200, answer.text
@@ -67,9 +67,9 @@ def test_a_registration_waits_for_the_operator_and_is_in_the_next_discovery(pool
         assert tell(r, entry.id, "created").status_code == 200
         assert not waiting.done()  # created is not enough: this replica must show it
         r.publish([as_published(entry.tool)])
-        answer = waiting.result(timeout=5)
+        answer = waiting.result(timeout=30)
         listed = [t["name"] for t in r.http.get(r.url, headers=r.auth("team", "bot")).json()["tools"]]
-        again = asked(r, pool, server="rates").result(timeout=5)
+        again = asked(r, pool, server="rates").result(timeout=30)
         left = r.admin("GET", "/v1/admin/outbox?epoch=1").json()
 
     assert (answer.status_code, answer.json()["message"]) == (200, "Tool 'fx' registered successfully")
@@ -92,7 +92,7 @@ def test_what_the_operator_says_is_what_the_caller_hears(
     with running_registry(bindings=[WRITER], registration=True) as r:
         waiting = asked(r, pool)
         tell(r, taken(r).entries[0].id, outcome, "for a reason")
-        answer = waiting.result(timeout=5)
+        answer = waiting.result(timeout=30)
 
     assert (answer.status_code, answer.json()["code"]) == (status, code)
     assert ("Retry-After" in answer.headers) == (status == 503)
@@ -104,12 +104,16 @@ def test_without_an_operator_the_caller_is_told_in_time_and_nothing_is_left(
 ) -> None:
     with running_registry(bindings=[WRITER], registration=True, limits=Limits(registration_seconds=0.3)) as r:
         started = time.monotonic()
-        answer = asked(r, pool).result(timeout=5)
+        answer = asked(r, pool).result(timeout=30)
         took = time.monotonic() - started
         left = r.admin("GET", "/v1/admin/outbox?epoch=1").json()
-        late = asked(r, pool)
-        entry = taken(r).entries[0]
-        too_late = late.result(timeout=5)
+        entries: tuple[OutboxEntry, ...] = ()
+        while not entries:  # an operator that comes too late for one takes the next
+            late = asked(r, pool)
+            answered = r.admin("GET", "/v1/admin/outbox?epoch=1&wait=1").json()
+            entries = Outbox.model_validate(answered).entries
+        entry = entries[0]
+        too_late = late.result(timeout=30)
         ignored = tell(r, entry.id, "created")
 
     assert (answer.status_code, answer.json()["code"], answer.headers["Retry-After"]) == (
@@ -118,7 +122,7 @@ def test_without_an_operator_the_caller_is_told_in_time_and_nothing_is_left(
         "5",
     )
     assert answer.json()["detail"] == "No operator has taken it; nothing has changed."
-    assert 0.3 <= took < 3
+    assert 0.3 <= took < 8, "unless told otherwise it would be ten"
     assert left == {"entries": []}
     assert (too_late.status_code, ignored.status_code) == (503, 200)
     assert "may still come" in too_late.json()["detail"]
@@ -128,9 +132,9 @@ def test_no_more_wait_than_there_is_room_for(pool: ThreadPoolExecutor) -> None:
     with running_registry(bindings=[WRITER], registration=True, limits=Limits(registrations=1)) as r:
         first = asked(r, pool)
         entry = taken(r).entries[0]
-        second = asked(r, pool, name="other").result(timeout=5)
+        second = asked(r, pool, name="other").result(timeout=30)
         tell(r, entry.id, "failed", "away")
-        assert first.result(timeout=5).status_code == 503
+        assert first.result(timeout=30).status_code == 503
 
     assert (second.status_code, second.json()["code"]) == (503, "not_durable")
     assert "Too many" in second.json()["detail"]
@@ -147,19 +151,19 @@ def test_of_two_with_one_name_the_operator_sees_one_at_a_time(pool: ThreadPoolEx
         r.publish([as_published(e.tool) for e in entries])
         (second,) = taken(r).entries
         tell(r, second.id, "exists")
-        statuses = sorted(f.result(timeout=5).status_code for f in both)
+        statuses = sorted(f.result(timeout=30).status_code for f in both)
 
     assert statuses == [200, 400]
-    assert other.result(timeout=5).status_code == 200
+    assert other.result(timeout=30).status_code == 200
 
 
 def test_what_waits_is_not_handed_out_once_its_caller_has_lost_the_power(pool: ThreadPoolExecutor) -> None:
     with running_registry(bindings=[WRITER], registration=True) as r:
         waiting = [asked(r, pool, name=name) for name in ("fx", "other")]
-        wait_until(lambda: len(r.registry.deps.outbox._waiting) == 2, 5)  # type: ignore[union-attr]
+        wait_until(lambda: len(r.registry.deps.outbox._waiting) == 2)  # type: ignore[union-attr]
         r.publish(remove_bindings=["uid-None-writer"])
         left = r.admin("GET", "/v1/admin/outbox?epoch=1").json()
-        answers = [w.result(timeout=5) for w in waiting]
+        answers = [w.result(timeout=30) for w in waiting]
 
     assert left == {"entries": []}
     assert [(a.status_code, a.json()["code"]) for a in answers] == [(403, "not_permitted")] * 2
@@ -174,7 +178,7 @@ def test_what_the_operator_has_is_not_handed_out_again_once_its_caller_has_lost_
         r.publish(remove_bindings=["uid-None-writer"])
         left = r.admin("GET", "/v1/admin/outbox?epoch=1").json()
         tell(r, entry.id, "failed", "for a reason")
-        answer = waiting.result(timeout=5)
+        answer = waiting.result(timeout=30)
 
     assert left == {"entries": []}
     assert (answer.status_code, answer.json()["detail"]) == (503, "for a reason"), "it may have been created"
@@ -188,7 +192,7 @@ def test_a_lost_answer_does_not_make_a_duplicate_of_ones_own_tool(pool: ThreadPo
         second = taken(r).entries[0]
         assert second.id == first.id
         tell(r, second.id, "exists")
-        answer = waiting.result(timeout=5)
+        answer = waiting.result(timeout=30)
 
     assert answer.status_code == 200
 
@@ -201,9 +205,9 @@ def test_an_operator_that_no_longer_leads_gets_and_says_nothing(pool: ThreadPool
         entry = taken(r, epoch=2).entries[0]
         refused = tell(r, entry.id, "created", epoch=1)
         tell(r, entry.id, "failed", "away", epoch=2)
-        assert waiting.result(timeout=5).status_code == 503
+        assert waiting.result(timeout=30).status_code == 503
         at_once = r.admin("GET", "/v1/admin/outbox?epoch=1&wait=5")
-        polled = old.result(timeout=5)
+        polled = old.result(timeout=30)
         assert r.registry.deps.state.snapshot.revision == Revision(epoch=1, seq=1)
 
     assert [(a.status_code, a.json()["code"]) for a in (refused, at_once)] == [(409, "epoch_fenced")] * 2
@@ -216,7 +220,7 @@ def test_an_operator_that_has_hung_up_is_handed_nothing(pool: ThreadPoolExecutor
     with running_registry(bindings=[WRITER], registration=True, limits=limits) as r:
         with pytest.raises(httpx.ReadTimeout):
             r.admin("GET", "/v1/admin/outbox?epoch=1&wait=10", timeout=0.2)
-        answer = asked(r, pool).result(timeout=5)
+        answer = asked(r, pool).result(timeout=30)
 
     assert answer.json()["detail"] == "No operator has taken it; nothing has changed."
 
@@ -240,5 +244,5 @@ def test_stopping_ends_those_who_wait(pool: ThreadPoolExecutor) -> None:
         taken(r)
         tell(r, "nobody", "created")
         started = time.monotonic()
-    assert waiting.result(timeout=5).status_code == 503
+    assert waiting.result(timeout=30).status_code == 503
     assert time.monotonic() - started < 5

@@ -35,9 +35,9 @@ async def test_requests_cut_off_are_told_so_and_all_listeners_share_the_time_to_
         ready=ready,
         stop=stop,
         signals=False,
-        finish_seconds=2,
+        finish_seconds=4,
     )
-    async with asyncio.timeout(20), httpx.AsyncClient(timeout=20) as client, asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), httpx.AsyncClient(timeout=60) as client, asyncio.TaskGroup() as group:
         served = group.create_task(stopped)
         await up.wait()
         read = group.create_task(client.get(f"http://127.0.0.1:{ports[0]}/"))
@@ -56,4 +56,5 @@ async def test_requests_cut_off_are_told_so_and_all_listeners_share_the_time_to_
         assert answer.json()["code"] == "shutting_down"
     assert [a.headers.get("retry-after") for a in answers] == ["1", None], "a call may have been made"
     assert "Traceback" not in caplog.text
-    assert took < 3.8, "two listeners, each with two seconds of its own, would take four"
+    # the second listener has a second for its good-byes
+    assert took < 7.8, "two listeners, each with four seconds of its own, would take eight"

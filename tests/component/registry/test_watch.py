@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -50,15 +51,15 @@ class Watch:
         self._events.put(None)
 
     def join(self) -> None:
-        self._thread.join(timeout=5)
+        self._thread.join(timeout=30)
         assert not self._thread.is_alive()
 
-    def next(self, seconds: float = 5.0) -> Event:
+    def next(self, seconds: float = 30.0) -> Event:
         found = self._events.get(timeout=seconds)
         assert found is not None, "the stream has ended"
         return found
 
-    def ended(self, seconds: float = 5.0) -> bool:
+    def ended(self, seconds: float = 30.0) -> bool:
         return self._events.get(timeout=seconds) is None
 
     def quiet(self, seconds: float = 0.3) -> bool:
@@ -72,7 +73,7 @@ class Watch:
 @contextlib.contextmanager
 def watching(r: RunningRegistry, headers: dict[str, str]) -> Iterator[Watch]:
     with (
-        httpx.Client(timeout=httpx.Timeout(5, read=None), verify=False) as client,
+        httpx.Client(timeout=httpx.Timeout(30, read=None), verify=False) as client,
         client.stream("GET", r.url + "/v1/watch", headers=headers) as response,
     ):
         assert response.status_code == 200
@@ -219,11 +220,11 @@ def test_a_stream_whose_key_is_withdrawn_while_it_waits_for_its_turn_shows_nothi
         r.on_loop(turn.acquire)
         try:
             r.publish([tool("secret")])
-            wait_until(lambda: bool(turn._waiters), 5)  # type: ignore[attr-defined]
+            wait_until(lambda: bool(turn._waiters))  # type: ignore[attr-defined]
             known = keys.version
             (tmp_path / "new").write_text(json.dumps({"keys": [Signer("new").jwk]}))
             (tmp_path / "new").rename(file)
-            wait_until(lambda: keys.version != known, 5)
+            wait_until(lambda: keys.version != known)
         finally:
             r.on_loop(let_go)
         assert watch.next() == ("end", "", {"reason": "invalid_token"})
@@ -236,6 +237,9 @@ def _without(name: str) -> Callable[[RunningRegistry], None]:
     return revoke
 
 
+WHOLE = 5_000_000
+
+
 def _rest_of_a_large_snapshot(clock: ManualClock, meanwhile: Callable[[RunningRegistry], None]) -> int:
     """Bytes that a reader gets of five million if `meanwhile` happens while it pauses after the first few."""
     big = [tool(f"t{i}", scopes=("all:use",), description="x" * 50_000) for i in range(100)]
@@ -246,15 +250,19 @@ def _rest_of_a_large_snapshot(clock: ManualClock, meanwhile: Callable[[RunningRe
         connection.connect((where.hostname, where.port))
         token = r.token("team", "bot", ttl=600)
         connection.sendall(
-            f"GET /v1/watch HTTP/1.1\r\nHost: {where.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+            f"GET /v1/watch HTTP/1.1\r\nHost: {where.netloc}\r\nAuthorization: Bearer {token}\r\n"
+            "Connection: close\r\n\r\n".encode()
         )
-        connection.settimeout(5)
-        got = len(connection.recv(4096))
+        connection.settimeout(30)
+        first = b""
+        while b"event: snapshot" not in first:
+            first += (piece := connection.recv(4096))
+            assert piece, first
+        got = len(first)
         meanwhile(r)
-        with contextlib.suppress(TimeoutError):
-            while piece := connection.recv(1 << 16):
-                got += len(piece)
-                connection.settimeout(0.5)
+        # whatever is cut ends with its connection
+        while got <= WHOLE and (piece := connection.recv(1 << 16)):
+            got += len(piece)
         return got
 
 
@@ -263,7 +271,7 @@ def test_a_slow_reader_gets_no_more_of_a_large_event_once_its_token_or_a_grant_i
     revoked = _rest_of_a_large_snapshot(clock, _without("bot"))
     expired = _rest_of_a_large_snapshot(clock, lambda r: clock.advance(600))
     others = _rest_of_a_large_snapshot(clock, _without("other"))
-    assert others > 5_000_000
+    assert others > WHOLE
     assert max(revoked, expired) < 2_500_000, "what the kernel has taken is out of our hands"
 
 
@@ -296,7 +304,7 @@ def test_one_subject_cannot_take_the_streams_of_others() -> None:
             return await client.send(request, stream=True)
 
         async def at_once() -> list[httpx.Response]:
-            async with httpx.AsyncClient(verify=False, timeout=5) as client:
+            async with httpx.AsyncClient(verify=False, timeout=30) as client:
                 answers = await asyncio.gather(*(asked(client) for _ in range(10)))
                 own = next(a for a in answers if a.status_code != 200)
                 await own.aread()
@@ -325,7 +333,7 @@ def _close(r: RunningRegistry) -> Any:
 
 
 def _until_closed(r: RunningRegistry) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while r.registry.deps.metrics.open_streams and time.monotonic() < deadline:
         time.sleep(0.01)
     assert r.registry.deps.metrics.open_streams == 0
@@ -354,10 +362,12 @@ def test_a_change_that_wakes_many_streams_does_not_hold_up_others() -> None:
         watches = [streams.enter_context(watching(r, r.auth("team", f"bot{i}"))) for i in range(40)]
         for watch in watches:
             assert watch.next()[0] == "snapshot"
-        r.publish([tool("new", scopes=("all:use",))])
-        asked = time.perf_counter()
-        assert r.http.get(f"{r.url}/health").status_code == 200
-        alone = time.perf_counter() - asked
-        assert all(watch.next()[0] == "added" for watch in watches)
-        everyone = time.perf_counter() - asked
-        assert alone < everyone / 2
+        shares = []
+        for name in ("one", "two", "three"):
+            r.publish([tool(name, scopes=("all:use",))])
+            asked = time.perf_counter()
+            assert r.http.get(f"{r.url}/health").status_code == 200
+            alone = time.perf_counter() - asked
+            assert all(watch.next()[0] == "added" for watch in watches)
+            shares.append(alone / (time.perf_counter() - asked))
+        assert statistics.median(shares) < 0.5, shares
