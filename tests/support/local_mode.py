@@ -61,7 +61,7 @@ class LocalMode:
     def interrupt(self) -> int:
         """Ctrl-C; the exit code."""
         os.kill(self.child.pid, signal.SIGINT)
-        self.child.wait(20)
+        self.child.wait(60)
         code = self.child.returncode
         assert code is not None
         return code
@@ -84,9 +84,11 @@ class LocalMode:
 
     def names(self, token: str) -> list[str]:
         """The names that `GET /` lists for a token."""
-        answer = httpx.get(self.url + "/", headers={"Authorization": f"Bearer {token}"}, trust_env=False)
+        answer = httpx.get(
+            self.url + "/", headers={"Authorization": f"Bearer {token}"}, trust_env=False, timeout=30
+        )
         return sorted(t["name"] for t in json.loads(answer.text)["tools"])
 
-    def until_names(self, token: str, expected: list[str], timeout: float = 10.0) -> None:
+    def until_names(self, token: str, expected: list[str], timeout: float = 60.0) -> None:
         """Wait until `GET /` lists exactly these."""
         wait_until(lambda: self.names(token) == expected, timeout=timeout)

@@ -83,14 +83,14 @@ def test_arguments_are_an_object(arguments: Any) -> None:
 def test_a_pattern_that_freezes_backtracking_engines_is_fast(pattern: str) -> None:
     started = time.monotonic()
     problems({"properties": {"s": {"type": "string", "pattern": pattern}}}, {"s": "a" * 50_000 + "!"})
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 10, "to such an engine it would take for ever"
 
 
 def test_a_long_list_of_unique_items_is_checked_fast() -> None:
     schema = {"properties": {"l": {"uniqueItems": True}}}
     started = time.monotonic()
     Arguments(LIMITS).check("d", schema, {"l": [{"a": i} for i in range(20_000)]})
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4
 
 
 @pytest.mark.parametrize(

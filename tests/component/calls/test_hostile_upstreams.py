@@ -1,6 +1,9 @@
 """Backends that misbehave: typed errors, bounded time and memory; and the guard, at the socket."""
 
 import asyncio
+import fcntl
+import sys
+import termios
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -138,9 +141,9 @@ def memory() -> Iterator[None]:
 async def test_an_endless_answer_stops_at_its_bound(behaviour: Behaviour) -> None:
     started = time.monotonic()
     async with upstream(raw=behaviour) as up:
-        error = await error_of(tool(up.url))
+        error = await error_of(tool(up.url, timeout=30))
     assert isinstance(error, UpstreamTooLarge | UpstreamProtocol)
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 15
 
 
 @pytest.mark.usefixtures("memory")
@@ -158,7 +161,7 @@ async def test_a_slow_answer_ends_at_the_deadline(behaviour: Behaviour, hints: d
         error = await error_of(tool(up.url, timeout=0.3, hints=hints))
     assert isinstance(error, UpstreamTimeout | UpstreamProtocol)
     assert isinstance(error, UpstreamTimeout) or behaviour is not silent
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 10, "left alone it would go on for ever"
 
 
 async def test_a_second_answer_on_a_reused_connection_is_not_taken_for_the_next_calls() -> None:
@@ -175,11 +178,18 @@ async def test_a_second_answer_on_a_reused_connection_is_not_taken_for_the_next_
                     continue  # refusing it altogether is as good
 
 
+def unread(connection: Any) -> int:
+    """Bytes that were sent on this connection and have not reached its other end."""
+    left = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(left, sys.byteorder)
+
+
 async def test_an_answer_that_arrives_unasked_on_an_idle_connection_is_not_taken_for_the_next_calls() -> None:
     said = asyncio.Event()
     first = response(b'"first"').replace(b"Connection: close\r\n", b"")
 
     async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.append(writer.get_extra_info("socket"))
         writer.write(first)
         await writer.drain()
         await told.wait()
@@ -189,6 +199,7 @@ async def test_an_answer_that_arrives_unasked_on_an_idle_connection_is_not_taken
         await reader.read()
 
     told = asyncio.Event()
+    server: list[Any] = []
     async with upstream(raw=late) as up:
         policy = EgressPolicy(loopback=True)
         async with OutboundHttp(policy) as outbound:
@@ -196,6 +207,8 @@ async def test_an_answer_that_arrives_unasked_on_an_idle_connection_is_not_taken
             assert (await caller.call(tool(up.url), {}, "r")).value == "first"
             told.set()
             await said.wait()
+            while unread(server[0]):  # noqa: ASYNC110
+                await asyncio.sleep(0)
             for _ in range(20):  # both sides run in this loop: a few turns, and the client has read it
                 await asyncio.sleep(0)
             assert (await caller.call(tool(up.url), {}, "r")).value == "first"
