@@ -186,7 +186,7 @@ async def test_what_a_deadline_cuts_short_is_no_outage_and_is_there_for_the_next
     asked = replace(question(TOOLS[200:1_000]), depth=700)
     server.slow = True
     for seconds in (0.5, 2.0, 10.0):  # on a busy machine the first ones may not be there so soon
-        outage = Outage(time.monotonic)
+        server.fetched, outage = [], Outage(time.monotonic)
         cut = await ViewSearch(server, local, outage, seconds).answer(asked, Timings())
         assert (cut.with_vectors, cut.degradation) == (False, "store_unavailable")
         if len(await local.without_vector(asked.view)) == 600:
