@@ -25,7 +25,6 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as Disconnected
-from redis.exceptions import RedisError
 
 from toolcrib.logs import Trouble
 from toolcrib.wire.publish import PublishedLimits
@@ -227,7 +226,8 @@ class _Guard:
         try:
             # not done: its deadline is over
             answer = task.result()
-        except (RedisError, OSError, asyncio.InvalidStateError) as error:
+        except (Exception, asyncio.CancelledError) as error:
+            # all of them: of a server that dies amid an answer redis-py raises more than its own errors
             self._until = self._clock() + _PAUSE_SECONDS
             why = "no answer in time" if not task.done() else type(error).__name__
             self._trouble.failed("the store of counters does not answer (%s): limits cannot be charged", why)

@@ -165,3 +165,17 @@ def test_a_process_that_stands_still_takes_no_answer_for_silence(redis: Redis) -
         return asked.result()
 
     assert isinstance(asyncio.run(charged()), Charge)
+
+
+@pytest.mark.parametrize("error", [AttributeError("reader"), asyncio.CancelledError()], ids=repr)
+def test_whatever_the_client_of_the_store_raises_the_store_does_not_answer(error: BaseException) -> None:
+    async def broken() -> None:
+        raise error
+
+    async def asked() -> None:
+        guard = redis_counters._Guard(5.0, time.monotonic)
+        with pytest.raises(CountersUnavailable, match=type(error).__name__):
+            await guard(broken(), "one")
+        await guard.aclose()
+
+    asyncio.run(asked())
