@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import statistics
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -206,7 +207,9 @@ async def test_ten_thousand_tools_and_grants_make_a_bounded_number_of_series_and
         made.publisher.publish(tools=tools, bindings=[*bindings, past])
         await made.loop.reach.count()
         took = []
-        for _ in range(3):
+        for i in range(3):
+            # rows are made once a revision
+            made.publisher.publish(tools=[tools[0].model_copy(update={"description": f"Version {i}"})])
             began = time.monotonic()
             found = await made.scrape()
             took.append(time.monotonic() - began)
@@ -225,7 +228,8 @@ async def test_ten_thousand_tools_and_grants_make_a_bounded_number_of_series_and
         ("toolcrib_tool_info",): 9_500,
         ("toolcrib_tool_grants",): 9_500,
     }
-    assert min(took) < 2, took
+    assert statistics.median(took) < 2, took
+    assert max(took) < 10, took
 
 
 async def test_rows_are_made_once_a_revision() -> None:

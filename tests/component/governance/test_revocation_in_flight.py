@@ -45,8 +45,10 @@ def calling(
 
 
 def cut(future: Future[httpx.Response]) -> None:
-    """Assert that the call was answered `revoked`, with nothing of its tool."""
+    """Assert that the call is answered `revoked`, within the five seconds promised and with nothing of its tool."""
+    began = time.monotonic()
     answer = future.result(30)
+    assert time.monotonic() - began < 5
     assert (answer.status_code, answer.json()["code"]) == (403, "revoked"), answer.text
     assert "secret" not in answer.text
 

@@ -148,7 +148,7 @@ def test_silence_of_one_question_is_no_outage_while_others_are_answered() -> Non
         never.set()
         await guard.aclose()
 
-    asyncio.run(asked())
+    asyncio.run(asyncio.wait_for(asked(), 30))
 
 
 def test_a_process_that_stands_still_takes_no_answer_for_silence(redis: Redis) -> None:

@@ -1,5 +1,6 @@
 """Traces never cost a request: not where they are off, nor where the collector hangs, is away, or the package is."""
 
+import statistics
 import subprocess
 import sys
 import threading
@@ -26,14 +27,15 @@ def test_a_collector_that_hangs_slows_no_request_and_holds_up_no_stop(tmp_path: 
         }
         with process(configuration(tmp_path), environment=settings) as registry:
             registry.publish(tool("calculator"), bindings=(binding("planner"),))
-            slowest = 0.0
+            took = []
             with httpx.Client(headers=AUTH, timeout=60) as client:
                 # more than the queue holds: it drops, it does not wait
                 for _ in range(120):
                     started = time.perf_counter()
                     assert client.get(registry.url + "/stats").status_code == 200
-                    slowest = max(slowest, time.perf_counter() - started)
-            assert slowest < 5.0, "one that waits for an export waits for ten seconds"
+                    took.append(time.perf_counter() - started)
+            assert statistics.median(took) < 0.3
+            assert max(took) < 5.0, "one that waits for an export waits for ten seconds"
             started = time.monotonic()
             registry.child.terminate()
             assert registry.child.wait(timeout=30) == 0

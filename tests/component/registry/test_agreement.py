@@ -133,14 +133,17 @@ def test_a_request_sees_exactly_one_revision(path: str) -> None:
     with running_registry(red, [binding("bot", ["s"])]) as r:
         headers = r.auth("team", "bot")
         stop, mixed, seen_worlds = threading.Event(), [], set()
+        looks = 0
 
         def look() -> None:
+            nonlocal looks
             with httpx.Client(headers=headers, verify=False, timeout=30) as client:
                 while not stop.is_set():
                     names = {t["name"] for t in client.get(r.url + path).json()["tools"]}
                     if names not in worlds:
                         mixed.append(names)
                     seen_worlds.add(worlds.index(names))
+                    looks += 1
 
         reader = threading.Thread(target=look)
         reader.start()
@@ -148,7 +151,11 @@ def test_a_request_sees_exactly_one_revision(path: str) -> None:
         for _ in range(10):
             r.publish(blue, remove_tools=[t.tool_id for t in red])
             r.publish(red, remove_tools=[t.tool_id for t in blue])
+        so_far = looks
+        wait_until(lambda: looks > so_far or not reader.is_alive())
         stop.set()
         reader.join(timeout=30)
 
     assert not mixed
+    assert looks > so_far, "it looked until the end"
+    assert not reader.is_alive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -66,13 +67,13 @@ def test_on_a_disk_that_hangs_reads_go_on_and_calls_only_where_the_log_is_lenien
         called = tool("calculator", backend=backend(slow.port))
         with running_registry([called], [binding("bot")], audit=audit) as r:
             headers = r.auth("team", "bot")
-            codes, slowest = [], 0.0
+            codes, took = [], []
             for _ in range(4):
                 codes.append(r.http.post(r.url + "/v1/call", headers=headers, json={"tool": "calculator"}))
             for _ in range(100):
                 start = time.monotonic()
                 listed = r.http.get(r.url, headers=headers)
-                slowest = max(slowest, time.monotonic() - start)
+                took.append(time.monotonic() - start)
                 assert listed.json()["total_available"] == 1
             metrics = r.http.get(r.admin_url + "/metrics").text
             goes_on.set()
@@ -92,7 +93,8 @@ def test_on_a_disk_that_hangs_reads_go_on_and_calls_only_where_the_log_is_lenien
         assert [(c.status_code, c.json()["code"]) for c in codes] == [(503, "audit_unavailable")] * 4
         assert codes[0].headers["retry-after"] == "5"
         assert len(slow.began.queue) == 1  # the one after the pipe was read; none of the refused ones
-    assert slowest < 5.0, "one that waits for the log waits for ever"
+    assert statistics.median(took) < 0.3
+    assert max(took) < 5.0, "one that waits for the log waits for ever"
     lost = next(
         x for x in metrics.splitlines() if x.startswith("toolcrib_decision_log_dropped_records_total ")
     )
