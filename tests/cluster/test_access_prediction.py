@@ -19,7 +19,7 @@ from access_worlds import (
     random_world,
     ref_of,
 )
-from cluster import Cluster
+from cluster import UNPROVEN, Cluster
 from realparts.processes import wait_until
 from realparts.required import require_real
 from toolcrib_cli import main as cli
@@ -45,7 +45,7 @@ Seen = dict[str, list[tuple[str, str]]]
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     require_real("kube-apiserver", "etcd", "kubectl")
-    with Cluster(store="embedded", embedder="none") as made:
+    with Cluster(store="embedded", embedder="none", operator_flags=UNPROVEN) as made:
         spaces = [m for m in random_world(0).manifests if m["kind"] == "Namespace"]
         accounts = [account(*s.split("/")) for s in [*SUBJECTS, "shop/reviewer"]]
         apply(made, [*spaces, *accounts, ADMIN])

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 
-from cluster import Cluster, counter
+from cluster import UNPROVEN, Cluster, counter
 from realparts.processes import Child, wait_until
 from realparts.required import require_real
 from toolcrib_cli.main import main
@@ -58,7 +58,7 @@ def account(name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     require_real("kube-apiserver", "etcd", "kubectl")
-    flags = ["--trusted-namespace-labels", f"kubernetes.io/metadata.name,{ZONE}"]  # fmt: skip
+    flags = ["--trusted-namespace-labels", f"kubernetes.io/metadata.name,{ZONE}", *UNPROVEN]  # fmt: skip
     with Cluster(store="embedded", registry={"embedder": {"kind": "none"}}, operator_flags=flags) as running:
         objects = [
             *(

@@ -17,6 +17,7 @@ from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
 from slow_backend import slow_backend
 
 ROOT = Path(__file__).parents[2]
+LASTING = ("Ready", "Accepted", "Propagated", "Expired")
 
 pytestmark = pytest.mark.apiserver
 
@@ -48,11 +49,25 @@ def patch(server: ApiServer, name: str, **spec: Any) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def tools(server: ApiServer) -> dict[str, tuple[str, tuple[str, str] | None]]:
-    """By name of a Tool its version, and whether it is ready."""
-    items = server.client.get("/apis/toolcrib.dev/v1alpha1/namespaces/heist/tools").json()["items"]
-    about = {i["metadata"]["name"]: (i["metadata"]["resourceVersion"], i.get("status")) for i in items}
-    return {name: (version, conditions(status).get("Ready")) for name, (version, status) in about.items()}
+def items(server: ApiServer, plural: str) -> dict[str, dict[str, Any]]:
+    """The objects of a kind, by name."""
+    listed = server.client.get(f"/apis/toolcrib.dev/v1alpha1/{plural}").json()["items"]
+    return {item["metadata"]["name"]: item for item in listed}
+
+
+def written(server: ApiServer) -> dict[str, Any]:
+    """What has been written and stays: of a Tool its version, of a binding what is not corrected a minute later, which
+    is how many tools it reaches."""
+    found: dict[str, Any] = {n: i["metadata"]["resourceVersion"] for n, i in items(server, "tools").items()}
+    for plural in ("agentscopebindings", "clusteragentscopebindings"):
+        for name, item in items(server, plural).items():
+            lasting = [c for c in item["status"]["conditions"] if c["type"] in LASTING]
+            found[f"{plural}/{name}"] = (
+                item["metadata"]["generation"],
+                item["metadata"]["finalizers"],
+                lasting,
+            )
+    return found
 
 
 def limits_of_the_example_hold(server: ApiServer, registry: RunningRegistry, headers: dict[str, str]) -> None:
@@ -103,26 +118,27 @@ def test_an_agent_discovers_what_is_applied_and_loses_what_is_revoked(
             assert seen(registry, planner) == {"calculator", "file_reader", "simulation_data"}
             assert seen(registry, hacker) == {"calculator", "database_query"}
             limits_of_the_example_hold(server, registry, planner)
-            took = []
-            for state, wanted in (
-                ("Disabled", {"database_query"}),
-                ("Active", {"calculator", "database_query"}),
-                ("Disabled", {"database_query"}),
-            ):
+            took: dict[str, list[float]] = {"Active": [], "Disabled": []}
+            for state in ("Disabled", "Active", "Disabled", "Active", "Disabled"):
+                wanted = {"database_query"} | ({"calculator"} if state == "Active" else set())
                 patch(server, "tool.toolcrib.dev/calculator", state=state)
                 began = time.monotonic()
                 wait_until(lambda wanted=wanted: seen(registry, hacker) == wanted, interval=0.02)  # type: ignore[misc]
-                took.append(time.monotonic() - began)
+                took[state].append(time.monotonic() - began)
             # one moment in which this machine stands still is no news about the operator
-            assert statistics.median(took) < 1, took
+            assert max(map(statistics.median_low, took.values())) < 1, took
+            assert max(map(max, took.values())) < 10, took
             binding = "agentscopebinding.toolcrib.dev/planner"
             deleted = server.kubectl("delete", "-n", "heist", binding, "--timeout=60s")
             assert deleted.returncode == 0, deleted.stderr
             assert seen(registry, planner) == set()
-            wait_until(lambda: tools(server)["calculator"][1] == ("False", "Disabled"))
+            off = ("False", "Disabled")
+            wait_until(lambda: conditions(items(server, "tools")["calculator"]["status"]).get("Ready") == off)
             wait_until(lambda: first.report().get("waiting_for_status") == 0)
-            before = tools(server)
+            before = written(server)
         # a restarted operator finds the registry at another epoch, and everything in place
-        with running(OperatorProcess(*options)):
+        with running(OperatorProcess(*options)) as second:
+            wait_until(lambda: second.report().get("waiting_for_status") == 0)
             assert seen(registry, hacker) == {"database_query"}
-            assert tools(server) == before
+            assert {"agentscopebindings/hacker", "agentscopebindings/safecracker"} <= set(before)
+            assert written(server) == before

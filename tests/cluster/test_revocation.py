@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cluster import EXAMPLES, Cluster, Replica, counter
+from cluster import EXAMPLES, UNPROVEN, Cluster, Replica, counter
 from isolated import IsolatedReplica, isolation_lacks, require_isolation
 from realparts.processes import wait_until
 from realparts.required import require_real
@@ -64,7 +64,9 @@ def cluster(slow: SlowBackend) -> Iterator[Cluster]:
     flags = ("--heartbeat", "0.5", "--inventory", "2", "--removal-deadline", str(DEADLINE))
     election = ("--lease-duration", "8", "--lease-renew", "6", "--lease-retry", "1")
     place = {"backends": {"heist/slow": f"127.0.0.1:{slow.port}"}}
-    with Cluster(replicas=2, further=[third], operator_flags=(*flags, *election), registry=place) as running:
+    with Cluster(
+        replicas=2, further=[third], operator_flags=(*flags, *election, *UNPROVEN), registry=place
+    ) as running:
         running.kubectl("apply", "-f", str(EXAMPLES / "heist"))
         for agent in ("victim", "bystander"):
             running.kubectl("create", "serviceaccount", agent, "-n", "heist")
@@ -119,13 +121,13 @@ async def _revoke_and_look(
 ) -> None:
     """Grant and revoke, and see on so many replicas, under load, that it is gone in time."""
     places = urls(cluster)[:replicas]
-    took = []
+    ways: list[tuple[Callable[[Cluster, str], object], list[float]]] = [(narrow, []), (delete, [])]
     async with crowd(places, bystander) as did, Eyes(places, victim) as eyes:
         for turn in range(turns):
             await asyncio.to_thread(apply, cluster, binding("victim", "calculator:use"))
             await eyes.until(True)
             start = time.perf_counter()
-            change = delete if turn % 2 else narrow
+            change, took = ways[turn % 2]
             seen, _ = await asyncio.gather(eyes.until(False), asyncio.to_thread(change, cluster, "victim"))
             assert set(seen.first) == {(i, way) for i in range(replicas) for way in WAYS}
             took.append(max(seen.last.values()) - start)
@@ -135,7 +137,9 @@ async def _revoke_and_look(
         await asyncio.to_thread(wait_until, lambda: set(did.done) == set(WAYS), 60)
     assert not did.wrong
     # one moment in which this machine stands still is no news about the product
-    assert statistics.median(took) < BOUND, took
+    for change, took in ways:
+        assert statistics.median_low(took) < BOUND, (change, took)
+        assert max(took) < 3 * BOUND, (change, took)
 
 
 def test_an_answer_in_flight_is_cut_on_every_replica_before_kubectl_delete_returns(
@@ -239,7 +243,8 @@ def never_served(cluster: Cluster, token: str, *, old_lists: bool = False) -> It
     finally:
         over.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
+    assert not any(thread.is_alive() for thread in threads)
     assert not granted
 
 

@@ -9,13 +9,15 @@ import httpx
 import pytest
 import yaml
 
-from cluster import Cluster
+from cluster import UNPROVEN, Cluster
 from realparts.processes import wait_until
 from realparts.required import require_real
 
 pytestmark = pytest.mark.apiserver
 
 API = "toolcrib.dev/v1alpha1"
+ONCE = 5.0
+"""Seconds for what takes well under one, where it is measured once and the machine may stand still meanwhile."""
 
 
 def manifest(kind: str, name: str, namespace: str = "crew", **spec: Any) -> dict[str, Any]:
@@ -43,8 +45,8 @@ def cluster() -> Iterator[Cluster]:
     require_real("kube-apiserver", "etcd", "kubectl")
     quiet = {"embedder": {"kind": "none"}}
     # the Lease of a killed leader runs out soon
-    lease = ["--lease-duration", "6", "--lease-renew", "4.5", "--lease-retry", "0.3"]
-    with Cluster(replicas=2, store="embedded", registry=quiet, operator_flags=lease) as running:
+    flags = ["--lease-duration", "6", "--lease-renew", "4.5", "--lease-retry", "0.3", *UNPROVEN]
+    with Cluster(replicas=2, store="embedded", registry=quiet, operator_flags=flags) as running:
         running.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects(running.api.issuer)))
         running.wait_ready("agentscopebindings")
         yield running
@@ -104,6 +106,7 @@ def test_the_token_of_a_deleted_or_recreated_account_is_refused_within_a_second(
     print(f"\nrefused by 2 replicas after {deleted} s where deleted, {recreated} s where made anew")
     # one moment in which this machine stands still is no news about the operator
     assert max(statistics.median(deleted), statistics.median(recreated)) < 1, (deleted, recreated)
+    assert max(deleted + recreated) < 10, (deleted, recreated)
 
 
 def test_an_account_bound_through_the_group_of_its_namespace_is_refused_when_it_is_gone(
@@ -113,7 +116,7 @@ def test_an_account_bound_through_the_group_of_its_namespace_is_refused_when_it_
     wait_until(everywhere(cluster, token, ["calculator"]), interval=0.02)
     api = cluster.api.client
     assert api.delete("/api/v1/namespaces/guests/serviceaccounts/visitor").status_code == 200
-    seconds_until_refused(cluster, token)
+    assert seconds_until_refused(cluster, token) < ONCE
 
 
 def test_one_that_is_being_deleted_counts_as_deleted(cluster: Cluster) -> None:
@@ -125,7 +128,7 @@ def test_one_that_is_being_deleted_counts_as_deleted(cluster: Cluster) -> None:
     merge = {"Content-Type": "application/merge-patch+json"}
     assert api.patch(path, json=patch, headers=merge).status_code == 200
     assert api.delete(path).status_code in (200, 202)
-    seconds_until_refused(cluster, token)
+    assert seconds_until_refused(cluster, token) < ONCE
     api.patch(path, json={"metadata": {"finalizers": []}}, headers=merge)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from cluster import EXAMPLES, Cluster, counter
+from cluster import EXAMPLES, UNPROVEN, Cluster, counter
 from realparts import lookup
 from realparts.processes import Child, clean_environment, free_port, wait_until
 from realparts.required import require_real
@@ -29,7 +29,7 @@ PLANNER = ["calculator", "file_reader", "simulation_data"]
 def cluster() -> Iterator[Cluster]:
     require_real("kube-apiserver", "etcd", "kubectl", "weaviate")
     # an index that was wiped is noticed at the next inventory
-    with Cluster(replicas=2, operator_flags=["--inventory", "3"]) as running:
+    with Cluster(replicas=2, operator_flags=["--inventory", "3", *UNPROVEN]) as running:
         running.kubectl("apply", "-f", str(EXAMPLES / "heist"))
         running.wait_ready("toolcrib")
         yield running
@@ -49,10 +49,10 @@ def test_every_tool_is_ready_once_it_is_indexed_and_read_back(cluster: Cluster) 
 
 
 def test_an_agent_with_a_url_and_a_token_discovers_exactly_its_tools(cluster: Cluster, planner: str) -> None:
+    own = {planner: PLANNER, cluster.token("heist", "hacker"): ["calculator", "database_query"]}
     for replica in range(2):
         # a Tool is ready once one replica has it
-        wait_until(lambda replica=replica: cluster.discover(planner, replica) == PLANNER)  # type: ignore[misc]
-        assert cluster.discover(cluster.token("heist", "hacker"), replica) == ["calculator", "database_query"]
+        wait_until(lambda replica=replica: {t: cluster.discover(t, replica) for t in own} == own)  # type: ignore[misc]
         assert cluster.discover("not.a.token", replica) == []
 
 
@@ -100,9 +100,14 @@ def _text(url: str) -> str:
 
 
 def test_search_finds_by_meaning_within_the_view(cluster: Cluster, planner: str) -> None:
+    answer: dict[str, Any] = {}
+
+    def searched() -> bool:
+        answer.update(cluster.search(planner, "work out a sum"))
+        return bool(answer["search_mode"] == "hybrid")
+
     # a busy machine may be too slow for the embedder, and gets words alone
-    wait_until(lambda: cluster.search(planner, "work out a sum")["search_mode"] == "hybrid", 60, 0.2)
-    answer = cluster.search(planner, "work out a sum")
+    wait_until(searched, 60, 0.2)
     assert answer["tools"][0]["name"] == "calculator"
     assert "database_query" not in {
         t["name"] for t in cluster.search(planner, "ask the bank's database")["tools"]
@@ -131,20 +136,24 @@ def test_change_disable_and_delete_are_visible_within_a_second_everywhere(
     def listed(names: list[str]) -> Callable[[], bool]:
         return lambda: [cluster.discover(planner, r) for r in range(2)] == [names] * 2
 
-    edits, states, deletions = [], [], []
+    edits, disabled, active, deletions = took = ([], [], [], [])  # type: tuple[list[float], ...]
     for text in ("Rehearse", "Rehearse it", "Rehearse the break-in"):
         patch(description=text)
         edits.append(seconds_until(lambda text=text: [described(r) for r in range(2)] == [text] * 2))  # type: ignore[misc]
 
     patch(state="Disabled")
-    states.append(seconds_until(listed(left)))
+    disabled.append(seconds_until(listed(left)))
     assert cluster.call(planner, "simulation_data", {"scenario": "quiet_entry"}).status_code == 403
     assert "simulation_data" not in {
         t["name"] for t in cluster.search(planner, "rehearse the break-in")["tools"]
     }
-    for state, names in (("Active", PLANNER), ("Disabled", left), ("Active", PLANNER)):
-        patch(state=state)
-        states.append(seconds_until(listed(names)))
+    patch(state="Active")
+    active.append(seconds_until(listed(PLANNER)))
+    for _ in range(2):
+        patch(state="Disabled")
+        disabled.append(seconds_until(listed(left)))
+        patch(state="Active")
+        active.append(seconds_until(listed(PLANNER)))
 
     for _ in range(3):
         cluster.kubectl("delete", "tool", "simulation-data", "-n", "heist")
@@ -152,7 +161,8 @@ def test_change_disable_and_delete_are_visible_within_a_second_everywhere(
         cluster.kubectl("apply", "-f", str(EXAMPLES / "heist"))
         wait_until(listed(PLANNER))
     # one moment in which this machine stands still is no news about the product
-    assert max(map(statistics.median, (edits, states, deletions))) < 1, (edits, states, deletions)
+    assert max(map(statistics.median, took)) < 1, took
+    assert max(map(max, took)) < 10, took
 
 
 def _bearer(token: str) -> dict[str, str]:

@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
 EXAMPLES = ROOT / "examples"
 SYSTEM = "toolcrib-system"
+UNPROVEN = ("--prove-after", "300")
+"""Options of an operator that learns by its watches alone: a list of what is silent would hide one that is dead."""
 
 
 class Replica:

@@ -11,6 +11,9 @@ from typing import Any, Self
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+SLOW = 15.0
+"""Seconds: a request that takes longer has failed, whatever it was answered."""
+
 
 @dataclass
 class Result:
@@ -65,6 +68,7 @@ class Load:
     def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join(120)
+        assert not self._thread.is_alive(), "the load does not end"
 
     def go_on(self, requests: int, timeout: float = 120) -> None:
         """Wait until so many more requests were sent. Raises TimeoutError."""
@@ -108,8 +112,11 @@ class Load:
                         problem = f"call {answer.status} {body.get('code')}"
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"[:200]
+        took = time.monotonic() - began
         self.result.sent += 1
-        self.result.slowest = max(self.result.slowest, time.monotonic() - began)
+        self.result.slowest = max(self.result.slowest, took)
+        if took > SLOW:
+            problem = problem or "slow"
         if problem:
             self.result.failed[problem] += 1
 

@@ -71,6 +71,7 @@ def test_when_the_leading_operator_is_killed_the_other_takes_over(cluster: NodeC
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: cluster.holder() not in ("", holder), timeout=120, interval=0.1)
     led = time.monotonic() - began
+    assert led < 30  # the Lease runs for 15 s, and is tried for every 2 s
     propagated = led + _propagates(cluster)
     figures.note(
         "operator failover (leader killed with -9)",
