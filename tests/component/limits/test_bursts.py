@@ -36,6 +36,12 @@ def redis() -> Iterator[Redis]:
         yield server
 
 
+@pytest.fixture(autouse=True)
+def _patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    # redis-py's own deadline counts the time that this process does not run, too
+    monkeypatch.setattr(redis_counters, "_PATIENCE_SECONDS", 30.0)
+
+
 @pytest.fixture
 def tools() -> Iterator[list[PublishedTool]]:
     with slow_backend() as quick:
