@@ -135,6 +135,7 @@ class Loop:
         dirty, change = self._world.take()
         refs = self.assessor.expand(dirty | self.policies.admitted.ripe())
         undecided = [entry for ref in refs if (entry := self._undecided(ref)) is not None]
+        self.policies.settle()
         for entry in undecided:
             self.policies.admitted.notice(entry)
         if {entry.ref for entry in undecided} - self.policies.admitted.ripe():

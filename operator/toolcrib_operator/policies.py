@@ -38,7 +38,7 @@ class Policies:
         self._monotonic = monotonic
         self._versions: dict[tuple[str, str], tuple[str, int]] | None = None
         self._back: float | None = None
-        """Since when the policies are in place again."""
+        """Since when the policies are in place again; None: they are in force, or have not come back."""
         self._read: float | None = None
         self._subscribers: list[Callable[[], None]] = []
         self._asked = asyncio.Event()
@@ -69,6 +69,12 @@ class Policies:
             async with asyncio.timeout(within):
                 while self._ended < wanted:
                     await self._end.wait()
+
+    def settle(self) -> None:
+        """Note that policies that were put back are in force, if it is time: before grants that come now are noticed."""
+        if self._back is not None and self._monotonic() - self._back >= self._settings.settle:
+            self._back = None
+            self.admitted.seen = _name(self._versions or {})
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look every few seconds, and when asked to, until `stop`. One at a time: no answer undoes a later one."""
@@ -111,17 +117,16 @@ class Policies:
         versions = {(m["kind"], m["metadata"]["name"]): _version(m) for m in found}
         first, changed = self._versions is None, versions != self._versions
         self._versions = versions
-        self.admitted.seen = hashlib.sha256(repr(sorted(versions.items())).encode()).hexdigest()[:12]
         if problem is not None:
             self._back = None
+            self.admitted.seen = _name(versions)
             return problem
-        if first:
-            return None
-        if changed:  # the same ones, unread for a while, were in force all the time
+        if changed and not first:  # the same ones, unread for a while, were in force all the time
             self._back = self._monotonic()
-        if self._back is not None and self._monotonic() - self._back < self._settings.settle:
+        self.settle()
+        if self._back is not None:
             return "the admission policies have just been put back or changed, and are not in force yet"
-        self._back = None
+        self.admitted.seen = _name(versions)
         return None
 
     def _say(self, problem: str | None) -> None:
@@ -133,6 +138,10 @@ class Policies:
         if problem != before or self.admitted.ripe():
             for wake in self._subscribers:
                 wake()
+
+
+def _name(versions: Mapping[tuple[str, str], tuple[str, int]]) -> str:
+    return hashlib.sha256(repr(sorted(versions.items())).encode()).hexdigest()[:12]
 
 
 def _version(manifest: Mapping[str, Any]) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import time
 from typing import Any
 
 import pytest
@@ -124,6 +125,10 @@ async def test_a_leader_who_takes_over_knows_which_policies_a_grant_waits_for(
         await stage.until(REFUSED, "late")
         assert "were others" in stage.message("late")
         assert stage.granted() == set()
+
+    shelf.manifests = []
+    async with Stage(shelf).running(tool("calculator"), copy.deepcopy(late)) as stage:
+        await stage.until(REFUSED, "late")
 
 
 async def test_a_grant_is_decided_by_the_look_of_its_own_turn() -> None:
@@ -275,6 +280,68 @@ async def test_a_grant_waits_for_a_slow_answer_and_never_rests_on_an_older_one()
         shelf.answers.set()
         await stage.until(REFUSED, "early")
         assert stage.granted() == set()
+
+
+@pytest.mark.parametrize("slow", [True, False], ids=["slow", "failing"])
+async def test_a_grant_that_comes_before_restored_policies_are_in_force_is_refused_however_late_they_are_read(
+    slow: bool,
+) -> None:
+    shelf = Shelf()
+    async with Stage(shelf, look_within=0.05, settle=1.0).running(tool("calculator")) as stage:
+        await until(lambda: stage.policies.known)
+        whole, shelf.manifests = shelf.manifests, []
+        await until(lambda: "missing" in str(stage.policies.admitted.problem))
+        for manifest in whole:
+            manifest["metadata"]["uid"] += "-again"
+        shelf.manifests = whole
+        await until(lambda: "put back" in str(stage.policies.admitted.problem))
+        back = time.monotonic()
+        if slow:
+            shelf.answers.clear()
+        else:
+            shelf.error = ClusterUnavailable("no answer")
+        await stage.write(binding("early", ["calculator:use"]))
+        await stage.until(WAITS, "early")
+        await until(lambda: time.monotonic() - back > 1.1)
+        await stage.write(binding("later", ["calculator:use"]))
+        shelf.error = None
+        shelf.answers.set()
+        await stage.until(REFUSED, "early")
+        assert "Nobody checked" in stage.message("early")
+        await stage.until(("True", "Accepted"), "later")
+        assert stage.granted() == {"later"}
+
+
+def test_what_a_grant_waits_for_are_the_policies_that_were_seen_when_it_came() -> None:
+    admitted = Admitted(external=False)
+    entry = entry_of(binding("early", ["x:use"]))
+    admitted.problem, admitted.seen, admitted.begun = None, "0a1b", 2
+    admitted.notice(entry)
+    admitted.seen, admitted.answered = "2c3d", 2
+    waits = admitted.judge(entry, BindingVerdict(None)).refusal
+    assert waits is not None
+    assert (waits.reason, "last seen: 0a1b)" in waits.message) == (WAITS[1], True)
+    admitted.begun = admitted.answered = 3
+    refusal = admitted.judge(entry, BindingVerdict(None)).refusal
+    assert refusal is not None
+    assert (refusal.reason, "not in force yet" in refusal.message) == (REFUSED[1], True)
+
+
+def test_what_waited_for_restored_policies_to_be_in_force_is_refused_by_the_next_leader() -> None:
+    before, after = Admitted(external=False), Admitted(external=False)
+    entry = entry_of(binding("early", ["x:use"]))
+    before.problem, before.seen, before.begun = "they were just put back", "0a1b", 1
+    before.notice(entry)
+    waits = before.judge(entry, BindingVerdict(None)).refusal
+    assert waits is not None
+    manifest = binding("early", ["x:use"])
+    manifest["metadata"] |= {"uid": entry.uid, "generation": entry.generation}
+    told = accepted_condition("False", WAITS[1], entry.generation) | {"message": waits.message}
+    manifest["status"] = {"conditions": [told]}
+    after.problem, after.seen, after.begun, after.answered = None, "2c3d", 1, 1
+    refusal = after.judge(entry_of(manifest), BindingVerdict(None)).refusal
+    assert refusal is not None
+    assert refusal.reason == REFUSED[1]
 
 
 async def test_a_binding_that_waits_and_is_deleted_leaves_nothing_behind() -> None:

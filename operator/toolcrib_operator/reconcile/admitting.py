@@ -28,7 +28,8 @@ class Admitted:
 
     With `external` something else checks who may write grants, and every binding counts as checked. Otherwise looks at
     the policies are counted: `begun` so far, and `answered` the last of them that told what `problem` says. `seen` names
-    the policies as the last one found them; None: they were not read yet.
+    the policies as the last one found them, but those that were just put back only once they are in force; None: they
+    were not read yet.
     """
 
     def __init__(self, *, external: bool = True) -> None:
@@ -36,7 +37,8 @@ class Admitted:
         self.problem: str | None = None if external else UNKNOWN
         self.begun = self.answered = 0
         self.seen: str | None = None
-        self._waiting: dict[Ref, tuple[str, int, int]] = {}
+        self._waiting: dict[Ref, tuple[str, int, int, str | None]] = {}
+        """UID and generation, the last look that had begun then, and the policies as they had been seen."""
         self._admitted: dict[Ref, tuple[str, int]] = {}
         self._refused: dict[Ref, tuple[str, int, Problem]] = {}
 
@@ -53,11 +55,11 @@ class Admitted:
     def notice(self, entry: Entry) -> None:
         """A binding that is not decided is there: only a look that begins from now on can decide it."""
         if self._waiting.get(entry.ref, ())[:2] != (entry.uid, entry.generation):
-            self._waiting[entry.ref] = (entry.uid, entry.generation, self.begun)
+            self._waiting[entry.ref] = (entry.uid, entry.generation, self.begun, self.seen)
 
     def ripe(self) -> set[Ref]:
         """Those that waited and can be decided now."""
-        return {ref for ref, (_, _, begun) in self._waiting.items() if self.answered > begun}
+        return {ref for ref, (_, _, begun, _) in self._waiting.items() if self.answered > begun}
 
     def judge(
         self, entry: Entry, verdict: BindingVerdict, before: PublishedBinding | None = None
@@ -113,12 +115,18 @@ class Admitted:
         seen = _seen(entry)
         if seen is not None and seen != self.seen:
             if self.seen is None:
-                self._waiting[entry.ref] = (entry.uid, entry.generation, self.begun)
+                self._waiting[entry.ref] = (entry.uid, entry.generation, self.begun, None)
                 return _waiting(seen)
             changed = "the admission policies could not be read, and were others when they could"
             return Problem(Reason.ADMISSION_POLICY_MISSING, _message(changed))
         self.notice(entry)
-        return _waiting(self.seen or "") if self.answered <= self._waiting[entry.ref][2] else None
+        _, _, begun, before = self._waiting[entry.ref]
+        if self.answered <= begun:
+            return _waiting(before or "")
+        if self.problem is None and before is not None and before != self.seen:
+            early = "the admission policies had just been put back or changed, and were not in force yet"
+            return Problem(Reason.ADMISSION_POLICY_MISSING, _message(early))
+        return None
 
 
 def _denials(item: PublishedBinding) -> PublishedBinding | None:
