@@ -12,6 +12,7 @@ import logging
 import math
 import ssl
 import time
+import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as Disconnected
+from redis.exceptions import RedisError
 
 from toolcrib.logs import Trouble
 from toolcrib.wire.publish import PublishedLimits
@@ -229,7 +231,7 @@ class _Guard:
         except (Exception, asyncio.CancelledError) as error:
             # all of them: of a server that dies amid an answer redis-py raises more than its own errors
             self._until = self._clock() + _PAUSE_SECONDS
-            why = "no answer in time" if not task.done() else type(error).__name__
+            why = "no answer in time" if not task.done() else _kind(error)
             self._trouble.failed("the store of counters does not answer (%s): limits cannot be charged", why)
             raise CountersUnavailable(why) from None
         self._answered = self._clock()
@@ -253,6 +255,15 @@ class _Guard:
 
         self._left.add(task)
         task.add_done_callback(ended)
+
+
+def _kind(error: BaseException) -> str:
+    """What kind of error, and of one that nobody foresaw, where it comes from; never its message."""
+    kind = type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, (RedisError, OSError)) or not frames:
+        return kind
+    return f"{kind} at {Path(frames[-1].filename).name}:{frames[-1].lineno}"
 
 
 class _Password(CredentialProvider):
