@@ -160,6 +160,8 @@ class WatchStream:
                 if self._keys != deps.agents.version:
                     continue
                 sight = deps.state.sight(self._identity)
+                if self._identity.expires_at <= deps.clock.now():
+                    continue  # it may have ended since it was asked: then nothing is removed, the stream ends
                 if sight is not last:
                     before, last, piece = self._round(sight, before)
                 else:

@@ -160,6 +160,26 @@ def test_the_stream_ends_when_the_token_does() -> None:
             assert watch.ended()
 
 
+def test_a_stream_whose_token_ends_while_it_waits_for_its_turn_ends_and_removes_nothing() -> None:
+    clock = ManualClock(1_000_000.0)
+    with running_registry([tool("calculator")], [binding("bot")], clock=clock) as r:
+        turn = r.registry.deps.state.turn
+
+        async def let_go() -> None:
+            turn.release()
+
+        with watching(r, r.auth("team", "bot", ttl=600)) as watch:
+            watch.next()
+            r.on_loop(turn.acquire)
+            try:
+                r.publish([tool("secret")])
+                wait_until(lambda: bool(turn._waiters))  # type: ignore[attr-defined]
+                clock.advance(600)
+            finally:
+                r.on_loop(let_go)
+            assert watch.next() == ("end", "", {"reason": "token_expired"})
+
+
 @pytest.mark.parametrize("instead", [(), ("new",)], ids=["nothing instead", "a new key"])
 def test_the_stream_ends_when_the_key_that_signed_its_token_is_withdrawn(
     instead: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
