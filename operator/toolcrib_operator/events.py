@@ -1,4 +1,5 @@
-"""Events for `kubectl describe`: one a transition of Ready or Questionable, written after the status, bounded, never in the way."""
+"""Events for `kubectl describe`: one a transition of Ready, of why it is not accepted, or of Questionable; written after the
+status, bounded, never in the way."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from toolcrib_operator.reconcile.bindings import assess_binding, matched_tools
 from toolcrib_operator.reconcile.credentials import HOSTS, LABEL, assess_credential
 from toolcrib_operator.reconcile.statuses import Progress, Reach
 from toolcrib_operator.reconcile.tools import assess_tool, name_owner
-from toolcrib_operator.reconcile.verdicts import Problem, ToolVerdict
+from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
 from toolcrib_operator.world import Entry, entry_of
 
 NOW = 1_800_000_000.0
@@ -268,3 +268,20 @@ def test_a_tool_that_a_search_finds_badly_is_used_and_says_so() -> None:
     assert said["Ready"][0] == "True"
     assert [c["type"] for c in statuses.announced({}, status)] == ["Ready", "Questionable"]
     assert [c["type"] for c in statuses.announced({}, status, questions=False)] == ["Ready"]
+
+
+def test_what_waited_and_is_then_refused_is_told_twice_and_each_once() -> None:
+    def refused(reason: Reason, message: str, before: dict[str, Any]) -> dict[str, Any]:
+        found = entry(binding("planner", ["calculator:use"]) | {"status": before})
+        verdict = BindingVerdict(None, Problem(reason, message))
+        return statuses.binding_status(found, verdict, DONE, Reach(0), NOW).status
+
+    waits = refused(Reason.ADMISSION_POLICY_UNREAD, "It waits.", {})
+    missing = refused(Reason.ADMISSION_POLICY_MISSING, "Nobody checked.", waits)
+    again = refused(Reason.ADMISSION_POLICY_MISSING, "Nobody checked.", missing)
+    told = [statuses.announced(*each) for each in (({}, waits), (waits, missing), (missing, again))]
+    assert [[(c["type"], c["message"]) for c in each] for each in told] == [
+        [("Ready", "It waits.")],
+        [("Ready", "Nobody checked.")],
+        [],
+    ]

@@ -156,12 +156,17 @@ def questioned(status: Status) -> tuple[bool, Problem]:
 def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[str, Any]]:
     """Transitions that people are told of by an event: of Ready, and of Questionable when it begins, changes or ends.
 
-    Not of Questionable without `questions`: the weak descriptions of an imported catalog are no thousand events.
+    Ready repeats why an object is not accepted: another such reason is a transition too. Not of Questionable without
+    `questions`: the weak descriptions of an imported catalog are no thousand events.
     """
     was_odd = holds(old, "Questionable")
+    changed = transitions(old, new)
+    kinds = {c["type"] for c in changed}
+    if "Accepted" in kinds and (ready := _of(new, "Ready")) is not None and "Ready" not in kinds:
+        changed.insert(0, dict(ready))
     return [
         c
-        for c in transitions(old, new)
+        for c in changed
         if c["type"] == "Ready"
         or (questions and c["type"] == "Questionable" and (was_odd or c["status"] == "True"))
     ]
