@@ -56,6 +56,12 @@ def granted(replica: HttpReplica) -> set[str]:
     return {b.name for b in replica.snapshot.bindings.values() if b.scopes}
 
 
+def in_force(server: ApiServer, replica: HttpReplica, name: str) -> None:
+    """Wait until it is accepted, and granted alone: the one comes before the other."""
+    wait_until(lambda: accepted(server, name) == ACCEPTED)
+    wait_until(lambda: granted(replica) == {name})
+
+
 def intact(operator: OperatorProcess) -> bool:
     return operator.metric("toolcrib_admission_policy_intact") == 1
 
@@ -78,7 +84,7 @@ def test_while_a_policy_is_away_no_new_grant_takes_effect_and_old_ones_stay(
 ) -> None:
     with running(operator(server, replica, tmp_path)) as leader:
         apply(server, binding("old", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "old") == ACCEPTED)
+        in_force(server, replica, "old")
         assert intact(leader)
         do(server, "delete", "validatingadmissionpolicybinding/bindings-equip.toolcrib.dev")
         # at once, before anything was noticed
@@ -116,7 +122,7 @@ def test_a_new_leader_keeps_what_was_in_force_and_external_admission_asks_for_no
 ) -> None:
     with running(operator(server, replica, tmp_path)):
         apply(server, binding("old", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "old") == ACCEPTED)
+        in_force(server, replica, "old")
     patch = '{"spec": {"failurePolicy": "Ignore"}}'
     do(server, "patch", "validatingadmissionpolicy", "tools-gate.toolcrib.dev", "--type=merge", "-p", patch)
     apply(server, binding("new", ["calculator:use"]))
@@ -138,7 +144,7 @@ def test_no_grant_slips_in_where_the_policies_and_the_right_to_read_them_go_toge
     kinds = "validatingadmissionpolicy,validatingadmissionpolicybinding"
     with running(operator(server, replica, tmp_path)) as leader:
         apply(server, binding("old", ["calculator:use"]))
-        wait_until(lambda: accepted(server, "old") == ACCEPTED)
+        in_force(server, replica, "old")
         without_right(server)
         do(server, "delete", kinds, "-l", "app.kubernetes.io/part-of=toolcrib")
         apply(server, binding("early", ["calculator:use"]))

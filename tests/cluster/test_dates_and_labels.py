@@ -214,7 +214,7 @@ def test_validate_says_before_what_the_operator_says_after(
     ]
     apply(cluster, *objects)
     wait_until(lambda: condition(cluster, "asb", "ghost", "Questionable") == ("True", "SubjectNotFound"))
-    assert condition(cluster, "asb", "ghost", "Ready") == ("True", "Ready")
+    wait_until(lambda: condition(cluster, "asb", "ghost", "Ready") == ("True", "Ready"))
     wait_until(lambda: condition(cluster, "tool", "pocket", "Accepted") == ("False", "NameConflict"))
     # warnings alone end well, unless that is asked for
     apply(cluster, account("ghost"))

@@ -102,6 +102,16 @@ def ready(cluster: ApiServer, kind: str, name: str) -> None:
     wait_until(lambda: state(cluster, kind, name).get("Ready") == READY, 60, 0.1)
 
 
+def everywhere(replicas: list[HttpReplica], tool_id: str) -> None:
+    """Wait until every replica has it, and all have the same: a Tool is ready once one of them does."""
+    wait_until(
+        lambda: (
+            all(tool_id in r.snapshot.tools for r in replicas)
+            and len({(r.snapshot.revision, r.snapshot.hash) for r in replicas}) == 1
+        )
+    )
+
+
 def matched(cluster: ApiServer, name: str) -> Any:
     """How many tools the status of a binding counts; it is corrected after it became ready."""
     return get(cluster, "agentscopebinding", name)["status"].get("matchedTools")
@@ -254,6 +264,7 @@ def test_another_operator_takes_over_and_a_woken_one_changes_nothing(
     first, second = start(*OperatorProcess.FAST), start(*OperatorProcess.FAST)
     with running(first, second):
         ready(cluster, "tool", "calculator")
+        everywhere(replicas, "heist/calculator")
         assert second.report()["role"] == "standby"
         epoch = replicas[0].snapshot.revision
         first.pause()
@@ -262,6 +273,7 @@ def test_another_operator_takes_over_and_a_woken_one_changes_nothing(
         assert time.monotonic() - began < 20
         apply(cluster, tool("reader"))
         ready(cluster, "tool", "reader")
+        everywhere(replicas, "heist/reader")
         wait_until(lambda: nothing_waits(second))
         before, published = versions(cluster), len(replicas[0].publishes)
         first.resume()
@@ -333,7 +345,8 @@ def test_bad_tools_say_what_is_wrong_and_are_not_published(
         assert state(cluster, "tool", "mute")["Questionable"] == ("True", "NoDescription")
         assert state(cluster, "tool", "first")["Questionable"] == ("False", "NothingOdd")
         assert state(cluster, "tool", "second")["Questionable"] == ("False", "NotAccepted")
-        assert list(replicas[0].snapshot.tools) == ["heist/first", "heist/mute"]
+        everywhere(replicas, "heist/mute")
+        assert [list(r.snapshot.tools) for r in replicas] == [["heist/first", "heist/mute"]] * 2
         cluster.kubectl("delete", "-n", "heist", "tools.toolcrib.dev", "first")
         ready(cluster, "tool", "second")
 

@@ -110,12 +110,16 @@ class Living:
         return found
 
     async def indexed(self, name: str) -> None:
-        """Return once the store has acknowledged the published definition."""
+        """Return once the store has acknowledged the published definition, and nothing else waits for it.
+
+        A tool that was disabled and is enabled again has the digest of before, and waits all the same.
+        """
         tool_id = f"heist/{name}"
 
         def is_in() -> bool:
             tool = self._loop.assessor.published.get(Ref("Tool", tool_id))
-            return tool is not None and (self.indexing.held or {}).get(tool_id) == tool.digest  # type: ignore[union-attr]
+            held = tool is not None and (self.indexing.held or {}).get(tool_id) == tool.digest  # type: ignore[union-attr]
+            return held and self.indexing.lag == 0
 
         await until(is_in)
 
