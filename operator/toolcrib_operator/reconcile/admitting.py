@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from toolcrib import admission
 from toolcrib.resources.conditions import Reason
@@ -21,6 +21,17 @@ from toolcrib_operator.world import Entry, Ref
 
 Found = Iterable[Mapping[str, Any]]
 UNKNOWN = "the admission policies have not been read yet"
+
+
+class _Waiting(NamedTuple):
+    """A generation of a binding that waits for a look at the policies."""
+
+    uid: str
+    generation: int
+    begun: int
+    """The last look that had begun when it was noticed."""
+    seen: str | None
+    """The policies as they had been seen then."""
 
 
 class Admitted:
@@ -37,8 +48,7 @@ class Admitted:
         self.problem: str | None = None if external else UNKNOWN
         self.begun = self.answered = 0
         self.seen: str | None = None
-        self._waiting: dict[Ref, tuple[str, int, int, str | None]] = {}
-        """UID and generation, the last look that had begun then, and the policies as they had been seen."""
+        self._waiting: dict[Ref, _Waiting] = {}
         self._admitted: dict[Ref, tuple[str, int]] = {}
         self._refused: dict[Ref, tuple[str, int, Problem]] = {}
 
@@ -55,11 +65,11 @@ class Admitted:
     def notice(self, entry: Entry) -> None:
         """A binding that is not decided is there: only a look that begins from now on can decide it."""
         if self._waiting.get(entry.ref, ())[:2] != (entry.uid, entry.generation):
-            self._waiting[entry.ref] = (entry.uid, entry.generation, self.begun, self.seen)
+            self._waiting[entry.ref] = _Waiting(entry.uid, entry.generation, self.begun, self.seen)
 
     def ripe(self) -> set[Ref]:
         """Those that waited and can be decided now."""
-        return {ref for ref, (_, _, begun, _) in self._waiting.items() if self.answered > begun}
+        return {ref for ref, waiting in self._waiting.items() if self.answered > waiting.begun}
 
     def judge(
         self, entry: Entry, verdict: BindingVerdict, before: PublishedBinding | None = None
@@ -115,15 +125,15 @@ class Admitted:
         seen = _seen(entry)
         if seen is not None and seen != self.seen:
             if self.seen is None:
-                self._waiting[entry.ref] = (entry.uid, entry.generation, self.begun, None)
+                self._waiting[entry.ref] = _Waiting(entry.uid, entry.generation, self.begun, None)
                 return _waiting(seen)
             changed = "the admission policies could not be read, and were others when they could"
             return Problem(Reason.ADMISSION_POLICY_MISSING, _message(changed))
         self.notice(entry)
-        _, _, begun, before = self._waiting[entry.ref]
-        if self.answered <= begun:
-            return _waiting(before or "")
-        if self.problem is None and before is not None and before != self.seen:
+        waiting = self._waiting[entry.ref]
+        if self.answered <= waiting.begun:
+            return _waiting(waiting.seen or "")
+        if self.problem is None and waiting.seen is not None and waiting.seen != self.seen:
             early = "the admission policies had just been put back or changed, and were not in force yet"
             return Problem(Reason.ADMISSION_POLICY_MISSING, _message(early))
         return None
