@@ -146,6 +146,7 @@ def test_of_two_with_one_name_the_operator_sees_one_at_a_time(pool: ThreadPoolEx
     with running_registry(bindings=[WRITER], registration=True) as r:
         both = [asked(r, pool), asked(r, pool)]
         other = asked(r, pool, name="other")
+        wait_until(lambda: len(r.registry.deps.outbox._waiting) == 3)  # type: ignore[union-attr]
         entries = taken(r, count=2).entries
         assert sorted(e.tool.name for e in entries) == ["fx", "other"]
         for entry in entries:
