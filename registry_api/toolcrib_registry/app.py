@@ -32,7 +32,7 @@ answer alike (404), calls of either too (403). Errors are problem documents (RFC
 
 def create_agents_app(deps: Deps) -> FastAPI:
     """The agents' application without the edge: what the OpenAPI document is made of."""
-    return _agents(_bare(deps), deps.oauth)
+    return _with_routes(_agents(_bare(deps), deps.oauth))
 
 
 def openapi_documents(oauth: APIRouter | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -47,7 +47,7 @@ def create_app(deps: Deps) -> ASGIApp:
 
 def create_admin_app(deps: Deps) -> FastAPI:
     """The admin application without its edge: the operator's channel, and `/metrics`."""
-    return _admin(_bare(deps))
+    return _with_routes(_admin(_bare(deps)))
 
 
 def create_admin_listener(deps: Deps) -> ASGIApp:
@@ -58,6 +58,17 @@ def create_admin_listener(deps: Deps) -> ASGIApp:
 def create_one_port_app(deps: Deps) -> ASGIApp:
     """Both on one port, for the local mode."""
     return OnePort(create_app(deps), create_admin_listener(deps), deps.settings)
+
+
+def _with_routes(app: FastAPI) -> FastAPI:
+    """Have the models of all routes made now: FastAPI makes those of included routers when a request is matched.
+
+    That one would be late, and warnings of the whole process are off meanwhile, which is no business of two threads.
+    """
+    nowhere = {"type": "http", "method": "GET", "path": "", "root_path": "", "headers": [], "app": app}
+    for route in app.routes:
+        route.matches(dict(nowhere))
+    return app
 
 
 def _agents(app: FastAPI, oauth: APIRouter | None) -> FastAPI:

@@ -1,8 +1,11 @@
 """`/v1`: pages, definitions, search, and load, for exactly what the caller may see."""
 
 from pathlib import Path
+from typing import Any
 
 import orjson
+import pydantic
+import pytest
 
 from registry_harness import binding, running_registry, tool
 
@@ -128,3 +131,20 @@ def test_every_decision_is_logged_with_what_decided_it_and_no_token(tmp_path: Pa
     assert (refused["allowed"], refused["reason"], refused["tool"]) == (False, "unknown_tool", "hidden")
     assert path.stat().st_mode & 0o777 == 0o600
     assert headers["Authorization"].split()[1].encode() not in path.read_bytes()
+
+
+def test_the_first_request_waits_for_no_models_of_routes_to_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = pydantic.TypeAdapter.__init__
+    made: list[Any] = []
+
+    def noted(self: Any, kind: Any, **options: Any) -> None:
+        made.append(kind)
+        make(self, kind, **options)
+
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        monkeypatch.setattr(pydantic.TypeAdapter, "__init__", noted)
+        # a path that every route is asked for
+        answers = [r.http.get(r.url + "/nothing"), r.admin("GET", "/nothing")]
+        pydantic.TypeAdapter(dict[str, int])
+    assert [a.status_code for a in answers] == [404, 404]
+    assert made == [dict[str, int]]
