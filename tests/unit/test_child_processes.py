@@ -42,6 +42,34 @@ def test_a_paused_child_can_be_stopped(tmp_path: Path) -> None:
         assert child.stop(grace=20) == -signal.SIGTERM
 
 
+def test_a_paused_child_does_nothing_more_and_goes_on_when_resumed(tmp_path: Path) -> None:
+    shared = tmp_path / "count"
+    shared.write_bytes(bytes(8))
+    counting = (
+        "import mmap, threading, time\n"
+        f"file = open({str(shared)!r}, 'r+b')\n"
+        "memory = mmap.mmap(file.fileno(), 8)\n"
+        "def count():\n"
+        "    for n in range(1, 1 << 60):\n"
+        "        memory[:] = n.to_bytes(8, 'little')\n"
+        "threading.Thread(target=count, daemon=True).start()\n"
+        "time.sleep(600)\n"
+    )
+
+    def count() -> int:
+        return int.from_bytes(shared.read_bytes(), "little")
+
+    with python(counting, tmp_path / "log") as child:
+        for _ in range(20):
+            before = count()
+            child.wait_ready(lambda before=before: count() > before, timeout=20)  # type: ignore[misc]
+            child.pause()
+            paused = count()
+            time.sleep(0.01)  # a time in which nothing must happen
+            assert count() == paused
+            child.resume()
+
+
 def test_a_child_that_ends_early_is_reported_with_the_end_of_its_log(tmp_path: Path) -> None:
     child = python("raise SystemExit('the port is taken')", tmp_path / "log").start()
 

@@ -224,8 +224,10 @@ class Child:
         return self.stop(grace=0)
 
     def pause(self) -> None:
-        """SIGSTOP: the process holds its ports and connections and answers nothing."""
+        """SIGSTOP: the process holds its ports and connections and answers nothing, once this has returned."""
         os.kill(self.pid, signal.SIGSTOP)
+        # a thread of it has to take the signal: until then the others go on
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT, after `pause`."""
