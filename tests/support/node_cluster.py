@@ -204,6 +204,17 @@ class NodeCluster:
         found: dict[str, Any] = answer.json()
         return found
 
+    def search_by_meaning(self, token: str, query: str) -> dict[str, Any]:
+        """`search`, once it is hybrid: a busy machine may be too slow for the embedder, and gets words alone."""
+        found: dict[str, Any] = {}
+
+        def hybrid() -> bool:
+            found.update(self.search(token, query))
+            return bool(found["search_mode"] == "hybrid")
+
+        wait_until(hybrid, timeout=60, interval=0.3)
+        return found
+
     # ---- its Weaviate ----
 
     def weaviate_secret(self) -> str:

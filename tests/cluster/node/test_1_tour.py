@@ -1,7 +1,6 @@
 """The README's cluster tour on a real node: the chart, pods with projected tokens, and kubectl."""
 
 import time
-from typing import Any
 
 import pytest
 
@@ -47,15 +46,7 @@ def test_agents_discover_exactly_their_tools_by_url_and_token(cluster: NodeClust
 def test_a_tool_is_found_by_meaning_and_called_through_the_registry(
     cluster: NodeCluster, planner: str
 ) -> None:
-    question = "square root of 2 to four digits"
-    found: dict[str, Any] = {}
-
-    def searched() -> bool:
-        found.update(cluster.search(planner, question))
-        return bool(found["search_mode"] == "hybrid")
-
-    # a busy machine may be too slow for the embedder, and gets words alone
-    wait_until(searched, timeout=60, interval=0.3)
+    found = cluster.search_by_meaning(planner, "square root of 2 to four digits")
     answer = cluster.call(planner, "calculator", {"expression": "310 / 4.5"})
 
     assert found["tools"][0]["name"] == "calculator"

@@ -92,7 +92,7 @@ def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
     assert not load.result.failed, str(load.result)
     assert _contents(cluster) == before
     assert _volume(cluster) == volume
-    wait_until(lambda: cluster.indexed() == _tools(before), timeout=60, interval=1)
+    assert cluster.indexed() == _tools(before)
 
 
 def _tools(contents: dict[str, str]) -> int:
@@ -123,12 +123,5 @@ def test_the_embedded_profile_takes_the_same_objects_and_keeps_its_index_through
     wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
 
     assert cluster.pods("weaviate") == []
-    found: dict[str, Any] = {}
-
-    def searched() -> bool:
-        found.update(cluster.search(planner, "square root of 2 to four digits"))
-        return bool(found["search_mode"] == "hybrid")
-
-    # a busy machine may be too slow for the embedder, and gets words alone
-    wait_until(searched, timeout=60, interval=0.3)
+    found = cluster.search_by_meaning(planner, "square root of 2 to four digits")
     assert found["tools"][0]["name"] == "calculator"
