@@ -20,7 +20,6 @@ import yaml
 
 from realparts import lookup
 from realparts.node import Node
-from realparts.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "toolcrib"
@@ -106,7 +105,7 @@ class NodeCluster:
     def uninstall(self) -> str:
         """`helm uninstall --wait`, and wait for the last pod."""
         said = self.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait", "--timeout", "240s")
-        wait_until(lambda: not self.pods(ending=True), timeout=240, interval=0.5)
+        self.node.until(lambda: not self.pods(ending=True), timeout=240, interval=0.5)
         return said
 
     def apply_heist(self) -> None:
@@ -212,7 +211,7 @@ class NodeCluster:
             found.update(self.search(token, query))
             return bool(found["search_mode"] == "hybrid")
 
-        wait_until(hybrid, timeout=60, interval=0.3)
+        self.node.until(hybrid, timeout=60, interval=0.3)
         return found
 
     # ---- its Weaviate ----
@@ -264,7 +263,7 @@ class NodeCluster:
         if to:
             self.wait_ready("weaviate")
         else:
-            wait_until(lambda: not self.pods("weaviate", ending=True), timeout=240, interval=0.3)
+            self.node.until(lambda: not self.pods("weaviate", ending=True), timeout=240, interval=0.3)
 
     # ---- its pods ----
 
@@ -302,7 +301,7 @@ class NodeCluster:
         began = time.monotonic()
         gone = list(but)
         try:
-            wait_until(lambda: self.ready(component, but=gone), timeout=timeout, interval=0.3)
+            self.node.until(lambda: self.ready(component, but=gone), timeout=timeout, interval=0.3)
         except TimeoutError:
             raise AssertionError(f"not ready after {timeout:g} s\n{self.state()}") from None
         return time.monotonic() - began
@@ -315,7 +314,7 @@ class NodeCluster:
             items = self.node.get("toolcrib", "-n", namespace)["items"]
             return bool(items) and all(condition(item, "Ready") == "True" for item in items)
 
-        wait_until(holds, timeout=timeout, interval=0.3)
+        self.node.until(holds, timeout=timeout, interval=0.3)
         return time.monotonic() - began
 
     def restarts(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import figures
-from realparts import debian, lookup, node, nodeplan
+from realparts import debian, lookup, node, nodeplan, sandboxes
 
 
 @pytest.fixture
@@ -74,6 +74,7 @@ def put(monkeypatch: pytest.MonkeyPatch, folder: Path, kubectl: str, jail: str =
     (folder / "jail.py").write_text(jail)
     monkeypatch.setattr(lookup, "path_of", lambda name: folder / name)
     monkeypatch.setattr(debian, "NODE", ())
+    monkeypatch.setattr(sandboxes, "require_plugins", lambda: None)
     monkeypatch.setattr(node, "_JAIL", folder / "jail.py")
 
 
@@ -119,6 +120,21 @@ def test_missing_packages_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPa
     assert debian.missing("runc", "iptables") == ["runc"]
     with pytest.raises(debian.MissingPackagesError, match=r"runc \(packages of Debian.*debian\.py runc"):
         debian.require("runc", "iptables")
+
+
+@pytest.mark.parametrize("library", ["/usr/lib/cni/bridge", "/usr/lib/x86_64-linux-gnu/libc.a"])
+def test_what_is_not_on_path_is_looked_for_by_its_path_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: str
+) -> None:
+    """Another package brings a program of the same name: iproute2 has a `bridge` on PATH."""
+    namesake = tmp_path / Path(library).name
+    namesake.write_text("#!/bin/sh\n")
+    namesake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(debian.PROGRAMS, "plugins", (f"/nowhere{library}",))
+    monkeypatch.setitem(debian.PROGRAMS, "program", (f"/nowhere/bin/{namesake.name}",))
+
+    assert debian.missing("plugins", "program") == ["plugins"]
 
 
 def test_without_root_nothing_is_installed_and_the_packages_are_named(

@@ -13,7 +13,6 @@ from node_cluster import IMAGES, NodeCluster
 from realparts import debian, lookup, nodeplan
 from realparts.images import images
 from realparts.node import Node
-from realparts.processes import wait_until
 from realparts.remains import remains
 from realparts.required import required
 
@@ -49,7 +48,7 @@ def cluster(node: Node) -> NodeCluster:
     figures.note("helm install --wait", f"{time.monotonic() - began:.1f} s")
     cluster.apply_heist()
     token = cluster.token("heist", "planner")
-    wait_until(lambda: bool(cluster.discover(token)), timeout=120, interval=0.1)
+    cluster.node.until(lambda: bool(cluster.discover(token)), timeout=120, interval=0.1)
     figures.note("chart install to first discovered tool", f"{time.monotonic() - began:.1f} s")
     cluster.wait_objects()
     node.kubectl("rollout", "status", "deployment/example-tools", "-n", "heist", "--timeout=110s")

@@ -7,7 +7,6 @@ import pytest
 import figures
 from cluster import counter
 from node_cluster import EXAMPLES, RELEASE, SYSTEM, NodeCluster, agent_binding, condition
-from realparts.processes import wait_until
 
 pytestmark = pytest.mark.node
 
@@ -38,7 +37,7 @@ def test_agents_discover_exactly_their_tools_by_url_and_token(cluster: NodeClust
         return all(found.values())
 
     # an answer that does not come in time counts as no tools
-    wait_until(answered, timeout=60)
+    cluster.node.until(answered, timeout=60)
 
     assert found == HEIST
 
@@ -86,10 +85,12 @@ def test_an_agent_pod_of_the_chart_discovers_by_its_projected_token_and_calls(cl
         cluster.node.kubectl("rollout", "restart", agent, "-n", SYSTEM)
         cluster.wait_ready("agent", but=[pod["metadata"]["name"]])
         (pod,) = cluster.pods("agent")
-    wait_until(called, timeout=60, interval=0.5)
+    cluster.node.until(called, timeout=60, interval=0.5)
 
     # the model says it after the call
-    wait_until(lambda: "68.88" in cluster.node.logs(agent, SYSTEM, "-c", "agent"), timeout=60, interval=0.5)
+    cluster.node.until(
+        lambda: "68.88" in cluster.node.logs(agent, SYSTEM, "-c", "agent"), timeout=60, interval=0.5
+    )
 
 
 def test_a_change_of_scope_reaches_the_running_pod(cluster: NodeCluster) -> None:
@@ -98,14 +99,14 @@ def test_a_change_of_scope_reaches_the_running_pod(cluster: NodeCluster) -> None
     def available() -> float:
         return counter(cluster.metrics(pod, 8092), "toolcrib_agent_tools_available")
 
-    wait_until(lambda: available() == 2, timeout=60, interval=0.1)
+    cluster.node.until(lambda: available() == 2, timeout=60, interval=0.1)
     began = time.monotonic()
     cluster.node.apply(agent_binding("calculator:use"))
     # shorter than the runner's own look at what has not changed: it was told
-    wait_until(lambda: available() == 1, timeout=30, interval=0.02)
+    cluster.node.until(lambda: available() == 1, timeout=30, interval=0.02)
     figures.note("scope change applied to seen by the running pod", f"{time.monotonic() - began:.2f} s")
     cluster.node.apply(agent_binding("calculator:use", "simulation_data:use"))
-    wait_until(lambda: available() == 2, timeout=60, interval=0.1)
+    cluster.node.until(lambda: available() == 2, timeout=60, interval=0.1)
 
     assert cluster.pods("agent")[0]["metadata"]["uid"] == pod["metadata"]["uid"]
     assert cluster.restarts()[pod["metadata"]["name"]] == 0
@@ -113,7 +114,7 @@ def test_a_change_of_scope_reaches_the_running_pod(cluster: NodeCluster) -> None
 
 def test_deleting_a_binding_returns_when_the_grant_is_gone(cluster: NodeCluster) -> None:
     token = cluster.token("heist", "hacker")
-    wait_until(lambda: len(cluster.discover(token)) == 2, timeout=60, interval=0.1)
+    cluster.node.until(lambda: len(cluster.discover(token)) == 2, timeout=60, interval=0.1)
     began = time.monotonic()
     cluster.node.kubectl("delete", "agentscopebinding", "hacker", "-n", "heist")
     figures.note("kubectl delete of a binding returns after", f"{time.monotonic() - began:.2f} s")
@@ -143,7 +144,9 @@ def test_the_clusters_own_roles_view_and_edit_cover_our_kinds(cluster: NodeClust
         ).stdout.strip()
 
     # the API server reads the bindings a moment later
-    wait_until(lambda: may("view", "list") == may("edit", "create") == "yes", timeout=60, interval=0.3)
+    cluster.node.until(
+        lambda: may("view", "list") == may("edit", "create") == "yes", timeout=60, interval=0.3
+    )
     assert [may("view", "list"), may("view", "create"), may("edit", "create")] == ["yes", "no", "yes"]
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from node_cluster import RELEASE, SYSTEM, NodeCluster, condition
 from realparts.images import images
-from realparts.processes import wait_until
 from realparts.prometheus import Api
 
 pytestmark = pytest.mark.node
@@ -58,7 +57,7 @@ def prometheus(cluster: NodeCluster) -> Iterator[Api]:
         return condition(cluster.node.get("pod", "prometheus", "-n", SYSTEM), "Ready") == "True"
 
     try:
-        wait_until(ready, timeout=60, interval=0.5)
+        cluster.node.until(ready, timeout=60, interval=0.5)
         address = cluster.node.get("pod", "prometheus", "-n", SYSTEM)["status"]["podIP"]
         yield Api(f"http://{address}:9090")
     finally:
@@ -73,7 +72,7 @@ def test_every_part_is_scraped_by_the_chart_s_own_configuration(
         up = [t["labels"]["job"] for t in prometheus.targets() if t["health"] == "up"]
         return len(up) == sum(len(cluster.pods(part)) for part in ("registry", "operator", "agent"))
 
-    wait_until(all_there, timeout=60, interval=0.5)
+    cluster.node.until(all_there, timeout=60, interval=0.5)
     assert {t["labels"]["job"] for t in prometheus.targets()} == {
         "toolcrib-registry",
         "toolcrib-operator",
@@ -96,7 +95,7 @@ def test_the_chart_s_rules_are_loaded_and_count_a_call_and_a_refusal(
         denials = prometheus.value('sum(toolcrib:denials:rate5m{agent="heist/planner"})')
         return bool(calls and denials)
 
-    wait_until(counted, timeout=60, interval=0.5)
+    cluster.node.until(counted, timeout=60, interval=0.5)
     assert prometheus.value("sum by (namespace) (toolcrib_operator_leader)") == 1
     # the chart was given no base of runbooks: its alerts carry no link that leads nowhere
     assert [r for r in prometheus.rules() if "runbook_url" in r.get("annotations", {})] == []

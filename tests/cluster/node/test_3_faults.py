@@ -10,7 +10,6 @@ import pytest
 import figures
 from load import Load
 from node_cluster import RELEASE, SYSTEM, NodeCluster, agent_binding, condition
-from realparts.processes import wait_until
 
 pytestmark = pytest.mark.node
 
@@ -33,10 +32,10 @@ def _propagates(cluster: NodeCluster, timeout: float = 60) -> float:
     token = cluster.token(SYSTEM, f"{RELEASE}-agent-planner")
     began = time.monotonic()
     cluster.node.apply(agent_binding("calculator:use"))
-    wait_until(lambda: cluster.discover(token) == ["calculator"], timeout=timeout, interval=0.1)
+    cluster.node.until(lambda: cluster.discover(token) == ["calculator"], timeout=timeout, interval=0.1)
     took = time.monotonic() - began
     cluster.node.apply(agent_binding("calculator:use", "simulation_data:use"))
-    wait_until(lambda: len(cluster.discover(token)) == 2, timeout=60, interval=0.1)
+    cluster.node.until(lambda: len(cluster.discover(token)) == 2, timeout=60, interval=0.1)
     return took
 
 
@@ -47,7 +46,7 @@ def test_a_registry_pod_deleted_by_force_is_replaced(cluster: NodeCluster, plann
     figures.note("registry pod deleted by force: replaced after", f"{took:.1f} s")
 
     # the node still sends some to where it was, until it has been told
-    wait_until(lambda: _works(cluster, planner), timeout=60)
+    cluster.node.until(lambda: _works(cluster, planner), timeout=60)
 
 
 def test_a_registry_process_killed_is_started_again_and_the_other_answers(
@@ -57,10 +56,10 @@ def test_a_registry_process_killed_is_started_again_and_the_other_answers(
     before = cluster.restarts()[_name(pod)]
     for pid in cluster.node.container_pids(pod, "registry"):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: cluster.restarts().get(_name(pod), 0) > before, timeout=120, interval=0.2)
+    cluster.node.until(lambda: cluster.restarts().get(_name(pod), 0) > before, timeout=120, interval=0.2)
     cluster.wait_ready("registry")
 
-    wait_until(lambda: _works(cluster, planner), timeout=60)
+    cluster.node.until(lambda: _works(cluster, planner), timeout=60)
 
 
 def test_when_the_leading_operator_is_killed_the_other_takes_over(cluster: NodeCluster) -> None:
@@ -69,7 +68,7 @@ def test_when_the_leading_operator_is_killed_the_other_takes_over(cluster: NodeC
     began = time.monotonic()
     for pid in cluster.node.container_pids(pod, "operator"):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: cluster.holder() not in ("", holder), timeout=120, interval=0.1)
+    cluster.node.until(lambda: cluster.holder() not in ("", holder), timeout=120, interval=0.1)
     led = time.monotonic() - began
     assert led < 30  # the Lease runs for 15 s, and is tried for every 2 s
     propagated = led + _propagates(cluster)
@@ -84,7 +83,7 @@ def test_when_the_leading_operator_ends_in_order_the_lease_is_handed_over(cluste
     leader = cluster.leader()
     began = time.monotonic()
     cluster.node.kubectl("delete", "pod", leader, "-n", SYSTEM, "--wait=false")
-    wait_until(lambda: cluster.leader() not in ("", leader), timeout=120, interval=0.1)
+    cluster.node.until(lambda: cluster.leader() not in ("", leader), timeout=120, interval=0.1)
     figures.note("operator handover (leader's pod deleted)", f"{time.monotonic() - began:.1f} s")
     cluster.wait_ready("operator", but=[leader])
 
@@ -101,7 +100,7 @@ def test_without_weaviate_calls_go_on_search_says_so_and_both_recover(
         found = cluster.search(planner, "compute an expression")
     ready = [condition(pod, "Ready") for pod in cluster.pods("registry")]
     cluster.scale_weaviate(1)
-    wait_until(
+    cluster.node.until(
         lambda: cluster.search(planner, "compute an expression")["search_mode"] == "hybrid",
         timeout=120,
         interval=0.5,
@@ -133,12 +132,12 @@ def test_a_restart_of_the_api_server_loses_no_request_and_no_pod(cluster: NodeCl
 
 def test_a_wiped_weaviate_volume_is_filled_again(cluster: NodeCluster, planner: str) -> None:
     tools = cluster.create_catalog()
-    wait_until(lambda: cluster.indexed() == tools, timeout=300, interval=1)
+    cluster.node.until(lambda: cluster.indexed() == tools, timeout=300, interval=1)
     cluster.wipe_weaviate()
     began = time.monotonic()
-    wait_until(lambda: cluster.indexed() == tools, timeout=300, interval=0.5)
+    cluster.node.until(lambda: cluster.indexed() == tools, timeout=300, interval=0.5)
     figures.note(f"rebuild after the store was wiped, {tools} tools", f"{time.monotonic() - began:.1f} s")
-    wait_until(
+    cluster.node.until(
         lambda: cluster.search(planner, "compute an expression")["search_mode"] == "hybrid",
         timeout=60,
         interval=0.5,

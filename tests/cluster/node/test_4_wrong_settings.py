@@ -6,7 +6,6 @@ import pytest
 
 from load import Load
 from node_cluster import RELEASE, SYSTEM, NodeCluster, condition
-from realparts.processes import wait_until
 
 pytestmark = pytest.mark.node
 
@@ -32,10 +31,10 @@ def test_a_missing_secret_keeps_the_old_pods_and_is_told_in_the_events(
         return 'secret "not-there" not found' in events
 
     try:
-        wait_until(told, timeout=120, interval=0.5)
+        cluster.node.until(told, timeout=120, interval=0.5)
 
         assert old <= _names(cluster)
-        wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=60)
+        cluster.node.until(lambda: len(cluster.discover(planner)) == 3, timeout=60)
         assert sum(cluster.restarts().values()) <= sum(before.values())
     finally:
         _back(cluster)
@@ -69,7 +68,7 @@ def test_a_weaviate_that_refuses_the_key_is_told_in_readiness_and_log(
     mount("wrong-key")
     try:
         found = cluster.search(planner, "compute an expression")
-        wait_until(lambda: "refuses the API key" in _said(cluster), timeout=120, interval=0.5)
+        cluster.node.until(lambda: "refuses the API key" in _said(cluster), timeout=120, interval=0.5)
 
         assert found["search_mode"] == "lexical"
         assert cluster.call(planner, "calculator", {"expression": "1"}).is_success
@@ -94,14 +93,14 @@ def test_without_the_definitions_the_operator_says_so_and_waits(cluster: NodeClu
     cluster.node.kubectl("delete", "crd", "clusteragentscopebindings.toolcrib.dev")
     try:
         with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
-            wait_until(lambda: "is the CRD installed?" in _said(cluster), timeout=120, interval=0.5)
+            cluster.node.until(lambda: "is the CRD installed?" in _said(cluster), timeout=120, interval=0.5)
             load.go_on(30)
         assert not load.result.failed, str(load.result)
         ready = {condition(p, "Ready") for p in cluster.pods("operator")}
         assert ready
         assert ready <= {"True", "False"}
         # nobody, for a moment, where a leader has ended itself and another is about to lead
-        wait_until(lambda: bool(cluster.leader()), timeout=60, interval=0.2)
+        cluster.node.until(lambda: bool(cluster.leader()), timeout=60, interval=0.2)
         assert sum(cluster.restarts().values()) - sum(before.values()) <= 2
     finally:
         cluster.node.apply(definitions)

@@ -11,7 +11,6 @@ import pytest
 import figures
 from load import Load
 from node_cluster import RELEASE, ROOT, SYSTEM, NodeCluster
-from realparts.processes import wait_until
 
 pytestmark = pytest.mark.node
 
@@ -75,8 +74,8 @@ def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
     cluster.node.apply(*_rights_of_today())
     cluster.install("--take-ownership", "--force-conflicts", chart=tmp_path / "helm" / "toolcrib")
     cluster.forget_address()
-    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
-    wait_until(lambda: cluster.indexed() == _tools(before), timeout=300, interval=1)
+    cluster.node.until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
+    cluster.node.until(lambda: cluster.indexed() == _tools(before), timeout=300, interval=1)
     volume = _volume(cluster)
 
     ca_file = str(cluster.ca_file) if cluster.tls else ""
@@ -111,16 +110,16 @@ def test_the_embedded_profile_takes_the_same_objects_and_keeps_its_index_through
     cluster.node.kubectl("delete", "namespace", "catalog", "--wait=false", "--ignore-not-found")
     cluster.install("--set", "profile=embedded", "--set", "agents=null")
     cluster.forget_address()
-    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
+    cluster.node.until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
     (pod,) = cluster.pods("registry")
     cluster.node.kubectl("delete", "pod", pod["metadata"]["name"], "-n", SYSTEM, "--wait=false")
 
     def replaced() -> bool:
         return all(each["metadata"]["uid"] != pod["metadata"]["uid"] for each in cluster.pods("registry"))
 
-    wait_until(replaced, timeout=120, interval=0.3)
+    cluster.node.until(replaced, timeout=120, interval=0.3)
     cluster.wait_ready("registry")
-    wait_until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
+    cluster.node.until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
 
     assert cluster.pods("weaviate") == []
     found = cluster.search_by_meaning(planner, "square root of 2 to four digits")

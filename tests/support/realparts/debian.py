@@ -28,7 +28,7 @@ PROGRAMS = {
     "libc6-dev": ("/usr/lib/x86_64-linux-gnu/libc.a", "/usr/lib/aarch64-linux-gnu/libc.a"),
     "prometheus": ("/usr/bin/prometheus", "/usr/bin/promtool"),
 }
-"""What each package is looked for by; one of them is enough."""
+"""What each package is looked for by; one of them is enough. What no PATH leads to is looked for by its path alone."""
 
 NODE = ("containerd", "runc", "iptables", "containernetworking-plugins", "iproute2", "util-linux")
 DOCKER = ("docker.io", "iptables", "debootstrap", "iproute2", "gcc", "libc6-dev")
@@ -91,7 +91,10 @@ def _no_services() -> Iterator[None]:
 
 
 def _there(program: str) -> bool:
-    return Path(program).exists() or shutil.which(Path(program).name) is not None
+    path = Path(program)
+    # Another package may have a program of the same name on PATH: iproute2 has a `bridge` too.
+    on_path = path.parent.name in ("bin", "sbin")
+    return path.exists() or (on_path and shutil.which(path.name) is not None)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -33,11 +33,12 @@ if __package__ in (None, ""):
     sys.path.remove(str(Path(__file__).resolve().parent))
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from realparts import debian, lookup, nodejail, nodeplan, nodestorage, processes
+from realparts import debian, lookup, nodejail, nodeplan, nodestorage, processes, sandboxes
 
 _JAIL = Path(nodejail.__file__).resolve()
 _LONGEST_FOLDER = 60  # a Unix socket's path has 108 bytes, and containerd's are below it
 _SLOWEST = 10.0  # seconds for an answer, while the node starts
+_LOOK = 2.0  # seconds between two looks at pods that cannot start, while something is waited for
 
 
 class Node:
@@ -51,6 +52,7 @@ class Node:
 
     def __init__(self, folder: Path | None = None, *, detached: bool = False) -> None:
         debian.require(*debian.NODE)
+        sandboxes.require_plugins()
         self._kubectl = lookup.path_of("kubectl")
         self._detached = detached
         self._temporary = folder is None
@@ -67,6 +69,7 @@ class Node:
         self.url = f"https://{self.at.node}:{nodeplan.API_PORT}"
         self.ca_file = self.folder / "pki" / "ca.crt"
         self._keeper: subprocess.Popen[bytes] | None = None
+        self._looked = 0.0
 
     def __enter__(self) -> Self:
         try:
@@ -143,10 +146,64 @@ class Node:
     def try_run(
         self, *argv: str, input: str | None = None, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program with `env`; the caller checks `returncode`."""
-        return subprocess.run(
-            argv, input=input, capture_output=True, text=True, timeout=timeout, env=self.env, check=False
+        """Run a program with `env`; the caller checks `returncode`.
+
+        Raises sandboxes.SandboxError as `check_pods` does, while the program runs (`helm --wait`, `kubectl rollout`).
+        """
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
         )
+        deadline = time.monotonic() + timeout
+        with process:
+            try:
+                while True:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        left = deadline - time.monotonic()
+                        said, errors = process.communicate(input, timeout=max(min(left, _LOOK), 0.01))
+                        return subprocess.CompletedProcess(argv, process.returncode, said, errors)
+                    input = None  # what was begun goes on by itself
+                    if time.monotonic() >= deadline:
+                        raise subprocess.TimeoutExpired(argv, timeout)
+                    self.check_pods()
+            except BaseException:
+                process.kill()
+                raise
+
+    def until(self, holds: Callable[[], bool], timeout: float = 60, interval: float = 0.1) -> None:
+        """`processes.wait_until`, which ends at once where `check_pods` finds that a pod can never start."""
+
+        def held() -> bool:
+            if holds():
+                return True
+            self.check_pods()
+            return False
+
+        held.__name__ = getattr(holds, "__name__", "holds")
+        processes.wait_until(held, timeout, interval)
+
+    def check_pods(self) -> None:
+        """Raises sandboxes.SandboxError if a pod has had no sandbox, for one and the same reason, for 10 s.
+
+        Looks every two seconds at most; an API server that does not answer says nothing about pods.
+        """
+        if time.monotonic() - self._looked < _LOOK:
+            return
+        self._looked = time.monotonic()
+        found = []
+        for kind in (("events", "--field-selector", "reason=FailedCreatePodSandBox"), ("pods",)):
+            argv = [str(self._kubectl), "get", *kind, "-A", "-o", "json", "--request-timeout=5s"]
+            with contextlib.suppress(subprocess.TimeoutExpired, ValueError):
+                said = subprocess.run(
+                    argv, capture_output=True, timeout=_SLOWEST, env=self.env, check=False
+                ).stdout
+                found.append(json.loads(said)["items"])
+        if len(found) == 2 and (message := sandboxes.stuck(*found)):
+            raise sandboxes.SandboxError(message)
 
     def kubectl(self, *arguments: str, input: str | None = None, timeout: float = 120) -> str:
         """What kubectl printed, as the admin. Raises AssertionError with what it said if it failed."""
