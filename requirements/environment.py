@@ -10,6 +10,7 @@ pip's own settings, else pip does. Needs nothing but Python.
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -159,6 +160,8 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    # It is ignored from the start where a shell runs this in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ stays short (`make test-long` runs them); a path, `-k` or `-m long` finds them.
 """
 
 import secrets
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -55,6 +56,12 @@ def redis_server() -> Iterator[Redis]:
     require_redis()
     with Redis() as server:
         yield server
+
+
+def pytest_configure() -> None:
+    """Children inherit what is ignored: in a shell's background job SIGINT is, and no test could send it to them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,6 +22,7 @@ import argparse
 import hashlib
 import json
 import re
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -257,6 +258,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8090)
     options = parser.parse_args(argv)
+    # It is ignored from the start where a shell runs this in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         run(options.host, options.port)
     except (OSError, OverflowError) as error:  # a port beyond 65535 is an OverflowError

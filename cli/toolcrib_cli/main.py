@@ -5,7 +5,9 @@ Commands import what they need when they run: `toolcrib --help` stays quick, and
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 
 from toolcrib_cli.errors import CliError, Exit
 
@@ -87,6 +89,9 @@ def _root(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; every end is an exit code of `errors.Exit`."""
+    if threading.current_thread() is threading.main_thread():
+        # It is ignored from the start where a shell runs us in the background.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         ended = app(
             args=list(argv) if argv is not None else None, prog_name=_name_of_program(), standalone_mode=False

@@ -38,8 +38,8 @@ def main() -> int:
     def say(text: str) -> None:
         output.line(f"{time.monotonic() - started:6.1f} s  starting {text}", style="dim")
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, interrupt)
     try:
         with scratch(), Cluster(replicas=2, operators=2, say=say) as cluster:

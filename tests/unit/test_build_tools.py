@@ -229,6 +229,21 @@ def test_an_interrupted_build_leaves_nothing_behind(
     assert list(temporary.iterdir()) == []
 
 
+def test_a_build_that_was_started_with_sigint_ignored_can_be_interrupted(
+    with_go: dict[str, str], tmp_path: Path
+) -> None:
+    """A shell that is no terminal's starts its background jobs so."""
+    hanging = tmp_path / "hanging"
+    job = f"trap '' INT; exec {sys.executable} {SCRIPT} etcd"
+    with processes.Child(
+        "build", ["/bin/sh", "-c", job], log=tmp_path / "log", env={**with_go, "GO_HANGS": str(hanging)}
+    ) as child:
+        child.wait_ready(hanging.exists, timeout=30)
+        os.kill(child.pid, signal.SIGINT)
+
+        assert child.wait(30) == 130
+
+
 def test_the_remains_of_a_killed_build_are_swept_by_the_next(with_go: dict[str, str]) -> None:
     remains = lookup.cache_folder(with_go) / ".building-killed"
     remains.mkdir(parents=True)

@@ -34,6 +34,51 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) 
     assert not child.running
 
 
+IGNORING = """
+import signal, sys
+from pathlib import Path
+for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN)
+from realparts import processes
+child = processes.spawn([sys.executable, "-c", "print(open('/proc/self/status').read())"])
+sys.exit(child.wait())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_child_hears_signals_that_whoever_started_us_ignores() -> None:
+    support = str(Path(processes.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", IGNORING], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": support},
+    )  # fmt: skip
+
+    ignored = int(
+        next(line for line in done.stdout.splitlines() if line.startswith("SigIgn:")).split()[1], 16
+    )
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        assert not ignored & 1 << (number - 1), number
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_children_of_tests_hear_ctrl_c_where_pytest_runs_as_a_background_job(tmp_path: Path) -> None:
+    (tmp_path / "test_child.py").write_text(
+        "import subprocess\n"
+        "def test_it():\n"
+        "    status = subprocess.check_output(['cat', '/proc/self/status'], text=True)\n"
+        "    ignored = next(line for line in status.splitlines() if line.startswith('SigIgn'))\n"
+        "    assert not int(ignored.split()[1], 16) & 2\n"
+    )
+    tests = Path(__file__).parents[1]
+    job = f"trap '' INT; exec {sys.executable} -m pytest -p conftest -p no:cacheprovider {tmp_path}/test_child.py"
+    done = subprocess.run(
+        ["/bin/sh", "-c", job], env={**os.environ, "PYTHONPATH": f"{tests}:{tests / 'support'}"},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_paused_child_can_be_stopped(tmp_path: Path) -> None:
     with python("print('up', flush=True); import time; time.sleep(600)", tmp_path / "log") as child:
         child.wait_ready(lambda: "up" in child.tail(), timeout=20)

@@ -47,7 +47,9 @@ def main(arguments: Sequence[str]) -> int:
     names = (options.parts or list(SUITE)) + (list(NODE) if options.node else [])
     if options.list:
         return list_parts(names)
-    signal.signal(signal.SIGTERM, _interrupt)
+    # SIGINT too: it is ignored from the start where a shell runs this in the background.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     try:
         status = provide(names)
         if not options.parts:

@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Any, Self
 
 # Runs in the child before the program: asks the kernel for SIGKILL at our death (PR_SET_PDEATHSIG = 1),
-# unless we are dead already, and gives SIGPIPE its default back, which Python had ignored. Not a preexec_fn:
-# from Python 3.12 that warns in a process with threads.
+# unless we are dead already, and gives signals their defaults back: Python ignores SIGPIPE, and whoever started us
+# may ignore others (a shell ignores SIGINT for its background jobs). Not a preexec_fn: from Python 3.12 that warns
+# in a process with threads.
 _LAUNCH = """
 import os, signal, sys
 if sys.platform == "linux":
@@ -29,7 +30,8 @@ if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
 if os.getppid() != int(sys.argv[1]):
     os._exit(1)
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 
