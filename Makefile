@@ -21,7 +21,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench bench-search bench-search-recall bench-search-scale search-gate search-faults revocation image wheel ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench bench-search bench-search-recall bench-search-scale search-gate search-faults revocation image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -112,7 +112,10 @@ image: ## Build the image with docker (TAG=…, BASE_IMAGE=…, BUILDER_IMAGE=�
 wheel: env ## Build the wheel into dist/
 	@rm -rf dist && $(BIN)/python -m hatchling build -t wheel
 
-ci: ## What continuous integration runs
+wheel-smoke: wheel ## Install the wheel into an environment of its own, run its commands there
+	@$(BIN)/python tests/support/wheel_smoke.py dist/*.whl
+
+ci: ## What continuous integration runs; .ci/run --list names its steps, .ci/run NAME… runs some
 	@.ci/run
 
 clean: ## Remove the environment, caches and builds; built servers in ~/.cache/toolcrib stay

@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from ci import reports
 from realparts import lookup
 from realparts.apiserver import ApiServer
 from realparts.redis_server import Redis
@@ -58,10 +59,11 @@ def redis_server() -> Iterator[Redis]:
         yield server
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Children inherit what is ignored: in a shell's background job SIGINT is, and no test could send it to them."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    reports.register(config)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,6 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("long")]
         items[:] = [item for item in items if not item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
+    reports.mark(items)
     for item in items:
         for fixture, marker in _MARKERS.items():
             if fixture in getattr(item, "fixturenames", ()):

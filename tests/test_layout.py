@@ -88,3 +88,21 @@ def test_everything_needed_at_run_time_is_locked_alike_for_developers() -> None:
         return set(re.findall(r"^\S+==\S+", (ROOT / "requirements" / name).read_text(), re.MULTILINE))
 
     assert pins("runtime.txt") <= pins("dev.txt")
+
+
+PROMISES = (
+    "governance/", "fail_closed", "non_interference", "oracle", "revocation", "admission_table", "admission_ways",
+    "access_prediction", "agreement", "core/test_audit", "cli/test_audit", "test_audit_files", "test_audit_load",
+)  # fmt: skip
+
+
+def test_what_proves_a_promise_of_security_is_marked_as_a_guarantee() -> None:
+    """Continuous integration never runs these again after a failure (docs/contributing/ci.md)."""
+    modules = [p for p in tracked() if p.name.startswith("test_") and p.suffix == ".py"]
+    proving = [p for p in modules if any(part in str(p.relative_to(ROOT)) for part in PROMISES)]
+    marked = [
+        p for p in proving if re.search(r"^pytestmark = .*mark\.guarantee", p.read_text(), re.MULTILINE)
+    ]
+
+    assert {part for part in PROMISES if not any(part in str(p) for p in marked)} == set()
+    assert [str(p.relative_to(ROOT)) for p in proving if p not in marked] == []

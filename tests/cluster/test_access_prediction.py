@@ -26,7 +26,7 @@ from toolcrib_cli import main as cli
 from toolcrib_cli.asking import Question, cluster_source
 from toolcrib_cli.cluster import read_issuer
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.apiserver, pytest.mark.long, pytest.mark.guarantee]
 
 SUBJECTS = [f"{ns}/{name}" for ns in NAMESPACES for name in ACCOUNTS]
 ADMIN = {

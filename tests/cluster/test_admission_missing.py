@@ -12,7 +12,7 @@ from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.long]
+pytestmark = [pytest.mark.apiserver, pytest.mark.long, pytest.mark.guarantee]
 
 ROOT = Path(__file__).parents[2]
 WAITS = ("False", "AdmissionPolicyUnread")

@@ -22,7 +22,7 @@ from admission_server import (
 )
 from operator_harness import tool
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
 
 SIZES = (1, 2, 3, 16)
 

@@ -31,7 +31,7 @@ from realparts.processes import wait_until
 from toolcrib import admission as policies
 from toolcrib_operator.reconcile.admitting import obstacle
 
-pytestmark = pytest.mark.apiserver
+pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
 
 HELD = ("read:use",)
 BOT = (Given(HOME, (("grant", "scopes", HELD), ("gate", "scopes", HELD), ("equip", "subjects", ("bot",)))),)

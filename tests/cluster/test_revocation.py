@@ -22,7 +22,7 @@ from realparts.required import require_real
 from revocation_watch import WAYS, Eyes, crowd
 from slow_backend import SlowBackend, slow_backend
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.weaviate]
+pytestmark = [pytest.mark.apiserver, pytest.mark.weaviate, pytest.mark.guarantee]
 
 BOUND = 5.0
 """Seconds in which each revocation is in force everywhere: far above what is measured (`make revocation`)."""

@@ -10,6 +10,8 @@ import pytest
 
 from toolcrib_registry.audit.repeats import Repeats
 
+pytestmark = pytest.mark.guarantee
+
 
 class Floods:
     """Refusals put into a table of the size that the registry has."""

@@ -30,7 +30,7 @@ from toolcrib_registry.search.question import Question
 from toolcrib_registry.search.ranking import rank
 from toolcrib_registry.search.view_search import Timings, ViewSearch
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.guarantee]
 
 DIMENSION = 16
 IDENTITY = IndexIdentity("random", DIMENSION)

@@ -22,6 +22,8 @@ from oracle.rig import Answer, Rig, Stream, rig
 from toolcrib_registry import discovery
 from toolcrib_registry.state import Sight
 
+pytestmark = pytest.mark.guarantee
+
 SCRIPTS = 36
 REQUESTS = 12
 

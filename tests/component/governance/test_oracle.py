@@ -25,6 +25,8 @@ from toolcrib.identity import Identity
 from toolcrib_registry import calling
 from toolcrib_registry.state import PolicyState
 
+pytestmark = pytest.mark.guarantee
+
 CASES = 2_000
 AGREES_WITH = {
     0: {decisions.YES},

@@ -4,7 +4,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import oracle.decisions
+
+pytestmark = pytest.mark.guarantee
 
 FOLDER = Path(oracle.decisions.__file__).parent
 JUDGED = {"toolcrib.authorizer", "toolcrib.view", "toolcrib.snapshot", "toolcrib.names", "toolcrib.patterns"}

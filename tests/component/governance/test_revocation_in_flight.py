@@ -19,6 +19,8 @@ from toolcrib.wire.publish import Publish, PublishedLimits, PublishedTool, Remov
 from toolcrib_registry.calls.answer import CallResult
 from toolcrib_registry.state import PolicyState
 
+pytestmark = pytest.mark.guarantee
+
 UID = "uid-team-bot"
 
 

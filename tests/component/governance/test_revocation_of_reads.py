@@ -8,12 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.resources.tools import ToolState
 from toolcrib.wire.publish import IndexRequest
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.settings import Store
+
+pytestmark = pytest.mark.guarantee
 
 
 class WaitingEmbedder:

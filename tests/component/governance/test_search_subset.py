@@ -20,6 +20,8 @@ from oracle.decisions import World
 from oracle.rig import Answer, Rig, rig
 from toolcrib_registry.search.embedding import HashEmbedder
 
+pytestmark = pytest.mark.guarantee
+
 MODES: tuple[dict[str, Any], ...] = (
     {},
     {"tags": ["files"]},

@@ -18,6 +18,8 @@ from oracle.decisions import World
 from oracle.rig import Rig, rig
 from toolcrib.authorizer import Action, decide
 
+pytestmark = pytest.mark.guarantee
+
 WORLDS = 24
 Seen = dict[tuple[str, float, str], Any]
 

@@ -22,6 +22,8 @@ from oracle.decisions import World
 from oracle.rig import Rig, rig
 from oracle.streams import until_shown
 
+pytestmark = pytest.mark.guarantee
+
 WORLDS = 6
 MOMENTS = 10
 CACHED = (

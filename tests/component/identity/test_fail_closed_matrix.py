@@ -35,6 +35,8 @@ from toolcrib_registry.app import create_admin_app, create_agents_app
 from toolcrib_registry.issuer import LocalIssuer
 from toolcrib_registry.routes import oauth
 
+pytestmark = pytest.mark.guarantee
+
 NAME, ABSENT = "vault_opener", "vault_nobody"
 TOOL = tool(
     NAME, object_name="a-vault", scopes=(SCOPE, "zz-more:look"), description="Zebra in the cellar.", tags=("zz-tag",), server="zz-server",

@@ -12,6 +12,8 @@ from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
+pytestmark = pytest.mark.guarantee
+
 SCOPES = ["a:use", "b:use", "c:use"]
 NAMESPACES = ["red", "blue"]
 NOW_ISH = 4_000_000_000.0

@@ -27,6 +27,8 @@ from toolcrib_registry.audit.keys import KeyFileError
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.settings import Audit
 
+pytestmark = pytest.mark.guarantee
+
 BOT = Identity("https://issuer.test", "system:serviceaccount:team:bot", 4e9, cluster=True)
 GRANTED = Decision(True, Reason.GRANTED)
 REFUSED = Decision(False, Reason.NO_BINDING)

@@ -20,6 +20,8 @@ from registry_harness import backend, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
 from slow_backend import slow_backend
 
+pytestmark = pytest.mark.guarantee
+
 BOTS = [{"Authorization": f"Bearer {mint(f'system:serviceaccount:team:bot-{i}')}"} for i in range(3)]
 STRANGER = {"Authorization": f"Bearer {mint('system:serviceaccount:team:stranger')}"}
 FORGED = {"Authorization": "Bearer e30.e30.e30"}

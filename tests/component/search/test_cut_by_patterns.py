@@ -16,6 +16,8 @@ from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.search.embedding import HashEmbedder
 
+pytestmark = pytest.mark.guarantee
+
 TOOLS = 2_000
 VERBS = "read write list delete create update send fetch convert schedule".split()  # noqa: SIM905
 NOUNS = "file invoice customer ticket city flight hotel backup database mail user order page image log report".split()  # noqa: SIM905

@@ -29,6 +29,8 @@ from toolcrib.view import view_of
 from toolcrib.wire.access import ReviewedTool
 from toolcrib_cli.predicting import APPLY_REFUSED, predict, read_files
 
+pytestmark = pytest.mark.guarantee
+
 CASES, PATCHED = 300, 120
 TRUSTED = ("kubernetes.io/metadata.name", "tier")
 SUBJECTS = [

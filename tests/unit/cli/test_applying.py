@@ -19,6 +19,8 @@ from toolcrib_cli.asking import Here, Question
 from toolcrib_cli.errors import Exit
 from toolcrib_cli.predicting import APPLY_REFUSED, predict, read_files
 
+pytestmark = pytest.mark.guarantee
+
 Manifest = dict[str, Any]
 TOOL: Manifest = {
     "apiVersion": API_VERSION, "kind": "Tool", "metadata": {"namespace": "shop", "name": "t1"},

@@ -23,6 +23,8 @@ from toolcrib_cli import decision_logs as logs
 from toolcrib_cli.errors import CliError
 from toolcrib_cli.main import main
 
+pytestmark = pytest.mark.guarantee
+
 CALL = {"issuer": "i", "subject": "system:serviceaccount:team:bot", "tool": "team/calculator", "allowed": True,
         "reason": "granted", "outcome": "ok", "ms": 1.25, "binding": {"ref": "AgentScopeBinding team/bot", "uid": "u", "generation": 3}}  # fmt: skip
 DENY = {

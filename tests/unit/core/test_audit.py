@@ -15,6 +15,8 @@ from toolcrib.audit import GENESIS, AuditKey, AuditKeyError, Head
 from toolcrib.audit_anchors import Anchor
 from toolcrib.audit_verification import Report, Verification, order
 
+pytestmark = pytest.mark.guarantee
+
 KEY = AuditKey.of(b"k" * 32)
 OTHER = AuditKey.of(b"o" * 32)
 START = 1_800_000_000.0

@@ -10,6 +10,8 @@ from toolcrib import audit_anchors
 from toolcrib.audit_anchors import Anchor, AnchorsError, added, read, restored, thinned, write
 from toolcrib.wire.publish import AuditHead
 
+pytestmark = pytest.mark.guarantee
+
 DAY = 86_400.0
 NOW = 1_800_000_000.0
 

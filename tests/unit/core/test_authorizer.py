@@ -11,6 +11,8 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject, PublishedTool
 
+pytestmark = pytest.mark.guarantee
+
 CLI = (PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=OAUTH, client_id="cli"),)
 BOTH = tool(scopes=("read", "write"))
 ALL = tool(scopes=("read", "write"), scope_match=ScopeMatch.ALL)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import view_of
 from toolcrib.wire.publish import Publish, PublishedBinding, PublishedSubject, PublishedTool, Revision
+
+pytestmark = pytest.mark.guarantee
 
 # ---- the oracle -------------------------------------------------------------------------------------------------
 

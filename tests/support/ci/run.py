@@ -1,0 +1,247 @@
+"""What continuous integration runs: each step within its time, flaky tests told from broken ones, times in tables.
+
+    .ci/run            every step; exit status 0 if all passed, 1 if one was refused
+    .ci/run NAME…      only these steps (`.ci/run --list` names them)
+
+Where tests of a step fail, their files run again in a process of their own, at most twice and for ten minutes in all.
+What passes then is printed in the section FLAKY at the end and refuses nothing; `outcomes.refusal` says what never
+runs again. Standard library only: it runs before there is an environment.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if __package__ in (None, ""):
+    # Run as a file: Python put this folder first.
+    sys.path.remove(str(Path(__file__).resolve().parent))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from ci import outcomes
+
+ROOT = Path(__file__).resolve().parents[3]
+REPORT = "TOOLCRIB_CI_REPORT"
+AGAIN = 2
+AGAIN_SECONDS = 600.0
+KILL_AFTER = 10.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: a make target with its arguments, and how long (s) it may take.
+
+    `again` selects the step's tests by pytest's `-m`, for a run of failed files; empty: it never runs again.
+    """
+
+    name: str
+    title: str
+    make: tuple[str, ...]
+    seconds: float
+    again: str = ""
+
+
+def steps(seed: int) -> tuple[Step, ...]:
+    """All steps in their order."""
+    cases = f"ARGS=--cases 20000 --seed {seed + 1}"
+    return (
+        Step("env", "environment", ("env",), 1200),
+        Step("check", "lint, format, types, import contracts, generated files", ("check",), 600),
+        Step(
+            "test",
+            "tests: make test (the first run builds the real servers)",
+            ("test",),
+            5400,
+            "not long and not node",
+        ),
+        Step("search-gate", "search quality: make search-gate", ("search-gate",), 300),
+        Step("test-long", "longer tests: make test-long", ("test-long",), 1200, "long and not node"),
+        Step(
+            "proof",
+            "20,000 random cases against the oracle, others than those of make test",
+            ("proof", cases),
+            600,
+        ),
+        Step("cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 3000, "node"),
+        Step("cluster-demo", "the cluster demo, which the README shows", ("cluster-demo",), 300),
+        Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900),
+    )
+
+
+@dataclass
+class Run:
+    """What has happened so far. `flaky` holds test and first failure."""
+
+    environ: Mapping[str, str]
+    folder: Path
+    took: list[tuple[str, float, str]] = field(default_factory=list)
+    flaky: list[tuple[str, str]] = field(default_factory=list)
+    phases: list[outcomes.Phase] = field(default_factory=list)
+    again_left: float = AGAIN_SECONDS
+
+    def step(self, step: Step) -> str:
+        """Run a step; why it is refused, or empty."""
+        say(f"\n=== {step.title}")
+        began = time.monotonic()
+        report = self.folder / f"{step.name}.jsonl"
+        command = ["make", "--no-print-directory", *step.make]
+        status = bounded(command, step.seconds, {**self.environ, REPORT: str(report)})
+        why = self._judge(step, status, report)
+        self.took.append((step.name, time.monotonic() - began, "refused" if why else "passed"))
+        return why
+
+    def _judge(self, step: Step, status: int, report: Path) -> str:
+        phases = outcomes.read(report)
+        self.phases += phases
+        if status == 0:
+            return ""
+        if status == TIMED_OUT:
+            return f"not done after {step.seconds:g} s"
+        if not step.again:
+            return f"it ended with {status}"
+        if why := outcomes.refusal(status, phases):
+            return why
+        return self._again(step, outcomes.failures(phases))
+
+    def _again(self, step: Step, failed: Mapping[str, outcomes.Phase]) -> str:
+        why = ""
+        for turn in range(1, AGAIN + 1):
+            if self.again_left <= 0:
+                return f"no time is left to run failed files again; {why or ', '.join(failed)}"
+            files = outcomes.files(failed.values())
+            say(f"\n=== again ({turn} of {AGAIN}): {' '.join(files)}")
+            report = self.folder / f"{step.name}-again-{turn}.jsonl"
+            # the project's own interpreter, as make runs it
+            command = [
+                f"{self.environ.get('VENV', '.venv')}/bin/python",
+                "-m",
+                "pytest",
+                "-m",
+                step.again,
+                *files,
+            ]
+            settings = {**self.environ, REPORT: str(report), "TOOLCRIB_REQUIRE_REAL": "1"}
+            began = time.monotonic()
+            status = bounded(command, self.again_left, settings)
+            self.again_left -= time.monotonic() - began
+            phases = outcomes.read(report)
+            if kept := [t for t, phase in outcomes.failures(phases).items() if phase.guarantee]:
+                return f"a guarantee failed, which never runs again: {', '.join(kept)}"
+            why = outcomes.still_broken(failed, phases) or (f"it ended with {status}" if status else "")
+            if not why:
+                self.flaky += [(test, f"{phase.when}: {phase.said}") for test, phase in failed.items()]
+                return ""
+        return why
+
+    def tables(self) -> None:
+        """Where the time went, on standard output."""
+        say("\n=== where the time went")
+        for name, seconds, verdict in self.took:
+            say(f"  {minutes(seconds)}  {name:<14} {verdict}")
+        say(f"  {minutes(sum(seconds for _, seconds, _ in self.took))}  all")
+        if self.phases:
+            say("\n  tests by folder (seconds of all workers together)")
+            for folder, tests, seconds in outcomes.by_folder(self.phases):
+                say(f"  {seconds:8.1f} s {tests:6,} tests  {folder}")
+            say(f"\n  the slowest {outcomes.SLOWEST}, fixtures included")
+            for test, seconds in outcomes.slowest(self.phases):
+                say(f"  {seconds:8.1f} s  {test}")
+
+    def tell_flaky(self) -> None:
+        """The section FLAKY, where there is something to say."""
+        if self.flaky:
+            say(
+                "\n=== FLAKY: failed once and passed when run again; each is a defect (docs/contributing/ci.md)"
+            )
+            for test, first in self.flaky:
+                say(f"  {test}\n      {first}")
+
+
+TIMED_OUT = -1000
+
+
+def bounded(command: Sequence[str], seconds: float, environ: Mapping[str, str]) -> int:
+    """Run a command in a process group of its own; its exit status, or TIMED_OUT once all of it was ended."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=dict(environ), stdin=subprocess.DEVNULL, process_group=0
+    )
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(KILL_AFTER)
+
+
+def seed_of(environ: Mapping[str, str]) -> int:
+    """Of the random cases: given, else from the commit, so that each draws others and a verdict repeats."""
+    if given := environ.get("TOOLCRIB_PROOF_SEED"):
+        return int(given)
+    # git refuses a clone that is somebody else's, and a check may run as another user
+    command = ["git", "-c", f"safe.directory={ROOT}", "rev-parse", "--verify", "-q", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return int(commit[:8], 16) if commit else 20261123
+
+
+def minutes(seconds: float) -> str:
+    """`12 min 03 s`."""
+    whole = round(seconds)
+    return f"{whole // 60:3} min {whole % 60:02} s"
+
+
+def say(text: str) -> None:
+    """One line of what goes on, at once."""
+    print(text, flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line; the exit status."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    seed = seed_of(os.environ)
+    every = steps(seed)
+    parser = argparse.ArgumentParser(prog=".ci/run", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("steps", nargs="*", metavar="NAME", help=f"of {', '.join(s.name for s in every)}")
+    parser.add_argument("--list", action="store_true", help="name the steps and run none")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.steps if name not in {step.name for step in every}]:
+        parser.error(f"unknown step {unknown[0]!r}, choose from {', '.join(s.name for s in every)}")
+    chosen = [step for step in every if not options.steps or step.name in options.steps]
+    if options.list:
+        for step in chosen:
+            say(f"{step.name:<14} {step.title}")
+        return 0
+    say(f"TOOLCRIB_PROOF_SEED={seed}")
+    environ = {**os.environ, "CI": "true", "PYTHONUNBUFFERED": "1", "TOOLCRIB_PROOF_SEED": str(seed)}
+    with tempfile.TemporaryDirectory(prefix="toolcrib-ci-") as folder:
+        run = Run(environ, Path(folder))
+        try:
+            for step in chosen:
+                if why := run.step(step):
+                    run.tables()
+                    run.tell_flaky()
+                    say(f"\n=== REFUSED at {step.name}: {why}")
+                    return 1
+        except KeyboardInterrupt:
+            say("\ninterrupted")
+            return 130
+        run.tables()
+        run.tell_flaky()
+    say("\n=== all green")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
