@@ -174,15 +174,19 @@ def test_edits_disabling_and_deletion_reach_every_replica_within_a_second(
     cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
 ) -> None:
     apply(cluster, tool("calculator"))
-    with running(start()):
+    with running(start()) as operator:
         ready(cluster, "tool", "calculator")
+        wait_until(lambda: nothing_waits(operator))
+        before = operator.propagated()
 
         def seconds_until(expected: Callable[[Any], bool]) -> float:
-            began = time.monotonic()
+            nonlocal before
             wait_until(
                 lambda: all(expected(r.snapshot.tools.get("heist/calculator")) for r in replicas), 30, 0.01
             )
-            return time.monotonic() - began
+            took = operator.propagation(before)
+            before = operator.propagated()
+            return took
 
         edits, disabled, active, deletions = took = ([], [], [], [])  # type: tuple[list[float], ...]
         for text in ("Good", "Better", "Best"):

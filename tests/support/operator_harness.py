@@ -315,6 +315,17 @@ class OperatorProcess(processes.Child):
                 return float(line.split()[1])
         raise KeyError(name)
 
+    def propagated(self) -> tuple[float, float]:
+        """How many revisions all replicas have confirmed, and the seconds that took together, by its own record."""
+        return self.metric("toolcrib_propagation_seconds_count"), self.metric(
+            "toolcrib_propagation_seconds_sum"
+        )
+
+    def propagation(self, before: tuple[float, float]) -> float:
+        """The seconds from the change that was made after `before` to its confirmation; waits for that."""
+        processes.wait_until(lambda: self.propagated()[0] > before[0])
+        return self.propagated()[1] - before[1]
+
 
 @contextlib.contextmanager
 def running(*operators: OperatorProcess) -> Iterator[OperatorProcess]:
