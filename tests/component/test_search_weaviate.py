@@ -8,7 +8,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -105,48 +105,6 @@ async def test_a_server_that_restarts_is_found_again_with_everything_in_it(own_s
     await put(store, tool(3))
     assert len(await store.confirm(["ns/tool-0001", "ns/tool-0003"])) == 2
     await store.aclose()
-
-
-async def test_a_write_that_one_node_never_answers_is_made_by_another(
-    weaviate_server: Weaviate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a node does that waits for one that is lost: it takes the request and stays silent."""
-    monkeypatch.setattr(weaviate_store, "_TRY_SECONDS", 0.5)
-    deaf = 0
-    accepted, closed = 0, asyncio.Semaphore(0)
-
-    async def pipe(number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                if number > deaf:
-                    writer.write(data)
-        finally:
-            writer.close()
-            with suppress(OSError):
-                await writer.wait_closed()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal accepted
-        accepted += 1
-        theirs, ours = await asyncio.open_connection("127.0.0.1", weaviate_server.grpc_port)
-        both = pipe(accepted, reader, ours), pipe(accepted, theirs, writer)
-        await asyncio.gather(*both, return_exceptions=True)
-        closed.release()
-
-    async with await asyncio.start_server(accept, "127.0.0.1", 0) as between:
-        port = between.sockets[0].getsockname()[1]
-        where = replace(settings(weaviate_server), grpc_port=port)
-        store = WeaviateStore(where, IDENTITY)
-        await put(store, tool(1))
-        deaf = accepted
-        await put(store, tool(2))
-        assert accepted > deaf
-        assert sorted(await store.inventory()) == ["ns/tool-0001", "ns/tool-0002"]
-        await store.wipe()
-        await store.aclose()
-        async with asyncio.timeout(30):
-            for _ in range(accepted):
-                await closed.acquire()
 
 
 @pytest.mark.parametrize(

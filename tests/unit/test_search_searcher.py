@@ -49,6 +49,21 @@ class LooseStore(EmbeddedStore):
         return await super().vectors(ids)
 
 
+class UnaskedStore:
+    """A server that answers nothing and notes every request."""
+
+    exact = False
+    state = None
+    identity = identity_of(EMBEDDER)
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, request: str) -> Any:
+        self.asked.append(request)
+        raise StoreUnavailable(request)
+
+
 class BrokenEmbedder(HashEmbedder):
     """Cannot make a vector for a query."""
 
@@ -348,6 +363,50 @@ async def test_a_store_that_is_away_leaves_search_to_the_words_of_the_snapshot(
     back = await searcher.search(view_of(entries), own(42), limit=5)
 
     assert (back.mode, back.degraded) == ("hybrid", False)
+
+
+@pytest.mark.parametrize(
+    ("embedder", "query", "options"),
+    [
+        (EMBEDDER, "", {"tags": ("blue",)}),
+        (EMBEDDER, "  ", {"servers": ("s1",), "namespaces": ("ns",), "states": ("Active",)}),
+        (EMBEDDER, "list the customer", {"mode": "lexical"}),
+        (EMBEDDER, "list the customer", {"mode": "lexical", "top_k_servers": 1, "min_score": 0.1}),
+        (EMBEDDER, "list the customer", {"tags": ("none of them",)}),
+        (EMBEDDER, "list the customer", {"limit": 0}),
+        (NullEmbedder(), "list the customer", {}),
+        (BrokenEmbedder(), "list the customer", {}),
+    ],
+    ids=["tags", "filters", "lexical", "servers", "nothing", "no limit", "no embedder", "no vector"],
+)
+@pytest.mark.parametrize("size", [20, SMALL_VIEW + 1])
+async def test_a_search_that_needs_no_vectors_asks_no_store(
+    searchers: Callable[..., Searcher], embedder: Any, query: str, options: dict[str, Any], size: int
+) -> None:
+    store = UnaskedStore()
+    view = view_of(tool(i, tags=("blue",), server=f"s{i % 3}") for i in range(size))
+
+    answer = await searchers(store, embedder).search(view, query, **options)
+
+    assert store.asked == []
+    assert (answer.rounds, answer.timings.store) == (0, 0.0)
+    assert answer.degradation == ("embedder_unavailable" if isinstance(embedder, BrokenEmbedder) else "")
+
+
+async def test_a_large_view_whose_vectors_are_all_here_asks_no_store(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i) for i in range(SMALL_VIEW + 10)]
+    await fill(loose, entries)
+    view, searcher = view_of(entries), searchers(loose, EMBEDDER)
+    await searcher.search(view, own(42), limit=len(entries))
+    loose.asked.clear()
+    fetched = loose.fetched
+
+    answer = await searcher.search(view, own(77), limit=5)
+
+    assert (answer.mode, answer.degraded, answer.rounds) == ("hybrid", False, 0)
+    assert (loose.asked, loose.fetched) == ([], fetched)
 
 
 async def test_a_store_that_hangs_is_waited_for_no_longer_than_the_deadline(

@@ -1,4 +1,9 @@
-"""The connection to a Weaviate server: made when first needed, made again after a failure, with deadlines of ours."""
+"""The connection to a Weaviate server: made when first needed, made again after a failure, with deadlines of ours.
+
+weaviate-client retries UNAVAILABLE on the same channel after 1, 2, 4, 8 and 16 s, and no setting changes that (4.23). So
+its calls report a lost connection as an error of ours, which it does not retry: the channel is closed, and the next
+attempt opens a new one, which a Kubernetes Service may route to another node.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,11 @@ import contextlib
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -27,6 +34,7 @@ from weaviate.exceptions import (
 
 from toolcrib.logs import Trouble
 from toolcrib_registry.search.errors import StoreUnavailable, brief
+from toolcrib_registry.search.view_search import STORE_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +43,15 @@ _ANSWERED = (UnexpectedStatusCodeError, WeaviateBatchError, WeaviateDeleteManyEr
 _BROKEN = (WeaviateBaseError, httpx.HTTPError, OSError)
 _CHANNEL = [
     ("grpc.enable_http_proxy", 0),
-    # gRPC waits a second before it connects again, and longer from time to time: searches have three in all
+    # by default all channels to one address share a TCP connection: a new one would be as dead as the old one
+    ("grpc.use_local_subchannel_pool", 1),
+    # gRPC waits a second before it connects again, and longer from time to time: searches have two in all
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 ]
+_LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+"""The connection broke, could not be made, or stayed silent for the client's own deadline."""
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
@@ -66,9 +78,29 @@ class WeaviateSettings:
     """Two installations on one server need two prefixes. Starts with a capital letter."""
     replicas: int = 1
     """Weaviate's replication factor for a collection that is made; above 1, writes and reads want a quorum."""
-    search_seconds: float = 3.0
+    search_seconds: float = STORE_SECONDS
     write_seconds: float = 60.0
     """For one batch of 200, and for reading the inventory."""
+
+
+class _Calls:
+    """The calls of the client's gRPC stub, which raise `ConnectionLost` where the client would wait and retry."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        call = getattr(self._stub, name)
+
+        async def once(*args: Any, **options: Any) -> Any:
+            try:
+                return await call(*args, **options)
+            except grpc.aio.AioRpcError as error:
+                if error.code() in _LOST:
+                    raise ConnectionLost(f"weaviate: {brief(ValueError(error.details()))}") from error
+                raise
+
+        return once
 
 
 class _Link:
@@ -97,13 +129,20 @@ class WeaviateConnection:
         """Newer files than the link's, by which no connection could be made."""
         self._trouble = Trouble(log)
         self._closed = False
+        self._failed: tuple[float, str] = 0.0, ""
+        """When no connection could be made, and why."""
 
     async def _connected(self) -> _Link:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         stamp = _stamp(self._settings)
+        asked = time.monotonic()
         async with self._connecting:
             link = self._link
+            failed_at, why = self._failed
+            if link is None and asked < failed_at:
+                # it failed while this one waited for the lock: many that try in turn would outlast their deadlines
+                raise ConnectionLost(why)
             if link is None or stamp not in (link.stamp, self._tried):
                 return await self._renewed(link, stamp)
             if stamp == link.stamp:
@@ -132,7 +171,12 @@ class WeaviateConnection:
             elif old is not None and not old.retired and isinstance(error, _BROKEN):
                 self._trouble.failed("%s; the connection of before is kept", _unreachable(error))
                 return old
+            elif isinstance(error, _BROKEN) and not isinstance(error, _ANSWERED):
+                self._failed = time.monotonic(), _unreachable(error)
             raise
+        connection = client._connection
+        assert connection._grpc_stub is not None
+        connection._grpc_stub = _Calls(connection._grpc_stub)  # type: ignore[assignment]
         self._trouble.over("weaviate is connected by the files as they are now")
         self._tried = None
         if old is not None:
@@ -153,12 +197,13 @@ class WeaviateConnection:
         except TimeoutError as error:
             self._retire(link)
             raise ConnectionLost(f"weaviate did not answer within {seconds:g} s") from error
+        except (ConnectionLost, asyncio.CancelledError):
+            # cancelled by the deadline of the whole search: the connection may be dead, and the next request must not use it
+            self._retire(link)
+            raise
         except WeaviateInvalidInputError:
             raise
         except _ANSWERED as error:
-            if _unavailable(error):
-                self._retire(link)
-                raise ConnectionLost(f"weaviate: {brief(error)}") from error
             raise StoreUnavailable(self._explained(error)) from error
         except _BROKEN as error:
             self._retire(link)
@@ -189,15 +234,6 @@ class WeaviateConnection:
         self._retire(link)
         if link is not None:
             await link.close_if_unused()
-
-
-def _unavailable(error: BaseException | None) -> bool:
-    """Whether gRPC's UNAVAILABLE is at the bottom of `error`: no server has answered, or it was going away."""
-    while error is not None:
-        if isinstance(error, grpc.aio.AioRpcError):
-            return bool(error.code() == grpc.StatusCode.UNAVAILABLE)
-        error = error.__cause__ or error.__context__
-    return False
 
 
 def _unreachable(error: BaseException) -> str:
@@ -262,11 +298,15 @@ def _client(settings: WeaviateSettings) -> weaviate.WeaviateAsyncClient:
         # the checks ask PyPI for a newer client
         skip_init_checks=True,
     )
-    if authorities is not None:
-        # the client takes authorities for gRPC alone; for HTTP it knows only those of the environment, which are the
-        # whole process's, and with them the environment's proxies
-        transport = httpx.AsyncHTTPTransport(verify=authorities, trust_env=False)
-        client._connection._make_mounts = lambda colour: {"https://": transport}  # type: ignore[assignment,method-assign]
+    # the client takes authorities for gRPC alone; for HTTP it would load the environment's each time, which takes 15 ms of
+    # the event loop even where there is no TLS, and many try to connect while a server is away
+    verify = authorities if authorities is not None else settings.secure
+    connection = client._connection
+    connection._make_client = lambda colour: httpx.AsyncClient(  # type: ignore[assignment,method-assign]
+        headers=connection._headers,
+        transport=httpx.AsyncHTTPTransport(verify=verify, trust_env=False),
+        trust_env=False,
+    )
     return client
 
 

@@ -1,7 +1,7 @@
 """The catalog store on a Weaviate server; only the `weaviate_*` modules import the client library.
 
-Hybrid search runs on the server, over our own vectors and our own words. The client's own retries wait up to half a
-minute; every request therefore has a deadline of ours.
+Hybrid search runs on the server, over our own vectors and our own words. Every request has a deadline of ours, and is
+retried here alone.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _VECTOR = "default"
 """The name that Weaviate gives to a collection's one vector."""
 _LEAST_SECONDS = 0.1
 """Left of a deadline, so that trying again makes sense."""
-_QUICK = (0.0, 0.2, 0.4, 0.8)
-"""Before a search is tried again: a Service may lead to the lost node once more. Where all are away, words find
-something meanwhile."""
+_QUICK = (0.0, 0.1, 0.4)
+"""Seconds before each retry of a search on a new connection. A Service may still route to the lost node for a moment.
+The sum stays well below a second: where no node answers, search goes on by words."""
 _PATIENT = (0.1, 0.5, 1.0, 2.0)
 """Before a write is: gRPC itself waits for about a second before it connects anew."""
 _TRY_SECONDS = 20.0

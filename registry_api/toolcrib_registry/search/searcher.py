@@ -28,7 +28,7 @@ from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.ranking import Ranked
 from toolcrib_registry.search.text import QUERY_LIMIT
-from toolcrib_registry.search.view_search import Degradation, Question, Timings, ViewSearch
+from toolcrib_registry.search.view_search import STORE_SECONDS, Degradation, Question, Timings, ViewSearch
 from toolcrib_registry.search.visible import Filter, narrowed
 
 AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
@@ -100,7 +100,7 @@ class Searcher:
         store: CatalogStore,
         embedder: Embedder,
         *,
-        store_seconds: float = 2.0,
+        store_seconds: float = STORE_SECONDS,
         embed_seconds: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         reranker: Reranker | None = None,

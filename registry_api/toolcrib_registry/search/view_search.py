@@ -21,6 +21,8 @@ from toolcrib_registry.search.question import QuestionMode as QuestionMode
 from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
 from toolcrib_registry.search.visible import ids_of
 
+STORE_SECONDS = 2.0
+"""How long one search waits for the store."""
 _ABSENT_SECONDS = 0.25
 """For how long a tool that the store had no vector of is not asked for again: it must be found by meaning within a
 second of the store's acknowledgement, and answers are kept for up to half of that."""
