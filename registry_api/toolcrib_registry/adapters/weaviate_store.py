@@ -57,7 +57,7 @@ _QUICK = (0.0, 0.1, 0.4)
 """Seconds before each retry of a search on a new connection. A Service may still route to the lost node for a moment.
 The sum stays well below a second: where no node answers, search goes on by words."""
 _PATIENT = (0.1, 0.5, 1.0, 2.0)
-"""Before a write is: gRPC itself waits for about a second before it connects anew."""
+"""Seconds before each retry of a write: it may wait longer for the nodes to settle."""
 _TRY_SECONDS = 20.0
 """For one attempt: a node that waits for one that is lost may never answer, and another does."""
 _NOT_THERE = ("non-existing index", "cannot find index", "could not find class")
@@ -250,18 +250,20 @@ class WeaviateStore:
     async def _again(
         self, work: Callable[[float], Awaitable[_T]], seconds: float, pauses: Sequence[float]
     ) -> _T:
-        """What `work` gives within `seconds`, asked again after each of `pauses` while connections are lost or the
-        server is unsettled: a node that is lost takes its connections with it, and others answer. It is told the
-        seconds it has."""
+        """What `work` gives within `seconds`, retried while connections are lost or the server is unsettled: a node that
+        is lost takes its connections with it, and others answer. `work` is told the seconds it has. Each of `pauses`
+        counts from the start of the attempt that failed, so that slow attempts do not add up with pauses."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         for pause in pauses:
+            began = loop.time()
             try:
-                return await work(min(deadline - loop.time(), _TRY_SECONDS))
+                return await work(min(deadline - began, _TRY_SECONDS))
             except (ConnectionLost, _Unsettled):
-                if deadline - loop.time() < pause + _LEAST_SECONDS:
+                wait = max(0.0, began + pause - loop.time())
+                if deadline - loop.time() < wait + _LEAST_SECONDS:
                     raise
-            await asyncio.sleep(pause)
+            await asyncio.sleep(wait)
         return await work(deadline - loop.time())
 
     async def _once(self, ask: Callable[[_Collection], Awaitable[_T]], missing: _T, seconds: float) -> _T:
