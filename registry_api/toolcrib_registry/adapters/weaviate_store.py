@@ -53,7 +53,7 @@ _VECTOR = "default"
 """The name that Weaviate gives to a collection's one vector."""
 _LEAST_SECONDS = 0.1
 """Left of a deadline, so that trying again makes sense."""
-_QUICK = (0.0, 0.1, 0.4)
+_QUICK = (0.0, 0.1, 0.3)
 """Seconds before each retry of a search on a new connection. A Service may still route to the lost node for a moment.
 The sum stays well below a second: where no node answers, search goes on by words."""
 _PATIENT = (0.1, 0.5, 1.0, 2.0)
