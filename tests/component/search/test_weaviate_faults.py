@@ -212,7 +212,7 @@ def kept() -> Iterator[Kept]:
         with running_registry(TOOLS, grants, embedder=HashEmbedder(64), store=place) as r:
             made = Kept(server, r)
             assert made.mend() == len(TOOLS)
-            # a full collection of all that pytest holds stops the registry for up to a second, which none in a pod does
+            # as toolcrib_registry.main does: else a full collection of all that pytest holds stops the registry for a second
             gc.collect()
             gc.freeze()
             yield made
