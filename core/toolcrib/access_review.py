@@ -218,14 +218,13 @@ class AccessReview:
         return self.rules.fields(identity, tool, decision, why_nobody(who, self.tokens))
 
     def _candidates(self, tool: PublishedTool) -> list[Who]:
-        """Those named by a binding that has to do with the tool, and the service accounts of a group among them."""
+        """Those named by a binding that has to do with the tool, and the members of a group of service accounts among them."""
         found = list(_each_once(b.subjects for b in concerned(tool, self.snapshot.policy)))
         groups = {w.name for w in found if w.kind is SubjectKind.GROUP}
         if not any(map(is_accounts_group, groups)):
             return found
         known = {w.key for w in found}
-        members = (w for w in self.subjects() if w.kind in IN_CLUSTER and w.key not in known)
-        return [*found, *(w for w in members if {ACCOUNTS, f"{ACCOUNTS}:{w.namespace}"} & groups)]
+        return [*found, *(w for w in self.subjects() if w.key not in known and _implied(w) & groups)]
 
     def _would(self, identity: Identity | None, tool: PublishedTool, decision: Decision) -> bool:
         """Whether somebody who may not would by some binding: then who may wants to know what is in the way."""
@@ -249,7 +248,7 @@ class AccessReview:
             4: "the issuer's tokens decide by their scopes alone" if policy is ScopesPolicy.TOKEN else None,
             5: "bindings alone decide about scopes" if policy is ScopesPolicy.BINDINGS else None,
         }
-        denials = sum(bool(c.binding.deny) for c in weighed)
+        denials = sum(c.binding.denies for c in weighed)
         passed = {
             1: "" if identity is None else f"a valid token of {identity.label or who}",
             2: f"its state is {tool.state.value}",
@@ -311,3 +310,10 @@ def order_of(who: Who) -> str:
 
 def _given(weighed: tuple[Considered, ...]) -> set[str]:
     return {scope for c in weighed for scope in c.grants}
+
+
+def _implied(who: Who) -> set[str]:
+    """The groups of the cluster's issuer that its tokens belong to besides the one that is named."""
+    if who.kind in IN_CLUSTER:
+        return {ACCOUNTS, f"{ACCOUNTS}:{who.namespace}"}
+    return {ACCOUNTS} if who.kind is SubjectKind.GROUP and is_accounts_group(who.name) else set()

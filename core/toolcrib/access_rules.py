@@ -80,7 +80,8 @@ class Rules:
         b = item.binding
         fields: dict[str, Any] = {"binding": self.binding(b), "reason": item.shortfall}
         if item.denies is not None:
-            words = f"{_object(b)} denies it by the pattern {item.denies!r}"
+            what = "pattern" if item.denies.field == "deny" else "scope"
+            words = f"{_object(b)} denies it by the {what} {item.denies.entry!r}"
             return ConsideredBinding(**{**fields, "reason": Reason.DENIED}, verdict="denies", rule=words)
         if item.shortfall is None:
             scopes = tuple(sorted(item.grants))

@@ -243,14 +243,14 @@ def _gate() -> dict[str, Any]:
 
 
 def _lift() -> dict[str, Any]:
-    """A deny is kept if each of its patterns, its subjects and its territory is still there.
+    """A deny is kept if each of its patterns and scopes, its subjects and its territory is still there.
 
     Where a namespace is being deleted, its tools go too: nothing is lost with a deny over them, and the namespace
     controller, which holds no right of ours, has to get on.
     """
     has_deny = {
         "name": "denied",
-        "expression": "has(oldObject.spec.tools) && has(oldObject.spec.tools.deny)",
+        "expression": "has(oldObject.spec.tools) && (has(oldObject.spec.tools.deny) || has(oldObject.spec.tools.denyScopes))",
     }
     spec_changes = {
         "name": "spec-changes",
@@ -259,8 +259,11 @@ def _lift() -> dict[str, Any]:
     kept = (
         "request.operation == 'DELETE'"
         " ? namespaceObject != null && has(namespaceObject.metadata.deletionTimestamp)"
-        " : has(object.spec.tools) && has(object.spec.tools.deny)"
-        " && oldObject.spec.tools.deny.all(p, p in object.spec.tools.deny)"
+        " : has(object.spec.tools)"
+        " && (!has(oldObject.spec.tools.deny) || (has(object.spec.tools.deny)"
+        " && oldObject.spec.tools.deny.all(p, p in object.spec.tools.deny)))"
+        " && (!has(oldObject.spec.tools.denyScopes) || (has(object.spec.tools.denyScopes)"
+        " && oldObject.spec.tools.denyScopes.all(s, s in object.spec.tools.denyScopes)))"
         " && oldObject.spec.subjects.all(s, s in object.spec.subjects)"
         " && (!has(oldObject.spec.namespaces) ||"
         " (has(object.spec.namespaces) && oldObject.spec.namespaces.all(n, n in object.spec.namespaces)))"

@@ -8,10 +8,11 @@ and names itself. Whatever is missing or unknown ends in a *no*.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from toolcrib.identity import NOT_BEFORE_LEEWAY, Identity, ScopesPolicy
 from toolcrib.names import ToolPattern, is_reserved_scope
@@ -61,7 +62,7 @@ MEANINGS: Mapping[Reason, str] = MappingProxyType(
         Reason.ACCOUNT_GONE: "The token's ServiceAccount was deleted, or made anew since the token was issued.",
         Reason.UNKNOWN_TOOL: "There is no such tool.",
         Reason.TOOL_DISABLED: "The tool's state is Disabled.",
-        Reason.DENIED: "A deny pattern of a binding of this identity matches the tool within its territory.",
+        Reason.DENIED: "A binding of this identity denies the tool within its reach, by a pattern (`deny`) or a scope (`denyScopes`).",
         Reason.NO_BINDING: "No binding of this identity reaches the tool.",
         Reason.NOT_VALID_NOW: "A binding would grant it, but not at this moment (notBefore, expiresAt).",
         Reason.NOT_ALLOWED_BY_NAME: "A binding reaches the tool, but its allow list leaves it out.",
@@ -89,13 +90,27 @@ STEPS: Mapping[Reason, int] = MappingProxyType(
 """At which step of the order (DESIGN §3) each *no* is found; what allows has passed all of them."""
 
 
+class Denial(NamedTuple):
+    """The entry of a binding that denies a tool: `field` is `deny` (a pattern) or `denyScopes` (a scope)."""
+
+    field: str
+    entry: str
+
+    def __str__(self) -> str:
+        return f"tools.{self.field}: {self.entry}"
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Allow or deny, why, and which binding (object and generation) decided, where one did."""
+    """Allow or deny, why, and which binding (object and generation) decided, where one did.
+
+    `denial` is the entry of that binding that denies; of other decisions None.
+    """
 
     allowed: bool
     reason: Reason
     binding: PublishedBinding | None = None
+    denial: Denial | None = None
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -111,6 +126,7 @@ class _Compiled:
     servers: frozenset[tuple[str | None, str]] | None
     allow: tuple[ToolPattern, ...] | None
     deny: tuple[ToolPattern, ...]
+    deny_scopes: frozenset[str]
 
     @classmethod
     def of(cls, b: PublishedBinding) -> _Compiled:
@@ -125,6 +141,7 @@ class _Compiled:
             servers=servers,
             allow=None if b.allow is None else tuple(map(ToolPattern.parse, b.allow)),
             deny=tuple(map(ToolPattern.parse, b.deny)),
+            deny_scopes=frozenset(b.deny_scopes),
         )
 
     def in_namespaces(self, tool: PublishedTool) -> bool:
@@ -146,7 +163,25 @@ class _Compiled:
         return self.allow is None or _any_matches(self.allow, tool)
 
     def denies(self, tool: PublishedTool) -> bool:
-        return bool(self.deny) and self.in_namespaces(tool) and _any_matches(self.deny, tool)
+        """Whatever its dates, and not narrowed by `servers`."""
+        if not (self.deny or self.deny_scopes) or not self.in_namespaces(tool):
+            return False
+        return not self.deny_scopes.isdisjoint(tool.scopes) or _any_matches(self.deny, tool)
+
+    def denial(self, tool: PublishedTool) -> Denial | None:
+        """The first entry that denies the tool; patterns before scopes."""
+        return next(self.denials(tool), None)
+
+    def denials(self, tool: PublishedTool) -> Iterator[Denial]:
+        """Every entry that denies the tool; patterns before scopes."""
+        if not self.in_namespaces(tool):
+            return
+        for text, pattern in zip(self.source.deny, self.deny, strict=True):
+            if _any_matches((pattern,), tool):
+                yield Denial("deny", text)
+        for scope in self.source.deny_scopes:
+            if scope in tool.scopes:
+                yield Denial("denyScopes", scope)
 
     def order(self) -> tuple[bool, str, str]:
         return (self.source.namespace is not None, self.source.namespace or "", self.source.name)
@@ -291,7 +326,7 @@ def reach(identity: Identity, tool: PublishedTool, policy: Policy, now: float) -
     mine = policy.of(identity)
     for b in mine:
         if b.denies(tool):
-            return Decision(False, Reason.DENIED, b.source)
+            return Decision(False, Reason.DENIED, b.source, b.denial(tool))
     wanted = frozenset(tool.scopes)
     if not wanted or any(map(is_reserved_scope, wanted)):
         return Decision(False, Reason.SCOPE_NOT_GRANTED)
@@ -388,13 +423,13 @@ def _shortfall(b: _Compiled, tool: PublishedTool, given: frozenset[str], now: fl
 class Considered:
     """What one binding of an identity says of one tool: what steps 3 and 4 weigh.
 
-    `denies` is the deny pattern that matches within its territory. `grants` are the tool's scopes that it grants now;
+    `denies` is the entry that denies it within the binding's reach. `grants` are the tool's scopes that it grants now;
     where there are none, `shortfall` says why, and `beyond` which field keeps the tool out of its reach
     (`namespaces` or `servers`; None: it grants no scopes at all).
     """
 
     binding: PublishedBinding
-    denies: str | None
+    denies: Denial | None
     grants: frozenset[str]
     shortfall: Reason | None
     beyond: str | None = None
@@ -405,16 +440,11 @@ def considered(identity: Identity, tool: PublishedTool, policy: Policy, now: flo
     found = []
     wanted = frozenset(s for s in tool.scopes if not is_reserved_scope(s))
     for b in policy.of(identity):
-        pattern = None
-        if b.denies(tool):
-            pattern = next(
-                text for text, p in zip(b.source.deny, b.deny, strict=True) if _any_matches((p,), tool)
-            )
         given = b.scopes & wanted
         why, beyond = _shortfall(b, tool, given, now), None
         if why is Reason.NO_BINDING and b.scopes:
             beyond = "servers" if b.in_namespaces(tool) else "namespaces"
-        found.append(Considered(b.source, pattern, given if why is None else frozenset(), why, beyond))
+        found.append(Considered(b.source, b.denial(tool), given if why is None else frozenset(), why, beyond))
     return tuple(found)
 
 
@@ -489,9 +519,20 @@ def matcher(binding: PublishedBinding) -> Callable[[PublishedTool], bool]:
         if not tool.active or not b.in_namespaces(tool):
             return False
         if not b.scopes:
-            return _any_matches(b.deny, tool)
+            return b.denies(tool)
         if not b.in_servers(tool) or not b.scopes.intersection(tool.scopes) or not b.allows(tool):
             return False
-        return not _any_matches(b.deny, tool)
+        return not b.denies(tool)
 
     return reaches
+
+
+def denials(binding: PublishedBinding) -> Callable[[PublishedTool], Iterator[Denial]]:
+    """Every entry of the binding that denies a tool within its reach, whatever the tool's state."""
+    return _Compiled.of(binding).denials
+
+
+def deniers(policy: Policy) -> Callable[[PublishedTool], dict[str, PublishedBinding]]:
+    """Every binding that denies a tool, whoever its subjects are, by UID."""
+    compiled = {b.source.uid: b for several in policy.by_subject.values() for b in several if b.source.denies}
+    return lambda tool: {uid: b.source for uid, b in compiled.items() if b.denies(tool)}

@@ -131,6 +131,7 @@ def binding(
         scopes=spec.scopes or (),
         allow=None if spec.tools is None else spec.tools.allow,
         deny=() if spec.tools is None else spec.tools.deny or (),
+        deny_scopes=() if spec.tools is None else spec.tools.deny_scopes or (),
         servers=spec.servers,
         not_before=None if spec.not_before is None else durations.instant(spec.not_before),
         expires_at=None if spec.expires_at is None else durations.instant(spec.expires_at),

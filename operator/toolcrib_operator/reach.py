@@ -72,4 +72,4 @@ def _count(snapshot: Snapshot, ended: Callable[[], bool]) -> tuple[dict[str, int
 
 def _terms(b: PublishedBinding) -> tuple[Any, ...]:
     """All that decides which tools are within reach; a thousand agents may have the same."""
-    return b.namespaces, b.scopes, b.servers, b.allow, b.deny
+    return b.namespaces, b.scopes, b.servers, b.allow, b.deny, b.deny_scopes

@@ -70,7 +70,10 @@ def random_change(seed: int, world: ManifestWorld) -> tuple[list[Manifest], list
         elif tools:
             old = draw.choice(tools)
             new = random_tool(draw, 0)
-            new["spec"]["name"] = old["spec"]["name"]  # immutable
+            for fixed in ("name", "server"):  # immutable, absent or not
+                new["spec"].pop(fixed, None)
+                if fixed in old["spec"]:
+                    new["spec"][fixed] = old["spec"][fixed]
             changed.append({**new, "metadata": copy.deepcopy(old["metadata"])})
     if draw.random() < 0.2:
         changed.append(_namespace(draw.choice(NAMESPACES), draw))
@@ -106,6 +109,7 @@ _PATCHES: tuple[Manifest, ...] = (
     {"expiresAt": None, "notBefore": None},
     {"limits": {"callsPerDay": 3}},
     {"tools": {"deny": ["read_*"]}},
+    {"tools": {"denyScopes": ["write"]}},
     {"tools": {"allow": ["read_*"]}},
     {"tools": None, "servers": None},
     {"namespaces": None, "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}},
@@ -159,7 +163,10 @@ def random_binding(draw: random.Random, number: int, *, namespaced: bool | None 
         if draw.random() < 0.3:
             tools["allow"] = draw.sample(patterns, draw.randint(1, 2))
     if only_denies or draw.random() < 0.15:
-        tools["deny"] = [draw.choice(patterns[1:])]
+        if draw.random() < 0.6:
+            tools["deny"] = [draw.choice(patterns[1:])]
+        else:
+            tools["denyScopes"] = draw.sample(SCOPES, draw.randint(1, 2))
     if tools:
         spec["tools"] = tools
     if draw.random() < 0.2:

@@ -91,7 +91,7 @@ ClusterPattern = Annotated[str, Field(pattern=names.CLUSTER_PATTERN, max_length=
 
 
 class ToolPatterns(Model):
-    """Which tools of the territory are meant, by name."""
+    """Which tools of the binding's reach are meant, by name or, for denials, by scope."""
 
     allow: Annotated[tuple[Pattern, ...], ListOf(1, 64)] | None = Field(
         default=None, description="Only tools that match one of these; absent means no restriction."
@@ -99,14 +99,32 @@ class ToolPatterns(Model):
     deny: Annotated[tuple[Pattern, ...], ListOf(1, 64)] | None = Field(
         default=None, description="Never tools that match one of these, whoever else grants them."
     )
+    deny_scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
+        default=None,
+        description="Never tools that carry one of these scopes, whoever else grants them. A tool leaves such a deny"
+        " only by giving up the scope, and with it every grant of it.",
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.allow) || has(self.deny)", "set allow or deny, or leave tools out",
-             lambda t: t.allow is not None or t.deny is not None),
-    )  # fmt: skip
+        Rule(
+            "has(self.allow) || has(self.deny) || has(self.denyScopes)",
+            "set allow, deny or denyScopes, or leave tools out",
+            lambda t: t.allow is not None or t.denies,
+        ),
+        Rule(
+            "!has(self.denyScopes) || self.denyScopes.all(s, !s.lowerAscii().startsWith('registry:'))",
+            "no Tool carries a scope registry:*, so denyScopes cannot hold one: end the grant of the power instead",
+            lambda t: not any(map(names.is_reserved_scope, t.deny_scopes or ())),
+        ),
+    )
+
+    @property
+    def denies(self) -> bool:
+        """Whether it denies anything."""
+        return self.deny is not None or self.deny_scopes is not None
 
 
-class ClusterToolPatterns(Model):
+class ClusterToolPatterns(ToolPatterns):
     """The same for cluster bindings, where a server is `namespace/server`."""
 
     allow: Annotated[tuple[ClusterPattern, ...], ListOf(1, 64)] | None = Field(
@@ -115,8 +133,6 @@ class ClusterToolPatterns(Model):
     deny: Annotated[tuple[ClusterPattern, ...], ListOf(1, 64)] | None = Field(
         default=None, description="Never tools that match one of these, whoever else grants them."
     )
-
-    rules: ClassVar[tuple[Rule, ...]] = ToolPatterns.rules
 
 
 class CallLimits(Model):
@@ -150,9 +166,9 @@ _SHARED_RULES = (
         lambda b: b.scopes is not None or b.limits is None,
     ),
     Rule(
-        "has(self.scopes) || (has(self.tools) && has(self.tools.deny))",
-        "a binding grants scopes or denies tools: set scopes, or tools.deny",
-        lambda b: b.scopes is not None or (b.tools is not None and b.tools.deny is not None),
+        "has(self.scopes) || (has(self.tools) && (has(self.tools.deny) || has(self.tools.denyScopes)))",
+        "a binding grants scopes or denies tools: set scopes, or tools.deny, or tools.denyScopes",
+        lambda b: b.scopes is not None or (b.tools is not None and b.tools.denies),
     ),
     Rule(
         "has(self.scopes) || !has(self.tools) || !has(self.tools.allow)",
@@ -180,7 +196,7 @@ class BindingSpec(Model):
     scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
         default=None, description="The scopes granted; absent in a binding that only denies."
     )
-    tools: ToolPatterns | None = Field(default=None, description="Which tools, by name.")
+    tools: ToolPatterns | None = Field(default=None, description="Which tools, by name; and what is denied.")
     servers: Annotated[tuple[ServerName, ...], ListOf(1, 32)] | None = Field(
         default=None, description="Only tools of these servers; absent means no restriction."
     )
@@ -279,7 +295,7 @@ class ClusterBindingSpec(Model):
     scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
         default=None, description="The scopes granted; absent in a binding that only denies."
     )
-    tools: ClusterToolPatterns | None = Field(default=None, description="Which tools, by name.")
+    tools: ClusterToolPatterns | None = Field(default=None, description="Which tools, by name; and what is denied.")
     servers: (
         Annotated[
             tuple[Annotated[str, Field(pattern=names.CLUSTER_SERVER, max_length=127)], ...], ListOf(1, 32)

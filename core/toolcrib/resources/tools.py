@@ -213,7 +213,7 @@ class ToolSpec(Model):
         default=None, description="What agents see; metadata.name if absent. Immutable."
     )
     server: ServerName | None = Field(
-        default=None, description="The server that the tool belongs to, if any."
+        default=None, description="The server that the tool belongs to, if any. Immutable, its absence too."
     )
     title: str | None = Field(default=None, max_length=256, description="A name for people; display only.")
     description: str = Field(
@@ -255,6 +255,10 @@ class ToolSpec(Model):
             "self.scopes.all(s, !s.lowerAscii().startsWith('registry:'))",
             "scopes registry:* are the registry's own powers; no Tool may carry one",
             lambda s: not any(names.is_reserved_scope(x) for x in s.scopes),
+        ),
+        Rule(
+            "has(self.server) == has(oldSelf.server) && (!has(self.server) || self.server == oldSelf.server)",
+            "spec.server is immutable, absent or not: delete the Tool and create it again with the other server",
         ),
         Rule(
             "!has(self.replacedBy) || self.state == 'Deprecated'",

@@ -148,6 +148,7 @@ class PublishedBinding(Wire):
     scopes: tuple[str, ...] = ()
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
+    deny_scopes: tuple[str, ...] = ()
     servers: tuple[str, ...] | None = None
     not_before: float | None = Field(default=None, description="seconds since the epoch")
     expires_at: float | None = Field(default=None, description="seconds since the epoch")
@@ -157,6 +158,11 @@ class PublishedBinding(Wire):
     def ref(self) -> str:
         """`Kind namespace/name`, for logs and explanations."""
         return f"{self.kind} {self.namespace + '/' if self.namespace else ''}{self.name}"
+
+    @property
+    def denies(self) -> bool:
+        """Whether it denies anything: that holds whatever becomes of its grant."""
+        return bool(self.deny or self.deny_scopes)
 
 
 class Removed(Wire):

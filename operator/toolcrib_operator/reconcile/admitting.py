@@ -141,7 +141,7 @@ class Admitted:
 
 def _denials(item: PublishedBinding) -> PublishedBinding | None:
     """What it denies, and no grant."""
-    return item.model_copy(update={"scopes": (), "allow": None}) if item.deny else None
+    return item.model_copy(update={"scopes": (), "allow": None}) if item.denies else None
 
 
 def _meanwhile(before: PublishedBinding, after: PublishedBinding) -> PublishedBinding | None:
@@ -149,7 +149,12 @@ def _meanwhile(before: PublishedBinding, after: PublishedBinding) -> PublishedBi
 
     Its scopes are those that both grant where nothing but scopes and denials differs; else none.
     """
-    old = {"generation": before.generation, "scopes": before.scopes, "deny": before.deny}
+    old = {
+        "generation": before.generation,
+        "scopes": before.scopes,
+        "deny": before.deny,
+        "deny_scopes": before.deny_scopes,
+    }
     same = after.model_copy(update=old) == before
     both = {
         "subjects": _union(before.subjects, after.subjects),
@@ -158,6 +163,7 @@ def _meanwhile(before: PublishedBinding, after: PublishedBinding) -> PublishedBi
         else _union(before.namespaces, after.namespaces),
         "scopes": tuple(scope for scope in after.scopes if same and scope in before.scopes),
         "deny": _union(before.deny, after.deny),
+        "deny_scopes": _union(before.deny_scopes, after.deny_scopes),
     }
     held = after.model_copy(update=both)
     return held if held.scopes else _denials(held)

@@ -41,7 +41,7 @@ def assess_binding(
         message = f"spec.namespaceSelector: the operator does not trust the label {untrusted[0]!r} (trusted: {allowed})"
         # it grants nothing, but what it denies stays denied: in doubt everywhere (a deny holds while its object exists)
         denied = publishing.binding(binding, namespaces=None).model_copy(update={"scopes": (), "allow": None})
-        return BindingVerdict(denied if denied.deny else None, Problem(Reason.UNTRUSTED_LABEL, message))
+        return BindingVerdict(denied if denied.denies else None, Problem(Reason.UNTRUSTED_LABEL, message))
     return BindingVerdict(publishing.binding(binding, namespaces=territory(selector, namespaces)))
 
 
@@ -76,7 +76,7 @@ def matched_ids(binding: PublishedBinding, snapshot: Snapshot) -> list[str]:
         return [tool_id for tool_id, tool in tools.items() if reaches(tool)]
     territory = None if binding.namespaces is None else frozenset(binding.namespaces)
     candidates = snapshot.candidates(binding.scopes, territory)
-    if binding.servers is None and binding.allow is None and not binding.deny:
+    if binding.servers is None and binding.allow is None and not binding.denies:
         return [i for i in candidates if tools[i].active]  # nothing else narrows it: a hundred times as fast
     return [i for i in candidates if reaches(tools[i])]
 
@@ -89,8 +89,8 @@ class Territories:
         self._tools: defaultdict[str, list[PublishedTool]] = defaultdict(list)
 
     def tools_of(self, binding: PublishedBinding, snapshot: Snapshot) -> list[PublishedTool]:
-        """Every tool of a binding's territory, whatever its state; none where no pattern could ask for one."""
-        if not binding.deny:
+        """Every tool of a binding's territory, whatever its state; none where nothing asks for one."""
+        if not binding.denies:
             return []
         if binding.namespaces is None:
             return list(snapshot.tools.values())

@@ -235,12 +235,13 @@ class DecisionLog:
         binding = decision.binding
         if identity is None:  # anybody could try any name: none is told apart
             name, tool = "", None
+        rule = {} if decision.denial is None else {"rule": str(decision.denial)}
         return {
             "tool": tool.tool_id if tool else name[:LONGEST_NAME] or None,
             "allowed": decision.allowed,
             "reason": decision.reason.value,
             "digest": tool.digest if tool else None,
-            "binding": {"ref": binding.ref, "uid": binding.uid, "generation": binding.generation}
+            "binding": {"ref": binding.ref, "uid": binding.uid, "generation": binding.generation, **rule}
             if binding
             else None,
             "revision": revision,

@@ -74,6 +74,28 @@ def test_a_definition_never_carries_backend_address_or_credential() -> None:
     ]
 
 
+def test_a_refusal_is_logged_with_the_entry_that_denies(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    denies = [
+        binding("bot", (), name="names", deny=("calc*",)),
+        binding("bot", (), name="scopes", deny_scopes=("vault:use",)),
+    ]
+    tools = [tool("calculator"), tool("safe", scopes=("calculator:use", "vault:use")), tool("other")]
+    with running_registry(tools, [binding("bot"), *denies], decision_log=str(path)) as r:
+        for name in ("calculator", "safe", "other"):
+            r.http.post(r.url + "/v1/call", headers=r.auth("team", "bot"), json={"tool": f"team/{name}"})
+
+    logged = {record.get("tool"): record for line in path.read_bytes().splitlines() if (record := orjson.loads(line))}
+    assert logged["team/calculator"]["binding"]["rule"] == "tools.deny: calc*"
+    assert logged["team/safe"]["binding"] == {
+        "ref": "AgentScopeBinding team/scopes",
+        "uid": "uid-team-scopes",
+        "generation": 1,
+        "rule": "tools.denyScopes: vault:use",
+    }
+    assert "rule" not in (logged["team/other"]["binding"] or {})
+
+
 def test_search_finds_within_the_view_alone() -> None:
     tools = [
         tool("calculator", description="Compute an arithmetic expression.", tags=("math",)),

@@ -6,7 +6,7 @@ Everything is plain dicts, as `worlds` makes them:
     world    {"tools": [...], "bindings": [...], "accounts": {"ns/name": uid} | None, "anonymous": "none" | "list"}
     tool     {"id", "namespace", "name", "server" | None, "scopes", "match": "Any" | "All", "state"}
     binding  {"uid", "namespace" | None, "name", "subjects", "reach": [namespaces] | None (all), "scopes",
-              "allow" | None, "deny", "servers" | None, "from" | None, "until" | None}
+              "allow" | None, "deny", "deny_scopes", "servers" | None, "from" | None, "until" | None}
     issuer   {"iss", "policy": "bindings" | "intersection" | "token" | "local", "cluster": bool}
     caller   {"iss", "claims": {...}} | "anonymous" | "garbage"
 
@@ -194,7 +194,9 @@ def decide(
     mine = bindings_of(world, identity)
     for binding in mine:
         cluster = binding["namespace"] is None
-        if reaches(binding, tool) and any(pattern_matches(p, tool, cluster) for p in binding["deny"]):
+        by_name = any(pattern_matches(p, tool, cluster) for p in binding["deny"])
+        by_scope = any(scope in binding["deny_scopes"] for scope in tool["scopes"])
+        if reaches(binding, tool) and (by_name or by_scope):
             return False, DENIED, binding["uid"]
     if any(scope.lower().startswith("registry:") for scope in tool["scopes"]):
         return False, NOT_GRANTED, None  # no tool may carry one: one that does is nobody's

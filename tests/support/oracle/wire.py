@@ -47,6 +47,7 @@ def published_binding(binding: Binding) -> PublishedBinding:
         scopes=tuple(binding["scopes"]),
         allow=None if binding["allow"] is None else tuple(binding["allow"]),
         deny=tuple(binding["deny"]),
+        deny_scopes=tuple(binding["deny_scopes"]),
         servers=None if binding["servers"] is None else tuple(binding["servers"]),
         not_before=binding["from"],
         expires_at=binding["until"],

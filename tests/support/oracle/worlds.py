@@ -226,6 +226,9 @@ def binding(draw: Drawn, number: int, callers: dict[str, Any]) -> Binding:
     only_denies = rarely(draw, 12)
     chosen = aimed if rarely(draw, 2) else patterns
     deny = some(draw, chosen, 1, 2) if only_denies or rarely(draw, 8) else []
+    deny_scopes = some(draw, SCOPES, 1, 2) if rarely(draw, 2 if only_denies else 12) else []
+    if deny and deny_scopes and rarely(draw, 2):
+        deny = []
     dates = sorted({moment(draw), moment(draw)})
     scopes = some(draw, SCOPES, 1, 4)
     if rarely(draw, 12):  # of a namespaced binding it is worth nothing
@@ -239,6 +242,7 @@ def binding(draw: Drawn, number: int, callers: dict[str, Any]) -> Binding:
         "scopes": [] if only_denies else scopes,
         "allow": None if only_denies or not rarely(draw, 3) else some(draw, chosen, 1, 3),
         "deny": deny,
+        "deny_scopes": deny_scopes,
         "servers": some(draw, servers, 1, 4) if rarely(draw, 3) else None,
         "from": dates[0] if rarely(draw, 3) else None,
         "until": dates[-1] + 1 if rarely(draw, 3) else None,

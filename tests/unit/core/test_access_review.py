@@ -146,6 +146,26 @@ def test_a_line_names_the_rule_the_object_and_its_generation() -> None:
     )
 
 
+def test_a_deny_by_scope_is_named_in_explanations_in_who_can_and_in_the_difference() -> None:
+    grant = binding("grant", scopes=("use", "vault"))
+    deny = binding("no-vault", scopes=(), deny_scopes=("vault",), generation=2)
+    tools = [tool("team-a/read"), tool("team-a/open", scopes=("use", "vault"))]
+    before, after = review(tools, [grant]), review(tools, [grant, deny])
+    words = "AgentScopeBinding team-a/no-vault (generation 2) denies it by the scope 'vault'"
+
+    told = after.explain(BOT, tools[1])
+    (row,) = after.who_can(tools[1]).subjects
+    (lost,) = changes(before, after).subjects
+
+    assert (told.reason, told.step, told.rule) == (Reason.DENIED, 3, words)
+    assert [b.rule for b in told.bindings if b.verdict == "denies"] == [words]
+    assert (row.allowed, row.binding, row.rule) == (False, after.rules.binding(deny), words)
+    assert [(t.tool_id, t.change) for t in lost.tools] == [("team-a/open", "lost")]
+    assert lost.tools[0].after.rule == words
+    passed = next(s for s in after.explain(BOT, tools[0]).steps if s.step == 3)
+    assert passed.detail == "1 of 2 binding(s) of this subject deny tools, none of them this one"
+
+
 def test_who_can_shows_who_is_denied_and_by_which_object() -> None:
     other = PublishedSubject(kind=SubjectKind.AGENT, namespace="team-a", name="other")
     grant = binding("grant", subjects=(account(), other))

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from published import CLUSTER, OAUTH, binding, bot, client, tool
 from toolcrib.authorizer import Action, Decision, Policy, Reason, decide
@@ -52,6 +54,11 @@ def for_cli(name: str, *scopes: str, **fields: Any) -> PublishedBinding:
         (bot(), tool(), [binding(expires_at=100.0)], Reason.NOT_VALID_NOW),
         (bot(), tool(), [binding(), binding("d", scopes=(), deny=("calc*",))], Reason.DENIED),
         (bot(), tool(), [binding(), binding("d", None, deny=("calculator",))], Reason.DENIED),
+        (bot(), tool(), [binding(), binding("d", scopes=(), deny_scopes=("use",))], Reason.DENIED),
+        (bot(), tool(scopes=("use", "vault")), [binding(), binding("d", None, deny_scopes=("vault",))], Reason.DENIED),
+        (bot(), tool(), [binding(deny_scopes=("use",))], Reason.DENIED),
+        (bot(), tool(), [binding(), binding("d", "team-b", deny_scopes=("use",))], Reason.GRANTED),
+        (bot(), tool(), [binding(), binding("d", deny_scopes=("Use", "vault"))], Reason.GRANTED),
         (bot(), tool(), [binding()], Reason.GRANTED),
         (bot(), tool(), [binding(not_before=100.0, expires_at=100.5)], Reason.GRANTED),
         (bot(), tool(scopes=()), [binding()], Reason.SCOPE_NOT_GRANTED),
@@ -66,15 +73,49 @@ def test_the_first_rule_that_says_no_names_itself(
     assert found.allowed is (reason is Reason.GRANTED)
 
 
+DENIALS: dict[str, dict[str, Any]] = {"by name": {"deny": ("*",)}, "by scope": {"deny_scopes": ("use",)}}
+
+
+@pytest.mark.parametrize("how", DENIALS)
 @pytest.mark.parametrize("dates", [{"expires_at": 1.0}, {"not_before": 999.0}])
-def test_a_deny_holds_while_its_object_exists_whatever_its_dates(dates: dict[str, float]) -> None:
-    assert decided(bot(), tool(), binding(), binding("d", deny=("*",), **dates)).reason is Reason.DENIED
+def test_a_deny_holds_while_its_object_exists_whatever_its_dates(how: str, dates: dict[str, float]) -> None:
+    assert decided(bot(), tool(), binding(), binding("d", **DENIALS[how], **dates)).reason is Reason.DENIED
 
 
-def test_a_deny_is_not_narrowed_by_servers() -> None:
-    assert (
-        decided(bot(), tool(), binding(), binding("d", deny=("*",), servers=("web",))).reason is Reason.DENIED
+@pytest.mark.parametrize("how", DENIALS)
+def test_a_deny_is_not_narrowed_by_servers(how: str) -> None:
+    held = binding("d", servers=("web",), **DENIALS[how])
+
+    assert decided(bot(), tool(), binding(), held).reason is Reason.DENIED
+
+
+def test_a_refusal_names_the_entry_that_denies() -> None:
+    by_name = binding("d", deny=("nothing", "calc*"), deny_scopes=("use",))
+    by_scope = binding("d", deny=("nothing",), deny_scopes=("vault", "use"))
+
+    assert decided(bot(), tool(), by_name).denial == ("deny", "calc*")
+    assert decided(bot(), tool(), by_scope).denial == ("denyScopes", "use")
+    assert str(decided(bot(), tool(), by_scope).denial) == "tools.denyScopes: use"
+    assert decided(bot(), tool(), binding()).denial is None
+
+
+@given(st.data())
+def test_whatever_an_editor_makes_of_a_tool_no_grant_of_the_denied_scope_reaches_it(data: st.DataObject) -> None:
+    """A deny by scope is left only by giving up the scope; name, server and everything else change nothing."""
+    names = st.sampled_from(["calculator", "x", "Vault", "a.b"])
+    scopes = st.lists(st.sampled_from(["use", "vault", "Vault"]), min_size=1, max_size=3, unique=True)
+    held = binding("d", scopes=(), deny_scopes=("vault",))
+    made = tool(
+        f"team-a/{data.draw(st.sampled_from(['one', 'two']))}",
+        name=data.draw(names),
+        server=data.draw(st.none() | names),
+        scopes=tuple(data.draw(scopes)),
+        scope_match=data.draw(st.sampled_from(ScopeMatch)),
     )
+
+    assert not decided(bot(), made, binding(scopes=("vault",)), held)
+    if "vault" in made.scopes:
+        assert decided(bot(), made, binding(scopes=("use", "vault", "Vault")), held).reason is Reason.DENIED
 
 
 def test_a_deny_wins_over_a_token_that_needs_no_binding() -> None:

@@ -65,7 +65,7 @@ def allowed(who: Identity, t: PublishedTool, bindings: Iterable[PublishedBinding
         return False
     mine = [b for b in bindings if any(is_subject(s, who) for s in b.subjects)]
     territory = [b for b in mine if b.namespaces is None or t.namespace in b.namespaces]
-    if any(named(b.deny, t) for b in territory):
+    if any(named(b.deny, t) or set(b.deny_scopes) & set(t.scopes) for b in territory):
         return False
     token = set(who.scopes or ())
     usable = {s for s in t.scopes if not s.lower().startswith("registry:")}
@@ -145,6 +145,7 @@ def one_binding(draw: st.DrawFn, i: int) -> PublishedBinding:
         scopes=tuple(draw(st.lists(SCOPES, min_size=1, max_size=3, unique=True))),
         allow=draw(rarely(st.lists(patterns, max_size=2).map(tuple), None)),
         deny=draw(rarely(st.lists(patterns, max_size=1).map(tuple), ())),
+        deny_scopes=draw(rarely(st.lists(SCOPES, max_size=1).map(tuple), ())),
         servers=draw(rarely(st.lists(servers, max_size=2).map(tuple), None)),
         not_before=draw(rarely(st.integers(0, 8).map(float), None)),
         expires_at=draw(rarely(st.integers(0, 8).map(float), None)),
