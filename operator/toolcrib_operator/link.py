@@ -9,7 +9,7 @@ from typing import Protocol
 
 from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced, RevisionMismatch
-from toolcrib.wire.publish import AuditHead, Credentials, Heartbeat, Publish, Revision
+from toolcrib.wire.publish import AuditHead, Credentials, Heartbeat, Publish, Revision, enforceable
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.ports import Replica
 from toolcrib_operator.settings import PublisherSettings
@@ -51,6 +51,8 @@ class Link:
         self.wake = asyncio.Event()
         self._source = source
         self._told: int | None = None
+        self._features: tuple[str, ...] | None = None
+        """What it enforces; None: it was not asked yet."""
         self._backoff = Backoff(*source.settings.backoff)
         self._beat_due = 0.0
         self._behind_since: float | None = None
@@ -114,6 +116,7 @@ class Link:
                 if not last:
                     # a revocation may be among those to come: a replica that was cut off is no surer of its policy yet
                     age = max(age, time.monotonic() - self._complete_at)
+                step = await self._enforceable(step)
                 with tracing.span("deliver", self._attributes(step), parent=source.trace_of(step.to)):
                     # what is known is brought in force, but it is no sign that nothing was missed: a revocation, say
                     state = await self.replica.publish(step.model_copy(update={"age": age}))
@@ -128,6 +131,20 @@ class Link:
                     self._told = None  # it may have been restarted: it has no credentials then
                 self._set(step.to)
                 self._beat_due = time.monotonic() + source.settings.heartbeat
+
+    async def _enforceable(self, step: Publish) -> Publish:
+        """The step as this replica can enforce it. Before a full one it is asked: another version may answer by now."""
+        if not any(b.deny_scopes for b in step.bindings):
+            return step
+        if self._features is None or step.base is None:
+            self._features = (await self.replica.report()).features
+        fitting = enforceable(step, self._features)
+        if fitting is not step:
+            log.warning(
+                "the replica does not know denyScopes: until it is replaced it denies the subjects of bindings with"
+                " denyScopes every tool within their reach", extra=self._about(revision=str(step.to)),
+            )  # fmt: skip
+        return fitting
 
     async def _tell_credentials(self) -> None:
         current = self._source.credentials

@@ -32,6 +32,10 @@ class Replica(Protocol):
         """Unique and stable: its admin URL."""
         ...
 
+    async def report(self) -> ReplicaState:
+        """What it holds, and which features it enforces."""
+        ...
+
     async def publish(self, publish: Publish) -> ReplicaState:
         """Apply one step. Raises `toolcrib.errors.RevisionMismatch` if it does not continue what is there."""
         ...

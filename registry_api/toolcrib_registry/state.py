@@ -15,7 +15,7 @@ from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import EMPTY, view_of
-from toolcrib.wire.publish import AuditHead, Heartbeat, Publish, ReplicaState
+from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState
 from toolcrib_registry.ports import Clock
 from toolcrib_registry.sights import BYTES, Answer, Content, Sight, Sights
 
@@ -72,6 +72,7 @@ class PolicyState:
             hash=self.snapshot.hash,
             ready=self.ready,
             audit=self.audit_head(),
+            features=FEATURES,
         )
 
     def policy_age(self) -> float | None:

@@ -16,6 +16,7 @@ from realparts import processes
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import (
+    FEATURES,
     AuditHead,
     Credentials,
     Heartbeat,
@@ -47,6 +48,7 @@ class MemoryReplica:
         self.wanted: list[OutboxEntry] = []
         self.acks: list[OutboxAck] = []
         self.audit: AuditHead | None = None
+        self.features = FEATURES
         self.stopping = False
         self.asking = 0
         self.restart()
@@ -65,11 +67,16 @@ class MemoryReplica:
             hash=self.snapshot.hash,
             ready=revision is not None,
             audit=self.audit,
+            features=self.features,
         )
 
     def _up(self) -> None:
         if self.down:
             raise ReplicaUnavailable(f"{self.name} is down")
+
+    async def report(self) -> ReplicaState:
+        self._up()
+        return self.state
 
     async def publish(self, publish: Publish) -> ReplicaState:
         self._up()
@@ -235,6 +242,7 @@ class HttpReplica(MemoryReplica):
         ]
         for route, model, method in bodies:
             app.router.add_post(f"/v1/admin/{route}", self._handler(method, model))
+        app.router.add_get("/v1/admin/state", self._handler(self.report, None))
         app.router.add_get("/v1/admin/index", self._handler(self.inventory, None))
         app.router.add_get("/v1/admin/outbox", self._handler(self.outbox, None, epoch=int, wait=float))
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)

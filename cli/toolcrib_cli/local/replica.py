@@ -24,6 +24,10 @@ class InProcessReplica:
     def __init__(self, deps: Deps) -> None:
         self._deps = deps
 
+    async def report(self) -> ReplicaState:
+        """What it holds."""
+        return self._deps.state.report()
+
     async def publish(self, publish: Publish) -> ReplicaState:
         """Apply one step. Raises RevisionMismatch, EpochFenced."""
         state = await self._deps.state.publish(publish)

@@ -7,12 +7,18 @@ A publish is `{from, to, bindings, tools, removed}`. It is applied only where th
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import AuthType, Method, ScopeMatch, ToolState
+
+
+DENY_SCOPES = "deny_scopes"
+FEATURES: tuple[str, ...] = (DENY_SCOPES,)
+"""What this version enforces beyond the first one: a replica names its own, so that a rollout never fails open."""
 
 
 class Wire(BaseModel):
@@ -196,6 +202,19 @@ class Publish(Wire):
     )
 
 
+def enforceable(step: Publish, features: Collection[str]) -> Publish:
+    """The step as a replica with these `features` can enforce it: it grants no more than is meant, at times less.
+
+    A replica that does not know `deny_scopes` would ignore it, as it ignores every unknown field. Until it is replaced,
+    it denies the subjects of such a binding every tool within the binding's reach.
+    """
+    if DENY_SCOPES in features or not any(b.deny_scopes for b in step.bindings):
+        return step
+    everything = {"deny": ("*",), "deny_scopes": ()}
+    made = tuple(b.model_copy(update=everything) if b.deny_scopes else b for b in step.bindings)
+    return step.model_copy(update={"bindings": made})
+
+
 class Heartbeat(Wire):
     """The leader is alive and its own view of the cluster is proven; sent every 10 s."""
 
@@ -223,6 +242,7 @@ class ReplicaState(Wire):
     hash: str = ""
     ready: bool = False
     audit: AuditHead | None = None
+    features: tuple[str, ...] = Field(default=(), description="what it enforces beyond the first version")
 
 
 class IndexRequest(Wire):

@@ -68,6 +68,10 @@ class HttpReplica:
         self._trust = (trust or Trust()) if url.startswith("https:") else None
         self._timeout, self._index_timeout = timeout, index_timeout
 
+    async def report(self) -> ReplicaState:
+        """What it holds, and which features it enforces."""
+        return await self._send("GET", "state", None, ReplicaState, self._timeout)
+
     async def publish(self, publish: Publish) -> ReplicaState:
         """Apply one step."""
         # encoding thousands of tools takes a while: not in the event loop
