@@ -31,10 +31,14 @@ _POISON = Problem(Reason.INVALID, "the operator failed to assess this object; it
 """One object that nobody foresaw must not stop the others."""
 
 
+_REMEMBERED = 4_096
+
+
 @dataclass
 class Batch:
     """What one turn of the loop publishes; `changed` are the objects whose published form is another now.
 
+    `moved` are tools, before and after, of which denials may say something else now: edited, or there again.
     `accounts` is None where they are not known. `renamed` are bindings of which a ServiceAccount came or went.
     """
 
@@ -45,6 +49,7 @@ class Batch:
     changed: set[Ref] = field(default_factory=set)
     namespaces: set[str] = field(default_factory=set)
     renamed: set[Ref] = field(default_factory=set)
+    moved: list[tuple[PublishedTool, PublishedTool]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         gone = self.removed
@@ -71,6 +76,8 @@ class Assessor:
         self._users: defaultdict[Ref, set[Ref]] = defaultdict(set)
         self._lint = SearchLint()
         self._selecting: set[Ref] = set()
+        self._left: dict[Ref, PublishedTool] = {}
+        """The last tools that went, without their definitions: one that comes back is compared with what it was."""
         self._ending: set[str] = set()
         """Namespaces whose deletion has begun: their objects go in any order, a deny may go before the tools."""
 
@@ -136,6 +143,7 @@ class Assessor:
             for item in (old, new):
                 if isinstance(item, PublishedTool):
                     batch.namespaces.add(item.namespace)
+            self._move(ref, old, new, batch)
             if isinstance(old, PublishedTool) and new is None:
                 gone_tools.append(old.tool_id)
             elif isinstance(old, PublishedBinding) and (new is None or new.uid != old.uid):
@@ -157,6 +165,23 @@ class Assessor:
             tools=tuple(gone_tools), bindings=tuple(gone_bindings), accounts=tuple(gone_accounts)
         )
         return batch
+
+    def _move(
+        self,
+        ref: Ref,
+        old: PublishedTool | PublishedBinding | None,
+        new: PublishedTool | PublishedBinding | None,
+        batch: Batch,
+    ) -> None:
+        """Note a tool that is not what it was, also if it was away in between."""
+        if isinstance(old, PublishedTool) and new is None:
+            self._left[ref] = _bare(old)
+            if len(self._left) > _REMEMBERED:
+                del self._left[next(iter(self._left))]
+        elif isinstance(new, PublishedTool):
+            before = old if isinstance(old, PublishedTool) else self._left.pop(ref, None)
+            if before is not None and _bare(before) != _bare(new):
+                batch.moved.append((_bare(before), _bare(new)))
 
     def bindings_over(self, namespaces: Collection[str]) -> list[Ref]:
         """Published bindings whose territory includes one of `namespaces`."""
@@ -256,3 +281,11 @@ class Assessor:
 
 def _binding(item: PublishedTool | PublishedBinding | None) -> PublishedBinding | None:
     return item if isinstance(item, PublishedBinding) else None
+
+
+def _bare(tool: PublishedTool) -> PublishedTool:
+    """All of a tool that a deny goes by."""
+    return PublishedTool(
+        tool_id=tool.tool_id, uid="", namespace=tool.namespace, name=tool.name, server=tool.server,
+        scopes=tuple(sorted(tool.scopes)), digest="", route_digest="",
+    )  # fmt: skip

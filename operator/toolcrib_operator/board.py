@@ -10,17 +10,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from toolcrib import authorizer
+from toolcrib.authorizer import Denial
 from toolcrib.resources import durations
-from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, Reason
-from toolcrib.text import truncate
+from toolcrib.resources.conditions import Reason
 from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
 from toolcrib_operator.assessing import Assessor
+from toolcrib_operator.escapes import MOST_ESCAPED, Escapes
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.reconcile import statuses
 from toolcrib_operator.reconcile.bindings import Territories, matched_tools
-from toolcrib_operator.reconcile.questions import questions, summary
-from toolcrib_operator.reconcile.statuses import Desired, Progress, Reach, Status
+from toolcrib_operator.reconcile.questions import fired, questions
+from toolcrib_operator.reconcile.statuses import Desired, Held, Progress, Reach, Status
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, ToolVerdict
 from toolcrib_operator.settings import FINALIZER, LoopSettings
 from toolcrib_operator.world import BINDINGS, Entry, Ref, World
@@ -45,7 +47,9 @@ class Board:
         publisher: Publisher,
         indexing: Indexing,
         settings: LoopSettings,
+        escapes: Escapes | None = None,
     ) -> None:
+        self._escapes = escapes or Escapes()
         self.waiting: set[Ref] = set()
         self._world = world
         self._assessor = assessor
@@ -189,7 +193,7 @@ class Board:
         reach = self._look(entry, verdict.published, now)
         if not fresh:
             self._stale.pop(entry.ref, None)
-            if _told(reach) != said:
+            if statuses.told(reach) != said:
                 self._stale[entry.ref] = now - self._settings.hold_back  # until it is really written
         return reach, None
 
@@ -198,7 +202,28 @@ class Board:
         exists = self._assessor.account_exists
         tools = self._territories.tools_of(binding, snapshot)
         found = questions(binding, tools, exists=exists, applied=self._applied(entry, now))
-        return Reach(matched_tools(binding, snapshot), found)
+        held = self._held(entry, binding, tools) if binding.denies else None
+        return Reach(matched_tools(binding, snapshot), found, held)
+
+    def _held(self, entry: Entry, binding: PublishedBinding, tools: list[PublishedTool]) -> Held:
+        """What this generation has denied: what its status remembers, and what is seen now."""
+        same = entry.status.get("observedGeneration") == entry.generation
+        remembered = entry.status if same else {}
+        now = fired(binding, tools)
+        entries = [Denial("deny", text) for text in binding.deny]
+        entries += [Denial("denyScopes", scope) for scope in binding.deny_scopes]
+        known = frozenset(remembered.get("firedDenials") or ())
+        found = [e for e in entries if e in now or "/".join(e) in known]
+        denials, snapshot = authorizer.denials(binding), self._publisher.snapshot
+        left = {*(remembered.get("escapedTools") or ()), *self._escapes.of(binding)}
+        escaped = [
+            i for i in sorted(left) if (t := snapshot.tools.get(i)) and not any(True for _ in denials(t))
+        ]
+        return Held(
+            fired=tuple("/".join(e) for e in found),
+            stopped=tuple("/".join(e) for e in found if e not in now),
+            escaped=tuple(escaped[:MOST_ESCAPED]),
+        )
 
     def _applied(self, entry: Entry, now: float) -> float:
         """When this generation was applied, as far as that is known: the API server tells of the first one alone."""
@@ -215,10 +240,3 @@ class Board:
         self._first_seen.pop(ref, None)
         for table in (self._changed, self._pending_since, self._recounted, self._stale):
             table.pop(ref, None)
-
-
-def _told(reach: Reach) -> tuple[Any, ...]:
-    """The same as `statuses.reached` of a status that says it."""
-    odd, why = summary(reach.questions)
-    message = why.message or MEANINGS[why.reason]
-    return (reach.matched, str(odd), why.reason.value, truncate(message, MAX_MESSAGE))

@@ -12,6 +12,7 @@ from toolcrib import logs
 from toolcrib.wire.publish import Revision
 from toolcrib_operator.assessing import Assessor, Batch
 from toolcrib_operator.board import Board
+from toolcrib_operator.escapes import Escapes
 from toolcrib_operator.events import Events
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.ledger import Ledger
@@ -66,7 +67,8 @@ class Loop:
         self.assessor = Assessor(world, self.settings, self.policies.admitted)
         self.events = Events(writer, clock)
         self._world, self._publisher, self._indexing, self._clock = world, publisher, indexing, clock
-        self._board = Board(world, self.assessor, publisher, indexing, self.settings)
+        self._escapes = Escapes(self._escaped)
+        self._board = Board(world, self.assessor, publisher, indexing, self.settings, self._escapes)
         self.writes = Writes(
             world, self._board, writer, self.events, self.settings, clock=clock,
             # asked of the publisher each time: a fenced one may not act whatever the Lease says
@@ -113,6 +115,7 @@ class Loop:
             group.create_task(self.writes.run(stop))
             group.create_task(self.events.run(stop))
             group.create_task(self.reach.run(stop))
+            group.create_task(self._escapes.run(stop))
             group.create_task(self.policies.run(stop))
             while not stop.is_set():
                 if await wait(self._wake, 0.5):
@@ -153,6 +156,8 @@ class Loop:
             )
             self._say(revision, batch)
             self.reach.changed()
+            self._escapes.forget(batch.removed.bindings)
+            self._escapes.moved(batch.moved, self._publisher.snapshot.policy)
             self._propagation.turned(revision if batch else None)
             if self._on_published is not None:
                 self._on_published(revision, batch.changed)
@@ -176,6 +181,10 @@ class Loop:
         if entry is None or entry.deleting is not None or self.policies.admitted.decided(entry):
             return None
         return entry
+
+    def _escaped(self, ref: Ref) -> None:
+        """A tool has left what this binding denies."""
+        self.writes.due(ref, self._board.recount([ref], self._clock()))
 
     def _say(self, revision: Revision, batch: Batch) -> None:
         """One line about the revision, and one about each object in it unless they are many (then at debug)."""

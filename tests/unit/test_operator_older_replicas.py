@@ -77,7 +77,9 @@ def test_what_an_older_replica_allows_a_newer_one_allows_too(data: st.DataObject
                   deny_scopes=data.draw(scopes))
         for i, home in enumerate(data.draw(st.lists(st.sampled_from(["team-a", "team-b", None]), max_size=4)))
     ]  # fmt: skip
-    one = published_tool(data.draw(st.sampled_from(["team-a/calculator", "team-b/x"])), scopes=data.draw(scopes))
+    one = published_tool(
+        data.draw(st.sampled_from(["team-a/calculator", "team-b/x"])), scopes=data.draw(scopes)
+    )
     step = Publish(to=Revision(epoch=1, seq=1), bindings=tuple(bindings))
 
     def allows(sent: Publish) -> bool:

@@ -1,29 +1,23 @@
 """What looks like a mistake in a binding: found in a fixed order, told once, and never in the way of the grant."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool, until
+from operator_harness import binding, cluster_binding, tool, until
+from operator_stage import ACCOUNT, SETTINGS, staged
 from published import tool as published_tool
 from toolcrib import publishing
 from toolcrib.resources import parse
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import ToolState
-from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.indexing import Indexing
-from toolcrib_operator.loop import Loop
-from toolcrib_operator.ports import Event
-from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.reconcile.questions import NONE, Question, questions, summary
-from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
-from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
+from toolcrib_operator.world import SERVICE_ACCOUNT, Ref
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +30,7 @@ TOOLS = [
 
 
 def asked(spec: dict[str, Any], accounts: Sequence[str] | None = ("heist/planner",)) -> tuple[Question, ...]:
-    found = publishing.binding(parse(binding("planner", ["use"], **spec)))  # type: ignore[arg-type]
+    found = publishing.binding(parse(binding("planner", **{"scopes": ["use"], **spec})))  # type: ignore[arg-type]
     exists = None if accounts is None else accounts.__contains__
     return questions(found, TOOLS, exists=exists, applied=NOW)
 
@@ -64,6 +58,12 @@ def asked(spec: dict[str, Any], accounts: Sequence[str] | None = ("heist/planner
         ({"tools": {"allow": ["files:*"], "deny": ["delete"]}}, [("WildcardAllow", "spec.tools.allow[0]")]),
         ({"tools": {"deny": ["files:delete_*"]}}, [("DenyNeverFires", "spec.tools.deny[0]")]),
         ({"tools": {"deny": ["web:delete"]}}, [("DenyNeverFires", "spec.tools.deny[0]")]),
+        ({"tools": {"denyScopes": ["use"]}, "scopes": ["x"]}, []),
+        ({"tools": {"denyScopes": ["vault", "use"]}, "scopes": ["read"]},
+         [("DenyNeverFires", "spec.tools.denyScopes[0]")]),
+        ({"tools": {"denyScopes": ["use"]}, "scopes": ["read", "use"]}, [("ScopeShadowed", "spec.scopes[1]")]),
+        ({"tools": {"allow": ["read"], "denyScopes": ["use"]}, "scopes": ["x"]},
+         [("AllowShadowed", "spec.tools.allow[0]")]),
         ({"tools": {"deny": ["off"]}}, []),  # a disabled tool is there, too
         ({"tools": {"deny": ["delete"]}, "servers": ["elsewhere"]}, []),  # servers do not narrow a deny
         ({"tools": {"allow": ["r?ad"]}}, [("WildcardAllow", "spec.tools.allow[0]")]),
@@ -91,64 +91,6 @@ def test_the_condition_has_the_first_reason_and_every_message() -> None:
     order = ["spec.expiresAt", "spec.subjects[0]", "spec.tools.allow[0]", "spec.tools.deny[1]", "spec.tools.allow[0]"]  # fmt: skip
     assert [part.split(": ")[0] for part in why.message.split("; ")] == order
     assert summary(()) == (False, NONE)
-
-
-class Recorder(MemoryWriter):
-    """Writes into the World, and keeps the events."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__(world)
-        self.events: list[tuple[str, str, str]] = []
-        self.statuses = 0
-
-    async def write_status(self, *args: Any, **more: Any) -> Any:
-        self.statuses += 1
-        return await super().write_status(*args, **more)
-
-    async def write_event(self, event: Event) -> None:
-        self.events.append((event.ref.key, event.type, event.reason))
-
-
-@dataclass
-class Stage:
-    world: World
-    loop: Loop
-    writer: Recorder
-
-    def said(self, name: str = "planner", kind: str = "AgentScopeBinding") -> dict[str, tuple[str, str]]:
-        key = f"heist/{name}" if kind == "AgentScopeBinding" else name
-        entry = self.world.get(Ref(kind, key))
-        return conditions(None if entry is None else entry.status)
-
-    def told(self, name: str = "heist/planner") -> list[tuple[str, str]]:
-        """Without what is said where the machine stands still for a tenth of a second before a replica confirms."""
-        said = [(kind, reason) for key, kind, reason in self.writer.events if key == name]
-        return [each for each in said if each[1] != "NotPropagated"]
-
-
-SETTINGS = LoopSettings(hold_back=0.1, takeover_hold=0.2, finalizers=False)
-ACCOUNT = {"kind": SERVICE_ACCOUNT, "metadata": {"name": "planner", "namespace": "heist", "uid": "u1"}}
-
-
-@contextlib.asynccontextmanager
-async def staged(
-    *objects: dict[str, Any], settings: LoopSettings = SETTINGS, world: World | None = None
-) -> AsyncIterator[Stage]:
-    fresh, world = world is None, world or World()
-    fast = PublisherSettings(heartbeat=0.1, discover=0.05)
-    publisher = Publisher(1, FixedReplicas(MemoryReplica()), settings=fast)
-    indexing = Indexing(publisher, settings=IndexSettings(inventory=0.2))
-    writer = Recorder(world)
-    loop = Loop(world, publisher, indexing, writer, settings=settings)
-    for kind in WATCHED if fresh else ():
-        world.replace(kind, [o for o in objects if o["kind"] == kind])
-    stop = asyncio.Event()
-    task = asyncio.create_task(loop.run(stop))
-    try:
-        yield Stage(world, loop, writer)
-    finally:
-        stop.set()
-        await task
 
 
 async def test_an_oddity_leaves_the_binding_ready_and_is_told_by_one_event() -> None:

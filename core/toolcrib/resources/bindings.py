@@ -295,7 +295,9 @@ class ClusterBindingSpec(Model):
     scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
         default=None, description="The scopes granted; absent in a binding that only denies."
     )
-    tools: ClusterToolPatterns | None = Field(default=None, description="Which tools, by name; and what is denied.")
+    tools: ClusterToolPatterns | None = Field(
+        default=None, description="Which tools, by name; and what is denied."
+    )
     servers: (
         Annotated[
             tuple[Annotated[str, Field(pattern=names.CLUSTER_SERVER, max_length=127)], ...], ListOf(1, 32)
@@ -335,6 +337,18 @@ class BindingStatus(Model):
     matched_tools: int | None = Field(
         default=None, ge=0, description="Tools within reach; at most a minute old."
     )
+    fired_denials: (
+        Annotated[tuple[Annotated[str, Field(max_length=512)], ...], ListOf(0, 128, "atomic")] | None
+    ) = Field(
+        default=None,
+        description="Entries of `tools` that have denied a tool since the last edit: `deny/PATTERN`, `denyScopes/SCOPE`.",
+    )
+    escaped_tools: (
+        Annotated[tuple[Annotated[str, Field(max_length=320)], ...], ListOf(0, 16, "atomic")] | None
+    ) = Field(
+        default=None,
+        description="Tools that were denied since the last edit and are not any more; at most 16 are named.",
+    )
     conditions: Annotated[
         tuple[Condition, ...],
         Field(
@@ -342,7 +356,10 @@ class BindingStatus(Model):
             strict=False,
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
         ),
-    ] = Field(default=(), description="Ready, Accepted, Propagated, Expired, MatchesNothing, Questionable.")
+    ] = Field(
+        default=(),
+        description="Ready, Accepted, Propagated, Expired, MatchesNothing, Questionable; DenyWeakened where it denies.",
+    )
 
 
 class AgentScopeBinding(Model):

@@ -71,6 +71,9 @@ class Reason(StrEnum):
     ALLOW_SHADOWED = "AllowShadowed"
     DENY_NEVER_FIRES = "DenyNeverFires"
     WILDCARD_ALLOW = "WildcardAllow"
+    SCOPE_SHADOWED = "ScopeShadowed"
+    DENY_HOLDS = "DenyHolds"
+    DENY_STOPPED_MATCHING = "DenyStoppedMatching"
     NO_DESCRIPTION = "NoDescription"
     DESCRIPTION_REPEATS_NAME = "DescriptionRepeatsName"
     DESCRIPTION_TOO_SHORT = "DescriptionTooShort"
@@ -114,8 +117,12 @@ MEANINGS: dict[Reason, str] = {
     Reason.EXPIRED_AT_APPLY: "expiresAt had passed when this generation was applied: it never grants anything.",
     Reason.SUBJECT_NOT_FOUND: "A ServiceAccount among the subjects (an Agent's is that of its own name) does not exist.",
     Reason.ALLOW_SHADOWED: "The binding's own deny takes everything that one of its allow patterns means.",
-    Reason.DENY_NEVER_FIRES: "A deny pattern matches no tool of the binding's territory; one created later it would.",
+    Reason.DENY_NEVER_FIRES: "A deny pattern or scope matches no existing tool in the binding's reach. Tools created later may match.",
     Reason.WILDCARD_ALLOW: "An allow pattern is a glob: it also allows tools that are created later.",
+    Reason.SCOPE_SHADOWED: "The binding grants a scope that its own denyScopes denies: it gives no tool by that scope.",
+    Reason.DENY_HOLDS: "Whatever the binding was seen to deny since its last edit, it still denies.",
+    Reason.DENY_STOPPED_MATCHING: "A tool that the binding denied is still there, or there again, and is not denied any more; or a"
+    " deny entry that matched a tool matches none now. Find out who changed the tools. An edit of the binding's spec clears this.",
     Reason.NO_DESCRIPTION: "The tool has no description: it is found by its name and parameters alone.",
     Reason.DESCRIPTION_REPEATS_NAME: "The description has no word that is not in the name or server already.",
     Reason.DESCRIPTION_TOO_SHORT: "The description has fewer than three words that say something.",

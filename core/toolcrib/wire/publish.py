@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import AuthType, Method, ScopeMatch, ToolState
 
-
 DENY_SCOPES = "deny_scopes"
 FEATURES: tuple[str, ...] = (DENY_SCOPES,)
 """What this version enforces beyond the first one: a replica names its own, so that a rollout never fails open."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from toolcrib import authorizer
 from toolcrib.names import ToolPattern, covers
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.conditions import Reason, timestamp
@@ -82,27 +83,46 @@ def _subjects(binding: PublishedBinding, exists: Callable[[str], bool] | None) -
 
 
 def _shadowed(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator[Question]:
-    """An allow pattern of which nothing is left: a deny covers it, or denies every tool there is that it means."""
-    denials = tuple(map(ToolPattern.parse, binding.deny))
-    if not denials or not binding.scopes:
+    """A scope or an allow pattern of which nothing is left: a deny covers it, or denies every tool there is that it means."""
+    if not binding.denies or not binding.scopes:
         return
+    for i, scope in enumerate(binding.scopes):
+        if scope in binding.deny_scopes:
+            message = (
+                f"{scope!r} gives no tool: the binding's own denyScopes denies every tool that carries it"
+            )
+            yield Question(Reason.SCOPE_SHADOWED, f"spec.scopes[{i}]", message)
+    patterns = [(text, ToolPattern.parse(text)) for text in binding.deny]
+    denials = authorizer.denials(binding)
     for i, text in enumerate(binding.allow or ()):
         pattern = ToolPattern.parse(text)
-        cover = next((d for d, p in zip(binding.deny, denials, strict=True) if covers(p, pattern)), None)
+        cover = next((d for d, p in patterns if covers(p, pattern)), None)
         if cover is None:
             meant = [tool for tool in tools if _matches(pattern, tool)]
-            if not meant or not all(any(_matches(d, tool) for d in denials) for tool in meant):
+            if not meant or not all(any(True for _ in denials(tool)) for tool in meant):
                 continue
         what = f"its own deny {cover!r} covers it" if cover else "its own deny takes every tool that it means"
         yield Question(Reason.ALLOW_SHADOWED, f"spec.tools.allow[{i}]", f"{text!r} allows nothing: {what}")
 
 
+def fired(binding: PublishedBinding, tools: Iterable[PublishedTool]) -> frozenset[authorizer.Denial]:
+    """The entries of a binding's denials that match one of `tools`, all of its reach."""
+    tools = list(tools)
+    named = ((text, ToolPattern.parse(text)) for text in binding.deny)
+    found = {authorizer.Denial("deny", text) for text, p in named if any(_matches(p, t) for t in tools)}
+    carried = {scope for tool in tools for scope in tool.scopes} if binding.deny_scopes else set()
+    return frozenset(
+        found | {authorizer.Denial("denyScopes", s) for s in binding.deny_scopes if s in carried}
+    )
+
+
 def _idle(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator[Question]:
-    for i, text in enumerate(binding.deny):
-        pattern = ToolPattern.parse(text)
-        if not any(_matches(pattern, tool) for tool in tools):
-            message = f"{text!r} matches no tool that there is: it denies nothing now"
-            yield Question(Reason.DENY_NEVER_FIRES, f"spec.tools.deny[{i}]", message)
+    firing = fired(binding, tools)
+    for field, entries in (("deny", binding.deny), ("denyScopes", binding.deny_scopes)):
+        for i, text in enumerate(entries):
+            if authorizer.Denial(field, text) not in firing:
+                message = f"{text!r} matches no existing tool: it denies nothing now"
+                yield Question(Reason.DENY_NEVER_FIRES, f"spec.tools.{field}[{i}]", message)
 
 
 def _wild(binding: PublishedBinding) -> Iterator[Question]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.resources import conditions
-from toolcrib.resources.conditions import Condition, Reason
+from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, Condition, Reason
 from toolcrib.resources.tools import ToolState
+from toolcrib.text import truncate
 from toolcrib_operator.reconcile.bindings import wants_tools
 from toolcrib_operator.reconcile.questions import NONE, Question, summary
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
@@ -20,7 +21,8 @@ from toolcrib_operator.world import Entry
 
 Status = Mapping[str, Any]
 
-BAD = frozenset({"Expired", "MatchesNothing", "Questionable", "Drifted"})
+WEAKENED = "DenyWeakened"
+BAD = frozenset({"Expired", "MatchesNothing", "Questionable", "Drifted", WEAKENED})
 """Conditions of which True is the bad news."""
 
 
@@ -86,11 +88,34 @@ def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: flo
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What a binding's denials have matched since its last edit, and what they no longer match.
+
+    `fired` are the entries that have matched a tool, as the status names them; `stopped` those of them that match none
+    now; `escaped` the ids of tools that were denied and are not any more.
+    """
+
+    fired: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    escaped: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> Problem:
+        """What the condition says."""
+        if not self.stopped and not self.escaped:
+            return Problem(Reason.DENY_HOLDS)
+        lines = [f"{tool_id} was denied and is not any more" for tool_id in self.escaped]
+        lines += [f"tools.{entry} matched a tool and matches none now" for entry in self.stopped]
+        return Problem(Reason.DENY_STOPPED_MATCHING, "; ".join(lines))
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
-    """What there is for a binding to reach: how many tools, and what is odd about it."""
+    """What there is for a binding to reach: how many tools, what is odd about it; `held` where it denies."""
 
     matched: int
     questions: tuple[Question, ...] = ()
+    held: Held | None = None
 
 
 def binding_status(
@@ -106,7 +131,7 @@ def binding_status(
         rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
                 ("Propagated", False, not_used), ("Expired", False, not_used), ("MatchesNothing", False, not_used),
                 ("Questionable", False, not_used)]  # fmt: skip
-        return Desired(_status(entry, rows, now, matchedTools=None))
+        return Desired(_status(entry, rows, now, matchedTools=None, firedDenials=None, escapedTools=None))
     dates = verdict.dates(now)
     propagated = progress.propagated or holds(entry.status, "Propagated", generation=entry.generation)
     spread = Problem(Reason.PROPAGATED)
@@ -133,7 +158,18 @@ def binding_status(
         ("MatchesNothing", nothing, Problem(match)),
         ("Questionable", odd, question),
     ]
-    return Desired(_status(entry, rows, now, matchedTools=matched), provisional=not propagated)
+    fields: dict[str, Any] = {"matchedTools": matched}
+    if reach is None:
+        fields |= {name: entry.status.get(name) for name in ("firedDenials", "escapedTools")}
+        if (kept := _of(entry.status, WEAKENED)) is not None:
+            reason = Reason(kept["reason"])
+            rows.append((WEAKENED, reason is Reason.DENY_STOPPED_MATCHING, Problem(reason, kept["message"])))
+    else:
+        held = reach.held or Held()
+        fields |= {"firedDenials": list(held.fired) or None, "escapedTools": list(held.escaped) or None}
+        if reach.held is not None:
+            rows.append((WEAKENED, held.problem.reason is Reason.DENY_STOPPED_MATCHING, held.problem))
+    return Desired(_status(entry, rows, now, **fields), provisional=not propagated)
 
 
 def reached(status: Status) -> tuple[Any, ...]:
@@ -141,7 +177,22 @@ def reached(status: Status) -> tuple[Any, ...]:
     found = _of(status, "Questionable")
     if status.get("matchedTools") is None or found is None:
         return (None,)
-    return (status["matchedTools"], found.get("status"), found.get("reason"), found.get("message"))
+    said = [status["matchedTools"], found.get("status"), found.get("reason"), found.get("message")]
+    weak = _of(status, WEAKENED)
+    said += [None, None] if weak is None else [weak.get("reason"), weak.get("message")]
+    return (*said, *(tuple(status.get(name) or ()) for name in ("firedDenials", "escapedTools")))
+
+
+def told(reach: Reach) -> tuple[Any, ...]:
+    """The same of a status that says what `reach` does."""
+    odd, why = summary(reach.questions)
+    held = reach.held or Held()
+    weak = (None, None) if reach.held is None else (held.problem.reason.value, _text(held.problem))
+    return (reach.matched, str(odd), why.reason.value, _text(why), *weak, held.fired, held.escaped)
+
+
+def _text(problem: Problem) -> str:
+    return truncate(problem.message or MEANINGS[problem.reason], MAX_MESSAGE)
 
 
 def questioned(status: Status) -> tuple[bool, Problem]:
@@ -154,7 +205,8 @@ def questioned(status: Status) -> tuple[bool, Problem]:
 
 
 def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[str, Any]]:
-    """Transitions that people are told of by an event: of Ready, and of Questionable when it begins, changes or ends.
+    """Transitions that people are told of by an event: of Ready, and of Questionable and DenyWeakened when they begin,
+    change or end.
 
     Ready repeats why an object is not accepted: another such reason is a transition too. Not of Questionable without
     `questions`: the weak descriptions of an imported catalog are no thousand events.
@@ -164,10 +216,15 @@ def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[
     kinds = {c["type"] for c in changed}
     if "Accepted" in kinds and (ready := _of(new, "Ready")) is not None and "Ready" not in kinds:
         changed.insert(0, dict(ready))
+    # each further tool that leaves a deny is news
+    weak, before = _of(new, WEAKENED), _of(old, WEAKENED) or {}
+    if weak is not None and WEAKENED not in kinds and weak.get("message") != before.get("message"):
+        changed.append(dict(weak))
     return [
         c
         for c in changed
         if c["type"] == "Ready"
+        or (c["type"] == WEAKENED and "True" in (c["status"], before.get("status")))
         or (questions and c["type"] == "Questionable" and (was_odd or c["status"] == "True"))
     ]
 

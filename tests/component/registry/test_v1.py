@@ -85,7 +85,11 @@ def test_a_refusal_is_logged_with_the_entry_that_denies(tmp_path: Path) -> None:
         for name in ("calculator", "safe", "other"):
             r.http.post(r.url + "/v1/call", headers=r.auth("team", "bot"), json={"tool": f"team/{name}"})
 
-    logged = {record.get("tool"): record for line in path.read_bytes().splitlines() if (record := orjson.loads(line))}
+    logged = {
+        record.get("tool"): record
+        for line in path.read_bytes().splitlines()
+        if (record := orjson.loads(line))
+    }
     assert logged["team/calculator"]["binding"]["rule"] == "tools.deny: calc*"
     assert logged["team/safe"]["binding"] == {
         "ref": "AgentScopeBinding team/scopes",

@@ -179,7 +179,14 @@ def _without(world: World) -> list[World]:
     found: list[World] = []
     for part in ("tools", "bindings"):
         found += [world | {part: [x for x in world[part] if x is not item]} for item in world[part]]
-    plain: dict[str, Any] = {"allow": None, "deny": [], "deny_scopes": [], "servers": None, "from": None, "until": None}
+    plain: dict[str, Any] = {
+        "allow": None,
+        "deny": [],
+        "deny_scopes": [],
+        "servers": None,
+        "from": None,
+        "until": None,
+    }
     for at, binding in enumerate(world["bindings"]):
         lesser = [binding | {k: v} for k, v in plain.items() if binding[k] != v]
         lesser += [

@@ -55,7 +55,12 @@ def for_cli(name: str, *scopes: str, **fields: Any) -> PublishedBinding:
         (bot(), tool(), [binding(), binding("d", scopes=(), deny=("calc*",))], Reason.DENIED),
         (bot(), tool(), [binding(), binding("d", None, deny=("calculator",))], Reason.DENIED),
         (bot(), tool(), [binding(), binding("d", scopes=(), deny_scopes=("use",))], Reason.DENIED),
-        (bot(), tool(scopes=("use", "vault")), [binding(), binding("d", None, deny_scopes=("vault",))], Reason.DENIED),
+        (
+            bot(),
+            tool(scopes=("use", "vault")),
+            [binding(), binding("d", None, deny_scopes=("vault",))],
+            Reason.DENIED,
+        ),
         (bot(), tool(), [binding(deny_scopes=("use",))], Reason.DENIED),
         (bot(), tool(), [binding(), binding("d", "team-b", deny_scopes=("use",))], Reason.GRANTED),
         (bot(), tool(), [binding(), binding("d", deny_scopes=("Use", "vault"))], Reason.GRANTED),
@@ -100,7 +105,9 @@ def test_a_refusal_names_the_entry_that_denies() -> None:
 
 
 @given(st.data())
-def test_whatever_an_editor_makes_of_a_tool_no_grant_of_the_denied_scope_reaches_it(data: st.DataObject) -> None:
+def test_whatever_an_editor_makes_of_a_tool_no_grant_of_the_denied_scope_reaches_it(
+    data: st.DataObject,
+) -> None:
     """A deny by scope is left only by giving up the scope; name, server and everything else change nothing."""
     names = st.sampled_from(["calculator", "x", "Vault", "a.b"])
     scopes = st.lists(st.sampled_from(["use", "vault", "Vault"]), min_size=1, max_size=3, unique=True)

@@ -1,0 +1,79 @@
+"""An operator's loop over a World and an honest replica, and what it writes: statuses and events.
+
+async with staged(tool("calculator"), binding("planner", ["calculator:use"]), ACCOUNT) as stage:
+    await until(lambda: stage.said()["Ready"] == ("True", "Ready"))
+    stage.told()    # events
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from operator_harness import MemoryReplica, conditions
+from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.loop import Loop
+from toolcrib_operator.ports import Event
+from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
+from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
+
+
+class Recorder(MemoryWriter):
+    """Writes into the World, and keeps the events."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.events: list[tuple[str, str, str]] = []
+        self.statuses = 0
+
+    async def write_status(self, *args: Any, **more: Any) -> Any:
+        self.statuses += 1
+        return await super().write_status(*args, **more)
+
+    async def write_event(self, event: Event) -> None:
+        self.events.append((event.ref.key, event.type, event.reason))
+
+
+@dataclass
+class Stage:
+    world: World
+    loop: Loop
+    writer: Recorder
+
+    def said(self, name: str = "planner", kind: str = "AgentScopeBinding") -> dict[str, tuple[str, str]]:
+        key = f"heist/{name}" if kind == "AgentScopeBinding" else name
+        entry = self.world.get(Ref(kind, key))
+        return conditions(None if entry is None else entry.status)
+
+    def told(self, name: str = "heist/planner") -> list[tuple[str, str]]:
+        """Without what is said where the machine stands still for a tenth of a second before a replica confirms."""
+        said = [(kind, reason) for key, kind, reason in self.writer.events if key == name]
+        return [each for each in said if each[1] != "NotPropagated"]
+
+
+SETTINGS = LoopSettings(hold_back=0.1, takeover_hold=0.2, finalizers=False)
+ACCOUNT = {"kind": SERVICE_ACCOUNT, "metadata": {"name": "planner", "namespace": "heist", "uid": "u1"}}
+
+
+@contextlib.asynccontextmanager
+async def staged(
+    *objects: dict[str, Any], settings: LoopSettings = SETTINGS, world: World | None = None
+) -> AsyncIterator[Stage]:
+    fresh, world = world is None, world or World()
+    fast = PublisherSettings(heartbeat=0.1, discover=0.05)
+    publisher = Publisher(1, FixedReplicas(MemoryReplica()), settings=fast)
+    indexing = Indexing(publisher, settings=IndexSettings(inventory=0.2))
+    writer = Recorder(world)
+    loop = Loop(world, publisher, indexing, writer, settings=settings)
+    for kind in WATCHED if fresh else ():
+        world.replace(kind, [o for o in objects if o["kind"] == kind])
+    stop = asyncio.Event()
+    task = asyncio.create_task(loop.run(stop))
+    try:
+        yield Stage(world, loop, writer)
+    finally:
+        stop.set()
+        await task
