@@ -1,6 +1,6 @@
 """The admission policies: who may write what into a Tool or a binding, asked of the cluster's own RBAC.
 
-Three verbs on two resources of our group that exist in RBAC alone, after `escalate` and `bind`:
+Four verbs on three resources of our group that exist in RBAC alone, after `escalate` and `bind`:
 
 * `grant` on `scopes/<scope>`: hand a scope out in a binding; in the binding's namespace, or in the whole cluster
 * `gate` on `scopes/<scope>`: put a scope on a Tool, in the Tool's namespace
@@ -8,11 +8,13 @@ Three verbs on two resources of our group that exist in RBAC alone, after `escal
   cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient). A binding without
   scopes gives nobody a tool
 
+* `release` on `bindings`: remove the revocation finalizer; in the whole cluster. The operator's role holds it
+
 Every create and every change of a spec is checked in full. Whoever takes a deny back, by deleting or by changing its
 binding, needs `grant` on all scopes there, and `equip` on each subject that it held back.
 
 `make generate` writes them to `crds/` and into the chart; the operator compares what the cluster has with them.
-(DESIGN §3, Three verbs in RBAC. Fields: admissionregistration.k8s.io/v1; costs: one authorizer check is 350,000 of the
+(DESIGN §3, Four verbs in RBAC. Fields: admissionregistration.k8s.io/v1; costs: one authorizer check is 350,000 of the
 10,000,000 that a policy may spend and of the 1,000,000 of one expression.)
 """
 
@@ -29,6 +31,9 @@ BINDING = "ValidatingAdmissionPolicyBinding"
 PLURALS = {POLICY: "validatingadmissionpolicies", BINDING: "validatingadmissionpolicybindings"}
 LABEL = "app.kubernetes.io/part-of"
 PART_OF = "toolcrib"
+
+FINALIZER = "toolcrib.dev/revocation"
+"""On every binding that is in use: deleting one returns when every replica of the registry refuses what it granted."""
 
 MOST = 16
 """Scopes and subjects that a spec may hold: so many authorizer checks a policy, of 28 that it can afford."""
@@ -110,6 +115,7 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "bindings-grant": (_grant(), "Deny"),
         "bindings-equip": (_equip(), "Deny"),
         "bindings-lift": (_lift(), "Deny"),
+        "bindings-release": (_release(), "Deny"),
         "tools-gate": (_gate(), "Deny"),
         "operator": (_operator(is_operator(account)), "Deny"),
         "warnings": (_warnings(), "Warn"),
@@ -285,6 +291,29 @@ def _lift() -> dict[str, Any]:
         *_subject_checks("oldObject", "variables.kept || ", "take back a deny from", " + variables.instead"),
     ]
     return _policy(_BINDING_KINDS, ["UPDATE", "DELETE"], [has_deny, spec_changes], variables, checks)
+
+
+def _release() -> dict[str, Any]:
+    """Whoever removes the finalizer has `kubectl delete` return before the replicas refuse.
+
+    It is asked of a binding that nobody deletes, too: the deletion could follow before the operator puts it back. By RBAC
+    and not by the operator's name: anybody may call a service account of his namespace like it.
+    """
+    has = f"has({{0}}.metadata.finalizers) && '{FINALIZER}' in {{0}}.metadata.finalizers"
+    removed = {
+        "name": "released",
+        "expression": f"({has.format('oldObject')}) && !({has.format('object')})",
+    }
+    rule = "{apiGroups: [toolcrib.dev], resources: [bindings], verbs: [release]}"
+    check = _validation(
+        _may("release", "bindings", "''", "''"),
+        f'"you may not remove the finalizer {FINALIZER} from " + oldObject.metadata.name + " in " + variables.place'
+        ' + ": the operator removes it from a deleted binding once every registry replica refuses what it granted.'
+        " To keep it, use kubectl apply or edit instead of replace. Where no operator will run again it takes the rule"
+        f' {rule} in a ClusterRole bound by a ClusterRoleBinding (see {_DOCS})"',
+        f"you may not remove the finalizer {FINALIZER}: it takes the verb release on bindings (see {_DOCS})",
+    )
+    return _policy(_BINDING_KINDS, ["UPDATE"], [removed], _WHERE, [check])
 
 
 def _operator(is_operator_: str) -> dict[str, Any]:

@@ -20,6 +20,11 @@ CONDITIONS = (
     ("Expired", "bindings", "`expiresAt` has passed."),
     ("MatchesNothing", "bindings", "No tool is within the binding's reach."),
     (
+        "DenyWeakened",
+        "bindings that deny",
+        "A deny stopped matching what it matched since the last edit of the binding. The message names the tools and entries.",
+    ),
+    (
         "Questionable",
         "all three",
         "Something looks like a mistake; the message lists everything odd. It changes nothing about the grant, or about"

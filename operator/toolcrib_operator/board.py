@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcrib import authorizer
+from toolcrib.admission import FINALIZER
 from toolcrib.authorizer import Denial
 from toolcrib.resources import durations
 from toolcrib.resources.conditions import Reason
@@ -24,7 +25,7 @@ from toolcrib_operator.reconcile.bindings import Territories, matched_tools
 from toolcrib_operator.reconcile.questions import fired, questions
 from toolcrib_operator.reconcile.statuses import Desired, Held, Progress, Reach, Status
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, ToolVerdict
-from toolcrib_operator.settings import FINALIZER, LoopSettings
+from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import BINDINGS, Entry, Ref, World
 
 

@@ -15,10 +15,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from toolcrib.admission import FINALIZER
 from toolcrib.resources import KINDS
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, NotListable
 from toolcrib_operator.ports import ClusterReader, ClusterWriter, Lease, Leases
-from toolcrib_operator.settings import FINALIZER, ElectionSettings
+from toolcrib_operator.settings import ElectionSettings
 from toolcrib_operator.world import BINDINGS, Ref, key_of
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FINALIZER = "toolcrib.dev/revocation"
-
 
 @dataclass(frozen=True)
 class LoopSettings:

@@ -224,6 +224,10 @@ def test_powers_of_the_registry_take_the_right_in_the_whole_cluster(
 
 LOSSES: dict[str, dict[str, Any] | None] = {
     "deleting it": None,
+    "removing a scope": {"tools": {"denyScopes": ["vault:use"]}},
+    "removing all scopes": {"tools": {"denyScopes": None}},
+    "another scope instead": {"tools": {"denyScopes": ["vault:use", "other:use"]}},
+    "a pattern instead of scopes": {"tools": {"denyScopes": None, "deny": ["*"]}},
     "removing a pattern": {"tools": {"deny": ["x"]}},
     "removing all patterns": {"tools": None, "scopes": ["read:use"]},
     "another pattern instead": {"tools": {"deny": ["x", "secret_a"]}},
@@ -247,6 +251,9 @@ def test_a_deny_is_taken_back_by_those_alone_who_could_grant_everything(
     loss: str, who: str, admission: Admission, people: dict[str, User]
 ) -> None:
     held = denying("held")
+    held["spec"]["tools"]["denyScopes"] = ["vault:use", "safe:use"]
+    if "scope" in loss:
+        del held["spec"]["tools"]["deny"]
     admission.there(held)
     change = LOSSES[loss]
     method, body = ("DELETE", None) if change is None else ("PATCH", {"spec": change})
@@ -257,6 +264,18 @@ def test_a_deny_is_taken_back_by_those_alone_who_could_grant_everything(
         assert "{apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}" in answer.text
     if change is None and who == "all grants":
         assert "you may not take back a deny from the subject 'bot'" in answer.text
+
+
+def test_denials_may_be_added_by_whoever_may_write_and_a_namespaced_deny_needs_no_verb(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    held = denying("growing")
+    for tools in (
+        {"denyScopes": ["vault:use"]},
+        {"denyScopes": ["vault:use", "safe:use"], "deny": ["secret_*", "x", "y"]},
+    ):
+        admission.there(held)
+        assert admission.patch(people["nobody"], held, {"spec": {"tools": tools}}).status_code == 200
 
 
 def test_a_collection_of_denials_is_no_way_around(admission: Admission, people: dict[str, User]) -> None:

@@ -163,8 +163,8 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             assert gone.returncode == 0, gone.stderr
             assert not [b for b in replica.snapshot.bindings.values() if b.name == "planner"]
             wait_until(lambda: "Bearer second" in replica.tokens)
-    # asked for by the admission policies, not by a request: without it no Tool could be created here
-    wanted = granted() - {("gate", "toolcrib.dev", "scopes")}
+    # asked for by the admission policies, not by a request: without them no Tool could be created, and no binding go
+    wanted = granted() - {("gate", "toolcrib.dev", "scopes"), ("release", "toolcrib.dev", "bindings")}
     # a watch is written down when it has ended, which the API server notices after us
     wait_until(lambda: wanted <= used(log)[0])
     rights, forbidden = used(log)

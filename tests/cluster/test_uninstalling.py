@@ -28,10 +28,23 @@ def server() -> Iterator[ApiServer]:
         yield server
 
 
-def release(server: ApiServer, folder: Path) -> subprocess.CompletedProcess[str]:
+def of_the_operator(server: ApiServer) -> Path:
+    """A kubeconfig with the rights of examples/cluster/rbac.yaml and no others: those of the operator and of the hook."""
+    return server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
+
+
+def release(
+    server: ApiServer, folder: Path, kubeconfig: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """As the chart's hook runs it, with a Lease that its holder gives up fast."""
     command = [sys.executable, "-m", "toolcrib_operator.main", "--release-finalizers"]
-    options = ["--kubeconfig", str(server.admin_kubeconfig), "--lease-retry", "0.3", *OperatorProcess.FAST]
+    options = [
+        "--kubeconfig",
+        str(kubeconfig or server.admin_kubeconfig),
+        "--lease-retry",
+        "0.3",
+        *OperatorProcess.FAST,
+    ]
     return subprocess.run(
         [*command, *options],
         env=processes.clean_environment(), cwd=folder, capture_output=True, text=True, timeout=120, check=False,
@@ -60,7 +73,8 @@ def test_the_leader_ends_and_bindings_can_be_deleted_without_an_operator(
         assert server.kubectl("apply", "-f", str(ROOT / path)).returncode == 0
     server.create_namespace("heist")
     with HttpReplica() as replica:
-        operator = OperatorProcess(server.admin_kubeconfig, [replica.url], tmp_path, *OperatorProcess.FAST)
+        account = of_the_operator(server)
+        operator = OperatorProcess(account, [replica.url], tmp_path, *OperatorProcess.FAST)
         with running(operator):
             both = [
                 binding("planner", ["a:use"]),
@@ -73,9 +87,43 @@ def test_the_leader_ends_and_bindings_can_be_deleted_without_an_operator(
             more = '{"metadata":{"finalizers":["toolcrib.dev/revocation","example.com/kept"]}}'
             patched = server.kubectl("patch", "casb", "auditors", "--type=merge", "-p", more)
             assert patched.returncode == 0, patched.stderr
-            ended = release(server, tmp_path)
+            ended = release(server, tmp_path, account)
             assert ended.returncode == 0, ended.stderr
             assert "2 bindings released" in ended.stderr
             assert finalizers(server) == [[], ["example.com/kept"]]
             wait_until(lambda: not operator.running)
     assert server.kubectl("delete", "asb", "-A", "--all", "--timeout=60s").returncode == 0
+
+
+def test_without_an_operator_a_deleted_binding_waits_for_the_hook_whatever_its_editors_do(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    server.create_namespace("closed")
+    held = binding("held", ["a:use"], "closed")
+    held["metadata"]["finalizers"] = [FINALIZER]
+    applied = server.kubectl("apply", "-f", "-", input=json.dumps(held))
+    assert applied.returncode == 0, applied.stderr
+    rights = ("--verb=get,list,update,patch,delete", "--resource=agentscopebindings.toolcrib.dev")
+    assert server.kubectl("create", "clusterrole", "binding-editor", *rights).returncode == 0
+    bound = ("rolebinding", "editors", "-n", "closed", "--clusterrole=binding-editor", "--user=editor")
+    assert server.kubectl("create", *bound).returncode == 0
+    editor = ("-n", "closed", "--as", "editor")
+
+    def released() -> subprocess.CompletedProcess[str]:
+        none = '{"metadata":{"finalizers":null}}'
+        return server.kubectl("patch", "asb", "held", "--type=merge", "-p", none, *editor)
+
+    wait_until(lambda: server.kubectl("get", "asb", "held", *editor).returncode == 0)
+    wait_until(lambda: "'bindings-release.toolcrib.dev'" in released().stderr)
+    deleted = server.kubectl("delete", "asb", "held", "--wait=false", *editor)
+    assert deleted.returncode == 0, deleted.stderr
+    refused = released()
+    assert refused.returncode == 1
+    assert (
+        "you may not remove the finalizer toolcrib.dev/revocation from held in the namespace closed"
+        in refused.stderr
+    )
+    ended = release(server, tmp_path, of_the_operator(server))
+    assert ended.returncode == 0, ended.stderr
+    assert "1 bindings released" in ended.stderr
+    assert "NotFound" in server.kubectl("get", "asb", "held", *editor).stderr

@@ -111,6 +111,9 @@ GOOD: list[Manifest] = [
     subject(kind="OAuthClient", issuer=ISSUER, clientId="x"), subject(kind="User", issuer=ISSUER, name="東 @ \n"),
     subject(kind="Group", issuer=ISSUER, name="system:serviceaccounts"), subject(kind="Agent", name="NOT a dns name"),
     grant(tools={"allow": ["*"]}), grant(tools={"allow": ["github:*", "read_?"], "deny": ["x"]}),
+    grant(scopes=DROP, tools={"denyScopes": ["a:use"]}), grant(tools={"denyScopes": S16}), grant(tools={"denyScopes": ["A:use", "a:use"]}),
+    grant(scopes=DROP, tools={"deny": ["x"], "denyScopes": ["y"], "allow": None}), cluster_grant(tools={"denyScopes": ["a" * 128]}),
+    cluster_grant(scopes=DROP, tools={"denyScopes": ["a"]}), grant(tools={"allow": ["x"], "deny": None, "denyScopes": ["y"]}),
     grant(scopes=DROP, tools={"deny": ["*"]}), grant(tools={"allow": [f"p{i}" for i in range(64)]}),
     grant(servers=["github"]), grant(servers=[f"s{i}" for i in range(32)]), grant(notBefore="2027-01-01T00:00:00Z"),
     grant(expiresAt="2027-01-01T00:00:00.123456789+14:00"), grant(expiresAt="2000-01-01T00:00:00Z"),
@@ -140,6 +143,12 @@ GOOD: list[Manifest] = [
     {**cluster_grant(), "metadata": {"name": "sample", "namespace": "default"}},
 ]  # fmt: skip
 BAD: list[Manifest] = [
+    grant(tools={"denyScopes": []}), grant(tools={"denyScopes": [*S16, "z"]}), grant(tools={"denyScopes": ["a", "a"]}),
+    grant(tools={"denyScopes": ["a b"]}), grant(tools={"denyScopes": [""]}), grant(tools={"denyScopes": "a"}),
+    grant(tools={"denyScopes": ["a" * 129]}), grant(tools={"denyScopes": [None]}), grant(tools={"denyScopes": ["*"]}),
+    grant(tools={"denyScopes": ["registry:write"]}), cluster_grant(tools={"denyScopes": ["x", "Registry:admin"]}),
+    grant(tools={"denyScopes": None}), grant(scopes=DROP, tools={"denyScopes": ["a"], "allow": ["b"]}),
+    grant(scopes=DROP, tools={"denyScopes": ["a"]}, limits={"callsPerDay": 1}), grant(tools={"deny_scopes": ["a"]}),
     cluster_grant(namespaces=DROP, namespaceSelector={"matchLabels": {}}),
     cluster_grant(namespaces=DROP, namespaceSelector={"matchLabels": {"a": None, "b": "c"}}),
     tool(scopes=DROP), tool(scopes=[]), tool(scopes=None), tool(scopes="a:use"), tool(scopes=[*S16, "z"]),
@@ -261,11 +270,11 @@ FULL: dict[str, Manifest] = {
             {"kind": "ServiceAccount", "namespace": "b", "name": "bot"},
             {"kind": "OAuthClient", "issuer": ISSUER, "clientId": "x"},
         ],
-        tools={"allow": ["files:*"], "deny": ["x"]}, servers=["files"], notBefore="2027-01-01T00:00:00Z",
+        tools={"allow": ["files:*"], "deny": ["x"], "denyScopes": ["y"]}, servers=["files"], notBefore="2027-01-01T00:00:00Z",
         expiresAt="2028-01-01T00:00:00Z",
     ),
     "ClusterAgentScopeBinding": cluster_grant(
-        namespaces=DROP, tools={"allow": ["a/files:*"], "deny": ["x"]}, servers=["a/files"],
+        namespaces=DROP, tools={"allow": ["a/files:*"], "deny": ["x"], "denyScopes": ["y"]}, servers=["a/files"],
         namespaceSelector={"matchLabels": {"a": "b"}, "matchExpressions": [SELECT_IN]},
         notBefore="2027-01-01T00:00:00Z", expiresAt="2028-01-01T00:00:00Z",
     ),
@@ -407,7 +416,8 @@ def apply(server: ApiServer, namespace: str, body: Manifest) -> str:
         (http(timeout="6m"), "spec.backend.http", "timeout is at most 5m"),
         (http(url="https://a.example"), "spec.backend.http", "exactly one of service and url"),
         (http(service={"name": "a", "port": 0}), "spec.backend.http.service.port", "greater than or equal to 1"),
-        (grant(scopes=DROP), "spec", "set scopes, or tools.deny"),
+        (grant(scopes=DROP), "spec", "set scopes, or tools.deny, or tools.denyScopes"),
+        (grant(tools={"denyScopes": ["registry:x"]}), "spec.tools", "no Tool carries a scope registry:*"),
         (grant(tools={"allow": []}), "spec.tools.allow", "should have at least 1 items"),
         (
             grant(notBefore="2027-01-02T00:00:00Z", expiresAt="2027-01-01T00:00:00Z"),
@@ -438,6 +448,56 @@ def test_a_tool_keeps_its_name_for_life(apiserver: ApiServer, namespace: str, ve
     assert apply(apiserver, namespace, tool(name="sample", description="the same name, written out")) == ""
     assert "spec.name is immutable" in apply(apiserver, namespace, tool(name="Sample"))
     assert apply(apiserver, namespace, tool(description="left out again")) == ""
+
+
+SERVERS: dict[str, tuple[Manifest, Manifest]] = {
+    "added": (tool(), tool(server="files")),
+    "removed": (tool(server="files"), tool()),
+    "changed": (tool(server="files"), tool(server="web")),
+    "written in other case": (tool(server="files"), tool(server="Files")),
+}
+
+
+@pytest.mark.parametrize("way", ["apply", "patch", "json patch", "replace", "server-side apply"])
+@pytest.mark.parametrize("what", SERVERS)
+def test_a_tool_keeps_its_server_for_life_and_so_its_absence(
+    what: str, way: str, apiserver: ApiServer, namespace: str, verdict: Any
+) -> None:
+    before, after = SERVERS[what]
+    assert apply(apiserver, namespace, before) == ""
+    had, wanted = before["spec"].get("server"), after["spec"].get("server")
+    placed = {**after, "metadata": {**after["metadata"], "namespace": namespace}}
+    named = ("tools.toolcrib.dev", "sample", "-n", namespace)
+
+    if way == "apply":
+        said = apply(apiserver, namespace, after)
+    elif way == "patch":
+        patch = json.dumps({"spec": {"server": wanted}})
+        said = apiserver.kubectl("patch", *named, "--type=merge", "-p", patch).stderr
+    elif way == "json patch":
+        op = {"op": "remove"} if wanted is None else {"op": "replace" if had else "add", "value": wanted}
+        patch = json.dumps([{"path": "/spec/server", **op}])
+        said = apiserver.kubectl("patch", *named, "--type=json", "-p", patch).stderr
+    elif way == "replace":
+        said = apiserver.kubectl("replace", "-f", "-", input=json.dumps(placed)).stderr
+    else:
+        # the manager that owns the field leaves it out, too
+        forced = (
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--field-manager=kubectl-client-side-apply",
+            "-f",
+            "-",
+        )
+        said = apiserver.kubectl(*forced, input=json.dumps(placed)).stderr
+
+    stored = apiserver.client.get(f"/apis/{API_VERSION}/namespaces/{namespace}/tools/sample").json()
+    assert stored["spec"].get("server") == had
+    if (what, way) != ("removed", "server-side apply"):
+        assert "spec.server is immutable, absent or not" in said
+    before["spec"]["description"] = "something else"
+    assert apply(apiserver, namespace, before) == ""
 
 
 def test_what_the_server_stores_reads_back_as_the_same_tool(

@@ -13,6 +13,7 @@ from operator_harness import binding, cluster_binding, tool
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
+from toolcrib.admission import FINALIZER
 
 ROOT = Path(__file__).parents[2]
 GROUP = "toolcrib.dev"
@@ -28,6 +29,8 @@ PLURALS = {
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
+
+NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 Manifest = dict[str, Any]
 Rule = tuple[str, str, tuple[str, ...]]
@@ -177,7 +180,9 @@ def admission_server() -> Iterator[Admission]:
         # a definition is served a moment after it says so
         for plural in PLURALS.values():
             wait_until(lambda path=f"{API}/{plural}": admission.request(None, "GET", path).is_success)  # type: ignore[misc]
-        admission.there(denying("in-force"))
+        held = denying("in-force")
+        held["metadata"]["finalizers"] = [FINALIZER]
+        admission.there(held)
         wait_until(lambda: in_force(admission), 60, 0.2)
         yield admission
 
@@ -191,6 +196,9 @@ def in_force(admission: Admission) -> bool:
         "bindings-equip": admission.create(without["equip"], plain, **dry),
         "tools-gate": admission.create(without["gate"], tool("probe", HOME), **dry),
         "bindings-lift": admission.request(without["grant"], "DELETE", path_of(denying("in-force")), **dry),
+        "bindings-release": admission.request(
+            without["grant"], "PATCH", path_of(denying("in-force")), NO_FINALIZERS, MERGE, **dry
+        ),
         "operator": admission.create(User(OPERATOR), plain, **dry),
     }
     refused = all(f"'{name}.{GROUP}'" in answer.text for name, answer in asked.items())

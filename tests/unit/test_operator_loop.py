@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool, until
+from toolcrib.admission import FINALIZER
 from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.publisher import Publisher
-from toolcrib_operator.settings import FINALIZER, IndexSettings, LoopSettings, PublisherSettings
+from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Ref, World
 
 pytestmark = pytest.mark.anyio

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 import pytest
 
+from toolcrib.admission import FINALIZER
 from toolcrib_operator import releasing
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable, Conflict
 from toolcrib_operator.ports import Event, Lease, Listing, Written
 from toolcrib_operator.releasing import release
-from toolcrib_operator.settings import FINALIZER, ElectionSettings
+from toolcrib_operator.settings import ElectionSettings
 from toolcrib_operator.world import BINDINGS, Ref
 
 FAST = ElectionSettings(lease=0.8, renew=0.3, retry=0.05)
