@@ -59,12 +59,13 @@ def test_nobody_reads_secrets_but_in_namespaces_that_were_named(name: str) -> No
 
 
 def test_the_operator_writes_nothing_of_ours_but_status_and_finalizers() -> None:
-    """It patches bindings for their finalizer; a Tool, which others write, only in its status."""
+    """It patches bindings for their finalizer, which it may release; a Tool, which others write, only in its status."""
     rules = render().one("ClusterRole", "toolcrib-operator")["rules"]
     writes = {(resource, verb) for group, resource, verb, _ in _facts(rules) if verb not in _READING}
     assert writes == {
         ("agentscopebindings", "patch"),
         ("clusteragentscopebindings", "patch"),
+        ("bindings", "release"),
         ("tools/status", "patch"),
         ("agentscopebindings/status", "patch"),
         ("clusteragentscopebindings/status", "patch"),
@@ -143,13 +144,29 @@ def test_who_may_edit_may_change_tools_and_who_administrates_may_grant(
     assert not any(resource.endswith("/status") for resource, _ in held)
 
 
-def test_the_clusters_roles_hold_the_verbs_of_admission_and_editors_gate_unless_told_otherwise() -> None:
+def test_the_clusters_roles_hold_the_verbs_of_admission_and_editors_gate_only_where_told_so() -> None:
     def verbs(role: str, **rbac: Any) -> set[tuple[str, str]]:
         rules = render({"rbac": rbac}).one("ClusterRole", f"toolcrib-{role}")["rules"]
         found = {(resource, verb) for _, resource, verb, name in _facts(rules)}
-        return {(resource, verb) for resource, verb in found if resource in ("scopes", "subjects")}
+        return {
+            (resource, verb) for resource, verb in found if resource in ("scopes", "subjects", "bindings")
+        }
 
     assert verbs("view") == set()
-    assert verbs("edit") == {("scopes", "gate")}
-    assert verbs("edit", editorsGate=False) == set()
+    assert verbs("edit") == set()
+    assert verbs("edit", editorsGate=True) == {("scopes", "gate")}
     assert verbs("admin") == {("scopes", "grant"), ("scopes", "gate"), ("subjects", "equip")}
+    assert verbs("tool-author") == {("scopes", "gate")}
+    assert verbs("operator") == {("bindings", "release")}
+
+
+@pytest.mark.parametrize("rbac", [{}, {"aggregate": False}, {"editorsGate": True}])
+def test_tool_authors_have_a_role_that_is_bound_to_nobody_and_joins_no_other(rbac: Rule) -> None:
+    rendered = render({"rbac": rbac})
+    role = rendered.one("ClusterRole", "toolcrib-tool-author")
+    assert not [label for label in role["metadata"]["labels"] if "aggregate" in label]
+    bound = {b["roleRef"]["name"] for b in rendered.of("ClusterRoleBinding", "RoleBinding")}
+    assert "toolcrib-tool-author" not in bound
+    held = {(resource, verb) for _, resource, verb, _ in _facts(role["rules"])}
+    assert {resource for resource, _ in held} == {"tools", "scopes"}
+    assert ("tools", "create") in held

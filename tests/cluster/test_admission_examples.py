@@ -76,13 +76,16 @@ def test_the_charts_roles_let_editors_publish_and_admins_grant_within_their_name
     editors_gate: bool, admission: Admission
 ) -> None:
     release = f"gate-{str(editors_gate).lower()}"
-    rendered = render({"rbac": {"editorsGate": editors_gate}}, release=release)
+    rendered = render({"rbac": {"editorsGate": True}} if editors_gate else {}, release=release)
     for role in rendered.of("ClusterRole"):
-        if role["metadata"]["name"] in (f"{release}-toolcrib-edit", f"{release}-toolcrib-admin"):
+        if role["metadata"]["name"] in {
+            f"{release}-toolcrib-{name}" for name in ("edit", "admin", "tool-author")
+        }:
             admission.make(None, "ClusterRole", role)
-    editor, admin = User(f"{release}-editor", writes=False), User(f"{release}-admin", writes=False)
+    editor, admin, author = (User(f"{release}-{who}", writes=False) for who in ("editor", "admin", "author"))
     home = admission.server.create_namespace(f"{release}-home")
     admission.bind("User", editor.name, f"{release}-toolcrib-edit", home)
+    admission.bind("User", author.name, f"{release}-toolcrib-tool-author", home)
     # what the cluster's own role `admin` aggregates
     admission.bind("User", admin.name, f"{release}-toolcrib-edit", home)
     admission.bind("User", admin.name, f"{release}-toolcrib-admin", home)
@@ -92,6 +95,9 @@ def test_the_charts_roles_let_editors_publish_and_admins_grant_within_their_name
         return admission.create(user, manifest, dryRun="All").status_code
 
     assert attempt(editor, tool("t", home)) == (201 if editors_gate else 403)
+    assert attempt(author, tool("t", home, scopes=["any:use", "other:use"])) == 201
+    assert attempt(author, tool("t", "default")) == 403
+    assert attempt(author, grant("g", ["x:use"], ["bot"], home)) == 403
     assert attempt(editor, tool("t", "default")) == 403
     assert attempt(editor, grant("g", ["x:use"], ["bot"], home)) == 403
     assert attempt(admin, tool("t", home)) == 201

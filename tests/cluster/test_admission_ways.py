@@ -118,7 +118,7 @@ def test_what_leaves_the_spec_alone_passes(
     user = people[who]
     patches: list[tuple[Any, str]] = [
         ({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, ""),
-        ({"metadata": {"finalizers": ["toolcrib.dev/revocation"]}}, ""),
+        ({"metadata": {"finalizers": ["example.com/kept"]}}, ""),
         ({"metadata": {"finalizers": None}}, ""),
         ({"status": {"observedGeneration": 1}}, "/status"),
     ]
@@ -225,7 +225,7 @@ def test_powers_of_the_registry_take_the_right_in_the_whole_cluster(
 LOSSES: dict[str, dict[str, Any] | None] = {
     "deleting it": None,
     "removing a scope": {"tools": {"denyScopes": ["vault:use"]}},
-    "removing all scopes": {"tools": {"denyScopes": None}},
+    "removing all scopes": {"tools": None, "scopes": ["read:use"]},
     "another scope instead": {"tools": {"denyScopes": ["vault:use", "other:use"]}},
     "a pattern instead of scopes": {"tools": {"denyScopes": None, "deny": ["*"]}},
     "removing a pattern": {"tools": {"deny": ["x"]}},

@@ -62,6 +62,23 @@ async def test_an_edit_that_waits_takes_away_at_once_and_adds_nothing() -> None:
         assert (held.scopes, held.deny) == (("two:use", "three:use"), ("other",))
 
 
+async def test_an_edit_that_waits_keeps_what_was_denied_by_scope_and_denies_what_is_new() -> None:
+    shelf = Shelf()
+    old = binding("planner", ["one:use", "two:use"], tools={"denyScopes": ["vault:use"]})
+    async with Stage(shelf).running(old) as stage:
+        await stage.until(("True", "Accepted"))
+        shelf.error = ClusterUnavailable("no answer")
+        await stage.write(binding("planner", ["two:use", "vault:use"], tools={"denyScopes": ["other:use"]}))
+        await stage.write(binding("late", ["three:use"], tools={"denyScopes": ["four:use"]}))
+        await stage.until(WAITS)
+        await stage.until(WAITS, "late")
+        held = {b.name: (b.scopes, b.deny_scopes) for b in stage.replica.snapshot.bindings.values()}
+        assert held == {
+            "planner": (("two:use",), ("vault:use", "other:use")),
+            "late": ((), ("four:use",)),
+        }
+
+
 EDITS = [
     {"subjects": [{"kind": "ServiceAccount", "name": "somebody-else"}]},
     {"limits": {"callsPerMinute": 3}},

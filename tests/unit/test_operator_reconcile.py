@@ -108,6 +108,15 @@ def test_one_untrusted_label_among_trusted_ones_refuses_the_selector() -> None:
     assert (verdict.refusal.reason, "'mine'" in verdict.refusal.message) == (Reason.UNTRUSTED_LABEL, True)
 
 
+@pytest.mark.parametrize("denies", [{"deny": ["x"]}, {"denyScopes": ["x"]}])
+def test_a_refused_selector_denies_everywhere_what_the_binding_denies(denies: dict[str, Any]) -> None:
+    selector = {"matchLabels": {"mine": "a"}}
+    manifest = cluster_binding("auditor", ["x:use"], namespaceSelector=selector, tools=denies)
+    held = assess_binding(entry(manifest), namespaces={}, trusted=()).published
+    assert held is not None
+    assert (held.scopes, held.namespaces, held.deny + held.deny_scopes) == ((), None, ("x",))
+
+
 @pytest.mark.parametrize(
     ("spec", "count"),
     [
@@ -119,6 +128,8 @@ def test_one_untrusted_label_among_trusted_ones_refuses_the_selector() -> None:
         ({"scopes": ["b:use"], "servers": ["web"]}, 1),
         ({"scopes": ["a:use"], "servers": ["web"]}, 0),
         ({"scopes": None, "tools": {"deny": ["*"]}}, 2),
+        ({"scopes": ["a:use", "b:use"], "tools": {"denyScopes": ["a:use"]}}, 1),
+        ({"scopes": None, "tools": {"denyScopes": ["a:use", "off:use"]}}, 1),
     ],
 )
 def test_matched_tools_counts_active_tools_within_reach(spec: dict[str, Any], count: int) -> None:

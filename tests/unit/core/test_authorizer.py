@@ -94,6 +94,22 @@ def test_a_deny_is_not_narrowed_by_servers(how: str) -> None:
     assert decided(bot(), tool(), binding(), held).reason is Reason.DENIED
 
 
+@given(st.data())
+def test_a_server_of_another_namespace_is_another_server(data: st.DataObject) -> None:
+    """Whoever writes Tools in team-b gains nothing by naming a server as team-a's."""
+    home = data.draw(st.sampled_from(["team-a", None]))
+    of = "" if home else "team-a/"
+    ways = [{"allow": (f"{of}github:*",)}, {"allow": (f"{of}git*:*",)}, {"servers": (f"{of}github",)}]
+    grant = binding("g", home, **data.draw(st.sampled_from(ways)))
+    named = {
+        "name": data.draw(st.sampled_from(["x", "calculator"])),
+        "server": data.draw(st.sampled_from(["github", "GitHub"])),
+    }
+
+    assert decided(bot(), tool("team-a/x", **named), grant)
+    assert not decided(bot(), tool("team-b/x", **named), grant)
+
+
 def test_a_refusal_names_the_entry_that_denies() -> None:
     by_name = binding("d", deny=("nothing", "calc*"), deny_scopes=("use",))
     by_scope = binding("d", deny=("nothing",), deny_scopes=("vault", "use"))
