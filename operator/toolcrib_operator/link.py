@@ -9,7 +9,15 @@ from typing import Protocol
 
 from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced, RevisionMismatch
-from toolcrib.wire.publish import AuditHead, Credentials, Heartbeat, Publish, Revision, enforceable
+from toolcrib.wire.publish import (
+    DENY_SCOPES,
+    AuditHead,
+    Credentials,
+    Heartbeat,
+    Publish,
+    Revision,
+    enforceable,
+)
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.ports import Replica
 from toolcrib_operator.settings import PublisherSettings
@@ -137,14 +145,13 @@ class Link:
         if not any(b.deny_scopes for b in step.bindings):
             return step
         if self._features is None or step.base is None:
-            self._features = (await self.replica.report()).features
-        fitting = enforceable(step, self._features)
-        if fitting is not step:
-            log.warning(
-                "the replica does not know denyScopes: until it is replaced it denies the subjects of bindings with"
-                " denyScopes every tool within their reach", extra=self._about(revision=str(step.to)),
-            )  # fmt: skip
-        return fitting
+            before, self._features = self._features, (await self.replica.report()).features
+            if DENY_SCOPES not in self._features and before != self._features:
+                log.warning(
+                    "the replica does not know denyScopes: until it is replaced it denies the subjects of bindings with"
+                    " denyScopes every tool within their reach", extra=self._about(),
+                )  # fmt: skip
+        return enforceable(step, self._features)
 
     async def _tell_credentials(self) -> None:
         current = self._source.credentials

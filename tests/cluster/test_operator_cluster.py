@@ -449,3 +449,27 @@ def test_anchors_of_decision_logs_outlive_a_leader_and_a_log_that_went_back_mean
             assert asked.stdout.strip() == "no"
     finally:
         cluster.kubectl("delete", "-n", system, "configmap", name, "--ignore-not-found")
+
+
+def test_a_tool_that_leaves_a_deny_by_scope_is_told_in_the_status_and_by_an_event(
+    cluster: ApiServer, start: Callable[..., OperatorProcess], replicas: list[HttpReplica]
+) -> None:
+    def weakened() -> tuple[str, str] | None:
+        return state(cluster, "agentscopebinding", "planner").get("DenyWeakened")
+
+    denied = binding("planner", ["use"], tools={"denyScopes": ["vault:use"]})
+    with running(start()):
+        apply(cluster, tool("safe", scopes=["vault:use"]), tool("other", scopes=["vault:use"]), denied)
+        wait_until(lambda: weakened() == ("False", "DenyHolds"), 60, 0.1)
+        ready(cluster, "agentscopebinding", "planner")
+        assert [b.deny_scopes for r in replicas for b in r.snapshot.bindings.values()] == [("vault:use",)] * 2
+        apply(cluster, tool("safe", scopes=["use"]))
+        wait_until(lambda: weakened() == ("True", "DenyStoppedMatching"), 60, 0.1)
+        said = get(cluster, "agentscopebinding", "planner")["status"]
+        assert (said["escapedTools"], said["firedDenials"]) == (["heist/safe"], ["denyScopes/vault:use"])
+
+        def told() -> list[str]:
+            events = json.loads(cluster.kubectl("get", "events", "-n", "heist", "-o", "json").stdout)["items"]
+            return [e["message"] for e in events if e["reason"] == "DenyStoppedMatching"]
+
+        wait_until(lambda: told() == ["heist/safe was denied and is not any more"], 60, 0.1)

@@ -11,6 +11,8 @@ from toolcrib.authorizer import Policy
 from toolcrib_operator import assessing
 from toolcrib_operator.assessing import Assessor
 from toolcrib_operator.escapes import MOST_ESCAPED, Escapes, _left
+from toolcrib_operator.reconcile.statuses import Progress, binding_status
+from toolcrib_operator.reconcile.verdicts import BindingVerdict
 from toolcrib_operator.world import WATCHED, Ref, World
 
 pytestmark = pytest.mark.anyio
@@ -123,6 +125,26 @@ async def test_the_next_leader_remembers_what_was_found_and_sees_what_stopped_wh
     async with staged(settings=OFTEN, world=world) as stage:
         await said(stage, WEAKENED)
         assert "denyScopes/vault matched a tool and matches none now" in message(stage)
+
+
+async def test_a_condition_of_a_later_version_stops_nothing() -> None:
+    """As after a rollback."""
+    held = denying(denyScopes=["vault"])
+    async with staged(vault(), held, ACCOUNT, settings=OFTEN) as stage:
+        await said(stage, HOLDS)
+        entry = stage.world.get(EVERYTHING[0])
+        assert entry is not None
+        verdict = stage.loop.assessor.verdicts[entry.ref]
+        assert isinstance(verdict, BindingVerdict)
+    kept = [c for c in entry.status["conditions"] if c["type"] != "DenyWeakened"]
+    for reason in ("SomethingNew", None):
+        odd = [{"type": "DenyWeakened", "status": "True", "reason": reason, "message": "x"}]
+        later = replace(entry, status={**entry.status, "conditions": [*kept, *odd]})
+        desired = binding_status(later, verdict, Progress(), None, 0.0)
+        assert "DenyWeakened" not in {c["type"] for c in desired.status["conditions"]}
+    desired = binding_status(entry, verdict, Progress(), None, 0.0)
+    assert desired.status["firedDenials"] == ["denyScopes/vault"]
+    assert ("DenyWeakened", "DenyHolds") in {(c["type"], c["reason"]) for c in desired.status["conditions"]}
 
 
 async def test_a_binding_that_denies_nothing_says_nothing_of_denials() -> None:

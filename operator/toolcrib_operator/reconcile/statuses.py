@@ -161,9 +161,8 @@ def binding_status(
     fields: dict[str, Any] = {"matchedTools": matched}
     if reach is None:
         fields |= {name: entry.status.get(name) for name in ("firedDenials", "escapedTools")}
-        if (kept := _of(entry.status, WEAKENED)) is not None:
-            reason = Reason(kept["reason"])
-            rows.append((WEAKENED, reason is Reason.DENY_STOPPED_MATCHING, Problem(reason, kept["message"])))
+        if (kept := _kept(entry.status, WEAKENED)) is not None:
+            rows.append((WEAKENED, *kept))
     else:
         held = reach.held or Held()
         fields |= {"firedDenials": list(held.fired) or None, "escapedTools": list(held.escaped) or None}
@@ -197,11 +196,16 @@ def _text(problem: Problem) -> str:
 
 def questioned(status: Status) -> tuple[bool, Problem]:
     """The written Questionable condition; that nothing is odd, where there is none."""
-    found = _of(status, "Questionable")
+    return _kept(status, "Questionable") or (False, NONE)
+
+
+def _kept(status: Status, kind: str) -> tuple[bool, Problem] | None:
+    """A condition as it is written; None where there is none, or one that this version does not know."""
+    found = _of(status, kind)
     try:
-        return holds(status, "Questionable"), Problem(Reason(found["reason"]), found["message"])  # type: ignore[index]
+        return holds(status, kind), Problem(Reason(found["reason"]), found["message"])  # type: ignore[index]
     except (TypeError, KeyError, ValueError):
-        return False, NONE
+        return None
 
 
 def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[str, Any]]:
