@@ -19,14 +19,17 @@ EARLIER = "218864a"
 
 
 def _rights_of_today() -> list[dict[str, Any]]:
-    """What today's operator reads and the earlier chart's role does not name: an upgrade brings both, this one has
-    today's image from the start."""
+    """What today's operator needs and the earlier chart's role does not name: an upgrade brings both, this one has
+    today's image and policies from the start."""
     name = "toolcrib-operator-of-today"
     group = "rbac.authorization.k8s.io"
-    rule = {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["list", "watch"]}
+    rules = [
+        {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["toolcrib.dev"], "resources": ["bindings"], "verbs": ["release"]},
+    ]
     subject = {"kind": "ServiceAccount", "name": f"{RELEASE}-operator", "namespace": SYSTEM}
     return [
-        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]},
+        {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules},
         {
             "apiVersion": f"{group}/v1",
             "kind": "ClusterRoleBinding",
