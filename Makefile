@@ -21,7 +21,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench bench-search bench-search-recall bench-search-scale search-gate search-faults revocation image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ proof: env ## Ask a real registry 100,000 random questions over every path, hold
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)
+
+tails: env ## Measure how much longer the slowest calls take than the usual ones, against bare proxies, with 2,651 and 10,000 tools
+	@exec $(BIN)/python bench/run.py tails $(ARGS)
 
 bench-search: env ## Search quality of every method: DATA=<folder of sets> OUT=<file.json> LIMIT=500 STORES=embedded
 	@$(BIN)/python bench/search/run.py compare "$(DATA)" --stores "$(STORES)" $(if $(OUT),--out "$(OUT)") $(if $(LIMIT),--limit "$(LIMIT)") $(ARGS)

@@ -10,6 +10,7 @@ import cluster_parts as parts
 import httpx
 import measure
 
+import held_loops
 from cluster import Cluster
 from realparts.processes import wait_until
 
@@ -27,6 +28,7 @@ def run(quick: bool) -> dict[str, Any]:
         listed = _listed(cluster)
         writes = parts.operator_metric(cluster, "toolcrib_operator_status_writes_total")
         restart = _restart(cluster, int(loaded["tools"]))
+        held_loops.check_folder(cluster.folder)
     tools = int(loaded["tools"])
     rows = [
         ["created, with no operator running", f"{bare:.1f}", "1.0"],

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import held_loops
+
 HERE = Path(__file__).parent
 
 
@@ -46,6 +48,8 @@ class Talker:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._log.close()
+        if error == (None, None, None):
+            held_loops.check_folder(self.path.parent)
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one message. Raises RuntimeError with what the child says went wrong."""
@@ -72,7 +76,10 @@ class Variant:
 
     name: str
     port: int
-    request: bytes
+    request: bytes | Sequence[bytes]
+    """One again and again, or several in turns."""
+    pid: int = 0
+    """The server's process, where it is another than the rounds'."""
     rates: list[float] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     p50s: list[float] = field(default_factory=list)
@@ -98,12 +105,14 @@ def rounds(
     settle(pid)
     for turn in range(count + 1):
         for variant in variants:
-            before = cpu_seconds(pid)
+            used = variant.pid or pid
+            before = cpu_seconds(used)
+            given = [variant.request] if isinstance(variant.request, bytes) else variant.request
             answer = load.ask(
                 {
                     "host": "127.0.0.1",
                     "port": variant.port,
-                    "request": base64.b64encode(variant.request).decode(),
+                    "request": [base64.b64encode(r).decode() for r in given],
                     "connections": connections,
                     "seconds": seconds if turn else seconds / 3,
                 }
@@ -111,7 +120,7 @@ def rounds(
             if turn == 0:
                 continue  # warms connections, caches and the code
             variant.rates.append(answer["requests"] / answer["seconds"])
-            variant.costs.append((cpu_seconds(pid) - before) / answer["requests"])
+            variant.costs.append((cpu_seconds(used) - before) / answer["requests"])
             variant.p50s.append(answer["p50"])
             variant.p99s.append(answer["p99"])
             variant.load.append(answer["busy"])

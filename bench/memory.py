@@ -14,6 +14,7 @@ import httpx
 import measure
 from measure import rss
 
+import held_loops
 from cluster import Cluster
 from local_mode import LocalMode
 from realparts.processes import Child, clean_environment, free_port, wait_until
@@ -39,6 +40,7 @@ def run(quick: bool) -> dict[str, Any]:
                 figures["agent runner"] = {"empty": None, "full": rss(runner.pid)}
             finally:
                 runner.stop()
+        held_loops.check_folder(cluster.folder)
     with tempfile.TemporaryDirectory() as folder:
         figures["toolcrib up"] = _local(Path(folder), limit)
     rows = [
@@ -129,4 +131,5 @@ def _local(folder: Path, limit: int | None) -> dict[str, Any]:
         )
         indexed = time.perf_counter() - start
         measure.settle(local.child.pid)
+        held_loops.check("toolcrib up", local.output)
         return {"empty": empty, "full": rss(local.child.pid), "up_seconds": up, "indexed_seconds": indexed}

@@ -18,6 +18,7 @@ import measure
 import orjson
 from measure import percentile
 
+import held_loops
 from cluster import Cluster
 
 SEEN = {"github-bot": "an agent that sees 26 tools", "librarian": "an agent that sees all"}
@@ -30,6 +31,7 @@ def run(quick: bool) -> dict[str, Any]:
     with Cluster() as cluster:
         parts.prepare(cluster)
         figures = asyncio.run(_measure(cluster, count, changes))
+        held_loops.check_folder(cluster.folder)
     rows = []
     base = figures["PATCH answered"]["p50"]
     for name, f in figures.items():

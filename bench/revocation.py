@@ -22,6 +22,7 @@ import cluster_parts as parts
 import measure
 from measure import percentile
 
+import held_loops
 from cluster import EXAMPLES, Cluster
 from revocation_watch import WAYS, Eyes, crowd
 from slow_backend import SlowBackend, slow_backend
@@ -48,6 +49,7 @@ def run(quick: bool) -> dict[str, Any]:
         with Cluster(replicas=REPLICAS, registry=place) as cluster:
             _prepare(cluster, tools)
             figures = asyncio.run(_measure(cluster, slow, count))
+            held_loops.check_folder(cluster.folder)
     for situation, times in figures["seconds"].items():
         rows = []
         for what, values in times.items():

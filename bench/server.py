@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import os
 import sys
@@ -41,7 +40,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from registry_harness import ISSUER, OPERATOR, backend, binding, keyset, mint, tool
-from toolcrib import logs
+from toolcrib import logs, process
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import Issuer, ScopesPolicy, verify
 from toolcrib.wire.publish import Publish, Revision
@@ -208,8 +207,7 @@ async def main(count: int, upstream: int) -> None:
             await asyncio.to_thread(sys.stdin.read)
             stop.set()
 
-        gc.collect()
-        gc.freeze()  # as toolcrib_registry.main does
+        await stack.enter_async_context(process.looked_after())  # as toolcrib_registry.main does
         ending = asyncio.create_task(until_end())
         await serving.serve(
             [serving.Listener(app, "127.0.0.1", 0) for app in apps.values()],

@@ -18,7 +18,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from toolcrib import logs, tracing
+from toolcrib import logs, process, tracing
 from toolcrib.version import __version__
 from toolcrib_runner import health, results
 from toolcrib_runner.adapters.openai_model import OpenAIModel
@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     tracing.start(os.environ, "toolcrib-runner")
     before = {s: signal.signal(s, _end) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return run(settings, os.environ.get("OPENAI_API_KEY", ""))
+        # no event loop to watch; its collections stop every thread all the same
+        with process.heap.settled():
+            return run(settings, os.environ.get("OPENAI_API_KEY", ""))
     except SettingsInvalid as invalid:
         return _refused(invalid)
     except _Ended as ended:

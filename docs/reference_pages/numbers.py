@@ -34,7 +34,7 @@ def metrics_page() -> str:
     text += table(("metric", "series at most"), [(code(name), bound) for name, bound in BOUNDS.items()])
     for title, where, rows in (
         ("Registry", "`/metrics` of the admin listener; in the local mode of its one port.", registry_rows()),
-        ("Operator", "`/metrics` of its port. A standby has the first two: it tells only what it knows.", operator_rows()),
+        ("Operator", "`/metrics` of its port. A standby has the first two and those of its process: it tells only what it knows.", operator_rows()),
         ("Agent runner", "`/metrics` with `--metrics-port`.", runner_rows()),
     ):  # fmt: skip
         shown = [(code(n), t, ", ".join(map(code, labels)), d) for n, t, labels, d in rows]
@@ -70,6 +70,8 @@ LABELS = {
     "allowed": "`true` or `false`.",
     "grant": "The binding: `namespace/name`, or the name of a cluster binding.",
     "kind": "The kind of object: `AgentScopeBinding`, `ClusterAgentScopeBinding`, `Tool`, `Namespace`. Of tokens: `prompt`, `completion`.",
+    "place": "What held the loop: the innermost function of Toolcrib in most samples of the stack, else the library; `gc`: a garbage "
+    "collection; `unknown`: too short to be sampled; `other`: beyond 32 places.",
     "purpose": "What the vectors were for: `query` or `document`.",
     "limit": "Which limit of a binding was used up: `per_minute`, `per_day` or `concurrent`.",
     "label": "The label whose value was replaced by `other`: `agent`, `tool`, `server`, `grant`.",
@@ -107,6 +109,8 @@ BOUNDS = {
     "toolcrib_tool_info": "operator's tools",
     "toolcrib_tool_grants": "operator's tools",
     "toolcrib_audit_anchor_timestamp_seconds": "replicas of the registry",
+    "toolcrib_loop_held_total": "33 a process",
+    "toolcrib_loop_held_seconds_total": "33 a process",
 }
 """Metric → bound, of those that grow with a cluster."""
 

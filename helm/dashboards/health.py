@@ -556,3 +556,27 @@ def _processes(made: Page) -> None:
         6,
         8,
     )
+    held = rate(select("toolcrib_loop_held_seconds_total"))
+    made.add(
+        graph(
+            "Event loops held",
+            ((f"sum by ({BY_REPLICA}, place) ({held}) and on ({BY_REPLICA}) {ours}", "{{place}} {{pod}}"),),
+            "percentunit",
+            "Share of time in which a process answered nobody, because one piece of work used its event loop for over 100 "
+            "ms, and what ran. The log has the whole stack. Runbook: ToolcribLoopHeld.",
+        ),
+        12,
+        8,
+    )
+    passes = rate(select("toolcrib_gc_pass_seconds_total"))
+    made.add(
+        graph(
+            "Garbage collections of everything",
+            ((f"max by ({BY_REPLICA}) ({passes} and on ({BY_REPLICA}) {ours})", REPLICA),),
+            "percentunit",
+            "Share of time in which a process stood still to look for garbage in all that it holds: at its start and after "
+            "it has grown by half. Again and again with a steady catalog: please report it.",
+        ),
+        12,
+        8,
+    )

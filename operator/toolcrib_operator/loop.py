@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from toolcrib import logs
+from toolcrib import logs, process
 from toolcrib.wire.publish import Revision
 from toolcrib_operator.assessing import Assessor, Batch
 from toolcrib_operator.board import Board
@@ -144,9 +144,10 @@ class Loop:
         if {entry.ref for entry in undecided} - self.policies.admitted.ripe():
             # a revocation of the same turn does not wait for a slow API server: the new grants alone do
             await self.policies.asked(self.settings.look_within)
+        await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
         for start in range(0, len(refs), _CHUNK):
             self.assessor.judge(refs[start : start + _CHUNK])
-            await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
+            await asyncio.sleep(0)
         batch = self.assessor.batch()
         self._publisher.set_credentials(self.assessor.credentials)
         revision = self._publisher.revision
@@ -155,6 +156,7 @@ class Loop:
                 tools=batch.tools, bindings=batch.bindings, accounts=batch.accounts, removed=batch.removed
             )
             self._say(revision, batch)
+            process.heap.grown(len(batch.changed))
             self.reach.changed()
             self._escapes.forget(batch.removed.bindings)
             self._escapes.moved(batch.moved, self._publisher.snapshot.policy)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import aiohttp
 
-from toolcrib import logs, tracing
+from toolcrib import logs, process, tracing
 from toolcrib.errors import EpochFenced
 from toolcrib_operator import options
 from toolcrib_operator.adapters.anchors import KubeAnchors
@@ -76,7 +76,7 @@ async def serve(settings: OperatorSettings) -> int:
     elector = Elector(leases, settings.identity, settings=election)
     state, propagated = State(elector), Propagated()
     try:
-        async with serving(state, propagated, settings.host, settings.port) as port:
+        async with process.looked_after(), serving(state, propagated, settings.host, settings.port) as port:
             log.info(
                 "%s serves /healthz, /readyz and /metrics on %s:%d", settings.identity, settings.host, port
             )

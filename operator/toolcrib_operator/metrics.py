@@ -10,6 +10,7 @@ from prometheus_client import Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from toolcrib import process
 from toolcrib_operator.anchoring import Anchoring
 from toolcrib_operator.ledger import Labels, Rows
 from toolcrib_operator.state import Leading, State
@@ -46,11 +47,12 @@ class StateCollector(Collector):
         self._clock = clock
 
     def collect(self) -> Iterator[Any]:
-        """Everything; a standby has the first two alone."""
+        """Everything; a standby has the first two and those of its process alone."""
         leads = self._state.role == "leader"
         yield _gauge("toolcrib_operator_leader", "Whether this process leads.", float(leads))
         problems = len(self._state.problems())
         yield _gauge("toolcrib_operator_problems", "What /readyz complains about.", problems)
+        yield from _of_process()
         if leads and self._state.leading is not None:
             yield from _leading(self._state.leading)
             yield from _grants(self._state.leading.loop.ledger.rows(self._clock()))
@@ -115,6 +117,16 @@ def _leading(parts: Leading) -> Iterator[Any]:
     if parts.anchoring is not None:
         yield from _anchors(parts.anchoring)
     yield _counter("toolcrib_operator_events_dropped", "Events not written.", parts.loop.events.dropped)
+
+
+def _of_process() -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+    """What held the event loops, and what garbage collections cost."""
+    for one in process.series():
+        made = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
+        family = made(one.name, one.text, labels=one.labels)
+        for labels, value in one.values.items():
+            family.add_metric(labels, value)
+        yield family
 
 
 def _anchors(anchoring: Anchoring) -> Iterator[Any]:

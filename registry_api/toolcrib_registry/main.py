@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import logging
 import os
 import sys
@@ -14,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from toolcrib import logs, tracing
+from toolcrib import logs, process, tracing
 from toolcrib.version import __version__
 from toolcrib_registry import serving
 from toolcrib_registry.certificates import ServedCertificate
@@ -125,24 +124,23 @@ async def _serve(
     for certificate in certificates:
         if certificate is not None:
             registry.deps.metrics.observe_certificate(certificate.name, partial(_expiry, certificate))
-    # what is imported stays: a full collection need not walk through it and hold up requests (37 ms, then 4)
-    gc.collect()
-    gc.freeze()
     agents, admin = certificates
-    await serving.serve(
-        [
-            serving.Listener(registry.agents, settings.host, settings.port, agents),
-            serving.Listener(registry.admin, settings.admin_host, settings.admin_port, admin),
-        ],
-        draining=registry.deps.state.drain,
-        stopping=registry.deps.state.close,
-        stop=stop,
-        at_once=at_once,
-        signals=False,
-        drain_seconds=settings.drain_seconds,
-        finish_seconds=settings.finish_seconds,
-        ready=lambda ports: log.info("agents on port %d, admin on port %d", *ports),
-    )
+    listeners = [
+        serving.Listener(registry.agents, settings.host, settings.port, agents),
+        serving.Listener(registry.admin, settings.admin_host, settings.admin_port, admin),
+    ]
+    async with process.looked_after():
+        await serving.serve(
+            listeners,
+            draining=registry.deps.state.drain,
+            stopping=registry.deps.state.close,
+            stop=stop,
+            at_once=at_once,
+            signals=False,
+            drain_seconds=settings.drain_seconds,
+            finish_seconds=settings.finish_seconds,
+            ready=lambda ports: log.info("agents on port %d, admin on port %d", *ports),
+        )
 
 
 def _expiry(certificate: ServedCertificate) -> float:

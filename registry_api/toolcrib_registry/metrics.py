@@ -7,11 +7,13 @@ as `other`, so that nobody can make series at will and no observation is lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
-from toolcrib import exposition
+from toolcrib import exposition, process
 from toolcrib.authorizer import Decision
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
@@ -239,6 +241,7 @@ class Metrics:
             "toolcrib_build_info", "Always 1; the version is a label.", ["version"], registry=registry
         )
         info.labels(__version__).set(1)
+        registry.register(_OfProcess())
 
     def observe_state(
         self,
@@ -411,6 +414,18 @@ class Metrics:
         self._pairs = {p for p in self._pairs if p[0] not in agents and p[1] not in ids}
         self._rules = {p for p in self._rules if p[0] not in agents and p[1] not in rules}
         self._timed = {p for p in self._timed if p[0] not in ids}
+
+
+class _OfProcess(Collector):
+    """What held the event loop, and what garbage collections cost."""
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        for one in process.series():
+            made = CounterMetricFamily if one.kind == "counter" else GaugeMetricFamily
+            family = made(one.name, one.text, labels=one.labels)
+            for labels, value in one.values.items():
+                family.add_metric(labels, value)
+            yield family
 
 
 def _rule(binding: PublishedBinding) -> str:

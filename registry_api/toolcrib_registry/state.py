@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from toolcrib import process
 from toolcrib.authorizer import Policy, granted_scopes, is_valid
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
@@ -112,6 +113,7 @@ class PolicyState:
             if after is not before:
                 self.snapshot = after
                 self._sights.clear()
+                process.heap.grown(len(publish.tools) + len(publish.bindings))
                 self.wake()
             return self.report()
 

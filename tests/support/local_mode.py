@@ -18,13 +18,22 @@ HEIST = Path(__file__).parents[2] / "examples" / "heist"
 
 
 class LocalMode:
-    """`toolcrib up` over some manifests; a context manager. `kill` and `start` again keep the data folder."""
+    """`toolcrib up` over some manifests; a context manager. `kill` and `start` again keep the data folder.
+
+    `patience` is how long a start may take, in seconds.
+    """
 
     def __init__(
-        self, folder: Path, *manifests: Path, embedder: str = "none", extra: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *manifests: Path,
+        embedder: str = "none",
+        extra: tuple[str, ...] = (),
+        patience: float = 60,
     ) -> None:
         self.data = folder / "data"
         self.log = folder / "up.log"
+        self._patience = patience
         flags = [a for m in manifests for a in ("--manifests", str(m))]
         self._argv = [
             sys.executable, "-m", "toolcrib_cli", "up", "--port", "0", "--data", str(self.data), "--no-tour",
@@ -47,7 +56,7 @@ class LocalMode:
         self.log.unlink(missing_ok=True)
         self.child = self._new()
         self.child.start()
-        self.child.wait_ready(lambda: "\nup in " in self.output, timeout=60)
+        self.child.wait_ready(lambda: "\nup in " in self.output, timeout=self._patience)
         found = re.search(r"registry\t.*\t(http://\S+)", self.output)
         assert found is not None, self.output
         self.url = found.group(1)

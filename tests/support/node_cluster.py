@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 import httpx
 import yaml
 
+import held_loops
 from realparts import lookup
 from realparts.node import Node
 
@@ -351,6 +352,20 @@ class NodeCluster:
         scheme = "https" if self.tls and port == 8081 else "http"
         url = f"{scheme}://{pod['status']['podIP']}:{port}/metrics"
         return httpx.get(url, verify=False, trust_env=False, timeout=60).text
+
+    def held_loops(self) -> list[str]:
+        """What held the event loop of a registry or operator, of all pods there are, without what is known."""
+        found = []
+        for component, port in (("registry", 8081), ("operator", 8090)):
+            for pod in self.pods(component):
+                if condition(pod, "Ready") != "True":
+                    continue  # its metrics cannot be read; it is looked at again at the end of the next module
+                name = pod["metadata"]["name"]
+                before = self.node.try_kubectl("logs", "-n", SYSTEM, name, "--previous").stdout.splitlines()
+                lines = self.node.logs(name, SYSTEM).splitlines()
+                held = [*held_loops.unknown(before), *held_loops.unknown_of(self.metrics(pod, port), lines)]
+                found += [f"{name}: {line}" for line in held]
+        return found
 
     def usage(self) -> dict[str, Usage]:
         """What each pod uses, by kubelet's last look (every 10 s or so)."""

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+# watchfiles imports it at the first watch, on the event loop: 35 ms
+import anyio._backends._asyncio  # noqa: F401
 import watchfiles
 
 from toolcrib.resources import KINDS

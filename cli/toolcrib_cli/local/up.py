@@ -19,6 +19,7 @@ from pathlib import Path
 
 import uvloop
 
+from toolcrib import process
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import Identity, KeySet
 from toolcrib.wire.publish import Revision
@@ -145,7 +146,7 @@ class _Local:
 
     async def run(self, bound: socket.socket) -> None:
         """Serve, follow the folders, and say what happens."""
-        async with asyncio.TaskGroup() as group:
+        async with process.looked_after(), asyncio.TaskGroup() as group:
             group.create_task(self.loop.run(self.stop))
             watching = [group.create_task(self._follow()), group.create_task(self._introduce())]
             await serving.serve(

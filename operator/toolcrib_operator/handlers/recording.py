@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import kopf
 
+from toolcrib import process
 from toolcrib.resources import GROUP, KINDS, VERSION
 from toolcrib_operator.adapters.kube import Access, Kube
 from toolcrib_operator.watching import Watching
@@ -136,13 +137,14 @@ async def _operate(
 
     threading.Thread(target=relay, name="kopf-stop", daemon=True).start()
     try:
-        await operate(
-            registry=registry,
-            settings=settings,
-            memo=memo,
-            standalone=True,
-            clusterwide=True,
-            stop_flag=over,
-        )
+        with process.watching("kopf"):
+            await operate(
+                registry=registry,
+                settings=settings,
+                memo=memo,
+                standalone=True,
+                clusterwide=True,
+                stop_flag=over,
+            )
     finally:
         over.set()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from toolcrib import process
 from toolcrib_registry.search.document import document
 from toolcrib_registry.search.entry import IndexEntry, Part, Vector
 from toolcrib_registry.search.ranking import DENSE_WEIGHT, Ranked, RankingIndex
@@ -120,6 +121,7 @@ class LocalIndex:
             with self._lock:
                 for tool_id, (digest, vector) in vectors.items():
                     self._index.learn(tool_id, digest, vector)
+            process.heap.grown(len(vectors))
 
         await self._run(work)
 
@@ -166,6 +168,7 @@ class LocalIndex:
             with self._lock:
                 for doc in documents:
                     self._index.put(doc)
+        process.heap.grown(len(new))
         return None
 
     async def _run(self, work: Callable[[], _T]) -> _T:

@@ -61,6 +61,22 @@ def planner(cluster: NodeCluster) -> str:
     return cluster.token("heist", "planner")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_loop_was_held(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A module in which something held an event loop of ours fails at its end, unless it is known. Each module, since
+    the pods are replaced and uninstalled in some."""
+    items = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    names = {name for item in items for name in getattr(item, "fixturenames", ())}
+    cluster = request.getfixturevalue("cluster") if "cluster" in names else None
+    yield
+    if cluster is not None:
+        held = cluster.held_loops()
+        figures.note(
+            f"event loops held, not known ({request.module.__name__.rpartition('.')[2]})", str(len(held))
+        )
+        assert not held, "\n".join(held)
+
+
 @pytest.fixture(autouse=True)
 def _state_of_a_failure(request: pytest.FixtureRequest) -> Iterator[None]:
     """A failed test shows the pods and their last words."""

@@ -1,0 +1,132 @@
+"""What stays is not visited by collections, and garbage in it is found all the same."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from toolcrib.process import Heap
+from toolcrib.process.garbage import FLOOR, GROWTH, LARGE, THRESHOLDS
+
+
+class Ring:
+    """Garbage that only a collection finds."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture
+def heap() -> Iterator[Heap]:
+    made = Heap()
+    with made.settled():
+        yield made
+
+
+def visited() -> int:
+    """How many objects a full collection visits."""
+    return len(gc.get_objects())
+
+
+def test_what_was_there_at_the_start_is_not_visited_again(heap: Heap) -> None:
+    assert heap.kept > 50_000
+    assert visited() < heap.kept / 10
+    assert gc.get_threshold() == THRESHOLDS
+
+
+def test_everything_is_as_before_after_the_block() -> None:
+    before, callbacks = gc.get_threshold(), list(gc.callbacks)
+    with Heap().settled():
+        assert gc.get_freeze_count() > 0
+    assert gc.get_threshold() == before
+    assert list(gc.callbacks) == callbacks
+    assert gc.get_freeze_count() == 0
+
+
+def test_a_large_growth_is_frozen_at_once_and_a_small_one_is_not(heap: Heap) -> None:
+    small = [[number] for number in range(20_000)]
+    heap.grown(LARGE - 1)
+    assert visited() >= len(small)
+
+    heap.grown(LARGE)
+    assert visited() < len(small)
+
+
+def test_a_growth_that_nobody_told_of_is_frozen_by_the_first_long_collection(heap: Heap) -> None:
+    growth = [[number] for number in range(600_000)]
+    assert visited() >= len(growth)
+
+    gc.collect()
+    assert visited() < len(growth) / 10
+
+
+def test_nothing_is_frozen_outside_of_the_block() -> None:
+    heap = Heap()
+    heap.grown(10 * LARGE)
+    assert gc.get_freeze_count() == 0
+    assert not heap.due()
+
+
+def test_frozen_objects_die_without_a_collection_when_nothing_refers_to_them(heap: Heap) -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    heap.grown(LARGE)
+    gone = weakref.ref(thing)
+    del thing
+    assert gone() is None
+
+
+def test_a_pass_is_due_once_the_frozen_objects_have_grown_by_half_and_finds_cycles_among_them(
+    heap: Heap,
+) -> None:
+    ring = Ring()
+    heap.grown(LARGE)
+    gone = weakref.ref(ring)
+    del ring
+    gc.collect()
+    assert gone() is not None, "frozen: no ordinary collection finds it"
+    assert not heap.due()
+
+    growth = [[number] for number in range(int(heap.kept * GROWTH) + FLOOR + 1_000)]
+    heap.grown(len(growth))
+    assert heap.due()
+    heap.make_pass()
+    assert gone() is None
+    assert not heap.due()
+    assert heap.passes == 2
+
+
+def test_hundreds_of_replaced_snapshots_leave_a_bounded_amount_of_garbage(heap: Heap) -> None:
+    bound = heap.kept * (1 + GROWTH) + FLOOR
+    most, passes = 0, 0
+    for _ in range(300):
+        snapshot = [Ring() for _ in range(2_000)]  # the worst: a snapshot that is all cycles
+        heap.grown(len(snapshot))
+        most = max(most, gc.get_freeze_count())
+        if heap.due():
+            heap.make_pass()
+            passes += 1
+            bound = max(bound, heap.kept * (1 + GROWTH) + FLOOR)
+
+    assert most <= bound + 2 * 2_000 * 2  # and the snapshot that made it due
+    assert 1 <= passes <= 20
+
+
+def test_a_pass_that_is_due_is_made_in_a_quiet_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.process.garbage.LOOK", 0.02)
+    heap = Heap()
+
+    async def main() -> None:
+        async with heap.kept_short():
+            growth = [[number] for number in range(int(heap.kept * GROWTH) + FLOOR + 1_000)]
+            heap.grown(len(growth))
+            async with asyncio.timeout(30):
+                while heap.passes < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert heap.passes == 2
