@@ -243,8 +243,8 @@ def serving(host: str = "127.0.0.1", port: int = 0) -> Iterator[str]:
 def run(host: str = "127.0.0.1", port: int = 8090) -> None:
     """Serve until interrupted; errors as `serving`."""
     with serving(host, port) as url:
-        print(f"scripted model endpoint (no language model) at {url}, model {MODEL}", flush=True)
         try:
+            print(f"scripted model endpoint (no language model) at {url}, model {MODEL}", flush=True)
             threading.Event().wait()
         except KeyboardInterrupt:
             return
