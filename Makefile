@@ -21,7 +21,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test cluster-demo proof bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ cluster-test: env ## The image in a real docker, the chart on a real node: insta
 	@$(BIN)/python tests/support/realparts/build.py --node
 	@$(BIN)/python tests/support/realparts/images.py pause weaviate toolcrib
 	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m node -v tests/component tests/cluster/node $(ARGS)
+
+fresh-machine-test: env build-tools ## Every step of the README on a new Debian of its own (namespaces, no docker); needs root on Linux
+	$(BIN)/python -m pytest -m fresh -v -s tests/fresh $(ARGS)
 
 proof: env ## Ask a real registry 100,000 random questions over every path, hold each answer against an independent oracle, print the counts
 	@PYTHONPATH=tests/support $(BIN)/python -m oracle.proof $(ARGS)

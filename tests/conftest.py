@@ -1,7 +1,8 @@
 """Fixtures of the whole suite: the real API server and the real Weaviate, started once, when first asked for.
 
 Tests that use them carry the markers `apiserver` and `weaviate` by themselves (`-m "not apiserver"`). Tests marked
-`node` run only with `-m node` (`make cluster-test`). Tests marked `long` are left out of a run of everything, so that it
+`node` run only with `-m node` (`make cluster-test`), those marked `fresh` only with `-m fresh` (`make
+fresh-machine-test`). Tests marked `long` are left out of a run of everything, so that it
 stays short (`make test-long` runs them); a path, `-k` or `-m long` finds them.
 """
 
@@ -68,11 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # A whole node is stood up only where it is asked for by its marker, whatever else a `-m` says.
-    if "node" not in (config.option.markexpr or ""):
-        left_out = [item for item in items if item.get_closest_marker("node")]
-        items[:] = [item for item in items if not item.get_closest_marker("node")]
-        config.hook.pytest_deselected(items=left_out)
+    # A whole node or machine is made only where it is asked for by its marker, whatever else a `-m` says.
+    for marker in ("node", "fresh"):
+        if marker not in (config.option.markexpr or ""):
+            left_out = [item for item in items if item.get_closest_marker(marker)]
+            items[:] = [item for item in items if not item.get_closest_marker(marker)]
+            config.hook.pytest_deselected(items=left_out)
     everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     if everything and not config.option.keyword and not config.option.markexpr:
         left_out = [item for item in items if item.get_closest_marker("long")]

@@ -70,6 +70,14 @@ def steps(seed: int) -> tuple[Step, ...]:
             600,
         ),
         Step("cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 3000, "node"),
+        Step(
+            "fresh-machine",
+            "every step of the README on a new Debian: make fresh-machine-test",
+            # a variable given to make is one of the programs that it starts
+            ("fresh-machine-test", "TOOLCRIB_REQUIRE_REAL=1"),
+            1800,
+            "fresh",
+        ),
         Step("cluster-demo", "the cluster demo, which the README shows", ("cluster-demo",), 300),
         Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900),
     )

@@ -24,7 +24,6 @@ GB = 10**9
 # Measured: what a run writes, docker's layers and the images, the parts with Go's caches where all are built.
 _RUN, _IMAGES, _PARTS = 4 * GB, 8 * GB, 13 * GB
 _MEMORY = 4 * GB
-_NAMESPACES = ("unshare", "--mount", "--pid", "--net", "--fork", "true")
 
 
 def main() -> int:
@@ -44,13 +43,9 @@ def main() -> int:
 
 def lacking(environ: Mapping[str, str]) -> Iterator[str]:
     """What is missing, each with its remedy, the most decisive first."""
+    yield from lacking_rights("make cluster-test", "--mount", "--pid", "--net")
     if sys.platform != "linux":
-        yield f"it needs Linux, this is {sys.platform}: use a virtual machine with Debian"
         return
-    if os.geteuid() != 0:
-        yield f"it needs root (this is user {os.geteuid()}): sudo make cluster-test, or a virtual machine"
-    elif shutil.which("unshare") and subprocess.run(_NAMESPACES, capture_output=True, check=False).returncode:
-        yield "root may not make namespaces here: in a container, it has to be a privileged one"
     yield from lacking_programs()
     to_build = [PARTS[name] for name in (*SUITE, *NODE) if lookup.find(PARTS[name], environ) is None]
     if to_build:
@@ -62,6 +57,18 @@ def lacking(environ: Mapping[str, str]) -> Iterator[str]:
     images = 0 if (kept / "images").exists() else _IMAGES
     yield from lacking_room(kept, _RUN + images + _PARTS * len(to_build) // len(SUITE + NODE))
     yield from lacking_memory(Path("/proc/meminfo").read_text())
+
+
+def lacking_rights(target: str, *namespaces: str) -> Iterator[str]:
+    """Linux, root, and the right to make these namespaces (options of unshare)."""
+    if sys.platform != "linux":
+        yield f"it needs Linux, this is {sys.platform}: use a virtual machine with Debian"
+    elif os.geteuid() != 0:
+        yield f"it needs root (this is user {os.geteuid()}): sudo {target}, or a virtual machine"
+    elif shutil.which("unshare"):
+        tried = ["unshare", *namespaces, "--fork", "true"]
+        if subprocess.run(tried, capture_output=True, check=False).returncode:
+            yield "root may not make namespaces here: in a container, it has to be a privileged one"
 
 
 def lacking_programs() -> Iterator[str]:

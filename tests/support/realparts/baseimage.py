@@ -9,7 +9,10 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+
+from realparts import processes
 
 SUITE = "bookworm"
 PACKAGES = ("python3", "python3-venv", "ca-certificates")
@@ -46,7 +49,7 @@ def build(target: Path) -> None:
     folder = Path(tempfile.mkdtemp(prefix="toolcrib-base-"))
     root = folder / "rootfs"
     try:
-        _debootstrap(root)
+        debootstrap(root, PACKAGES)
         _clean(root)
         partial = target.with_suffix(".partial")
         command = ["tar", "--numeric-owner", "--sort=name", "--one-file-system"]
@@ -67,13 +70,25 @@ def mirror(folder: Path = Path("/etc/apt")) -> str:
     return "http://deb.debian.org/debian"
 
 
-def _debootstrap(root: Path) -> None:
-    # A mount namespace of its own: what debootstrap mounts below the tree goes with it, however it ends.
-    command = ["unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}"]
-    done = subprocess.run([*command, SUITE, str(root), mirror()], capture_output=True, text=True, timeout=900)
-    if done.returncode != 0:
-        log = root / "debootstrap" / "debootstrap.log"
-        raise BaseImageError(f"debootstrap: {(log.read_text() if log.exists() else done.stderr)[-1500:]}")
+def debootstrap(root: Path, packages: Sequence[str]) -> None:
+    """Write the smallest Debian with these packages into `root`, from this machine's mirror. Needs root.
+
+    Raises:
+        BaseImageError: debootstrap failed; the message ends with what it said.
+    """
+    # Namespaces of its own: what debootstrap mounts and starts goes with them, however it ends.
+    names = ["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    command = ["unshare", *names, "debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
+    with tempfile.TemporaryDirectory(prefix="toolcrib-debootstrap-") as folder:
+        child = processes.Child("debootstrap", [*command, SUITE, root, mirror()], log=Path(folder) / "log")
+        with child:
+            try:
+                status = child.wait(900)
+            except subprocess.TimeoutExpired:
+                raise BaseImageError(f"debootstrap did not end within 900 s: {child.tail()}") from None
+        if status != 0:
+            log = root / "debootstrap" / "debootstrap.log"
+            raise BaseImageError(f"debootstrap: {log.read_text()[-1500:] if log.exists() else child.tail()}")
 
 
 def _clean(root: Path) -> None:

@@ -34,6 +34,10 @@ NODE = ("containerd", "runc", "iptables", "containernetworking-plugins", "iprout
 DOCKER = ("docker.io", "iptables", "debootstrap", "iproute2", "gcc", "libc6-dev")
 PROMETHEUS = ("prometheus",)
 
+BASE = "Debian's base system"
+BROUGHT_ALONG = {"containerd": "docker.io", "runc": "docker.io", "iptables": "docker.io", "util-linux": BASE}
+"""Packages that would be here even off the lists → what brings them; tried by `make fresh-machine-test`."""
+
 REMEDY = "as root: python tests/support/realparts/debian.py"
 
 

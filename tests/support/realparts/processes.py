@@ -153,6 +153,15 @@ def wait_until(holds: Callable[[], bool], timeout: float = 30, interval: float =
         over = time.monotonic() > deadline
 
 
+def child_of(pid: int) -> int | None:
+    """The first child of a process; None if it has none, or is gone. Linux only."""
+    try:
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return None
+    return int(found[0]) if found else None
+
+
 def clean_environment(extra: Mapping[str, str] | None = None, keep: Iterable[str] = ()) -> dict[str, str]:
     """An environment without proxies, kubeconfigs and the like: PATH, the named variables, and `extra`."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", *keep) if name in os.environ}
