@@ -16,6 +16,7 @@ from toolcrib_runner.errors import RegistryAnswerInvalid
 
 _LISTED_NAME = re.compile(r"[A-Za-z0-9_./-]{1,512}")
 _ENDPOINT = re.compile(r"/[!-~]{0,2047}")
+_ENDPOINT_BY_ID = re.compile(r"/tools/([a-z0-9.-]+/[a-z0-9.-]+)")
 _HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{0,253}")
 MAX_DESCRIPTION = 16 * 1024
 MAX_PARAMETERS = 512
@@ -43,6 +44,12 @@ class DiscoveredTool:
     returns: str = ""
     host: str = ""
     port: int = 0
+
+    @property
+    def tool_id(self) -> str:
+        """`namespace/name` where the listing tells it, else the listed name: what names for models are made of."""
+        by_id = None if "/" in self.name else _ENDPOINT_BY_ID.fullmatch(self.endpoint)
+        return self.name if by_id is None else by_id[1]
 
 
 @dataclass(frozen=True, slots=True)

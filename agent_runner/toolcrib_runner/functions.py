@@ -1,29 +1,25 @@
 """Tools as functions of a chat completion: names, schemas, and arguments on the way back. Pure.
 
-Function names are `[a-zA-Z0-9_-]{1,64}` (OpenAI's rule); tools are listed by wider names. A name given to a tool
-stays its own for the whole session, also when the tool goes away and comes back (DESIGN §4, Names).
+Function names are the names for models that core makes (`toolcrib.model_names`): the same in every adapter. A name
+given to a tool stays its own for the whole session, also when the tool goes away and comes back.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from toolcrib import text
+from toolcrib import model_names, text
 from toolcrib_runner.discovery import DiscoveredTool, Parameter
 from toolcrib_runner.errors import InvalidArguments
 from toolcrib_runner.ports import Function
 
-MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 """OpenAI's bound on a function's description."""
 MAX_SCHEMA = 16 * 1024
 """Characters of one tool's schema that a model is shown; above it, what the listing says has to do."""
 MAX_DEPTH = 40
-_VALID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
 
 
@@ -34,13 +30,12 @@ class FunctionNames:
         self._function_of: dict[str, str] = {}
         self._tool_of: dict[str, str] = {}
 
-    def assign(self, tools: Iterable[str]) -> None:
+    def assign(self, tools: Iterable[DiscoveredTool]) -> None:
         """Give each tool that has none a function name. The result does not depend on the order of `tools`."""
-        # Names that need no change go first, so that nothing derived takes a tool's own name.
-        for tool in sorted(set(tools) - self._function_of.keys(), key=lambda t: (derived(t) != t, t)):
-            name = self._free(tool)
-            self._function_of[tool] = name
-            self._tool_of[name] = tool
+        new = {tool.name: tool.tool_id for tool in tools if tool.name not in self._function_of}
+        for listed, name in model_names.model_names(new, self._tool_of.keys()).items():
+            self._function_of[listed] = name
+            self._tool_of[name] = listed
 
     def function(self, tool: str) -> str:
         """The tool's function name; it must have been assigned."""
@@ -49,30 +44,6 @@ class FunctionNames:
     def tool(self, function: str) -> str | None:
         """The tool behind a function name; None where there is none."""
         return self._tool_of.get(function)
-
-    def _free(self, tool: str) -> str:
-        name = derived(tool)
-        digest = hashlib.sha256(tool.encode()).hexdigest()
-        for length in range(6, len(digest) + 1):
-            if name not in self._tool_of:
-                return name
-            name = _marked(derived(tool), digest[:length])
-        raise AssertionError("two tools with one sha256")
-
-
-def derived(tool: str) -> str:
-    """The function name a tool would like: its own, else with `__` between namespace and name."""
-    if _VALID.fullmatch(tool):
-        return tool
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", tool.replace(".", "__").replace("/", "__")) or "_"
-    if len(name) <= MAX_NAME:
-        return name
-    return _marked(name, hashlib.sha256(tool.encode()).hexdigest()[:6])
-
-
-def _marked(name: str, digest: str) -> str:
-    digest = digest[: MAX_NAME - 2]
-    return f"{name[: MAX_NAME - 1 - len(digest)]}_{digest}"
 
 
 def function(tool: DiscoveredTool, name: str, schema: Mapping[str, Any] | None = None) -> Function:

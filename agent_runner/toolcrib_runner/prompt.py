@@ -6,7 +6,7 @@ zero-width characters are shown escaped and lengths are bounded.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from toolcrib import text
 from toolcrib_runner.discovery import DiscoveredTool
@@ -17,16 +17,21 @@ MAX_PARAMETER_NAME = 64
 MAX_PARAMETERS = 32
 
 
-def tool_context(tools: Iterable[DiscoveredTool]) -> str:
-    """`Available tools:` and a line `- name(parameter, …): description` for each; without tools `NO_TOOLS`."""
-    lines = [line(tool) for tool in tools]
+def tool_context(
+    tools: Iterable[DiscoveredTool], called: Callable[[str], str] = lambda listed: listed
+) -> str:
+    """`Available tools:` and a line `- name(parameter, …): description` for each; without tools `NO_TOOLS`.
+
+    `called` gives the name by which the reader calls a tool, from its listed name.
+    """
+    lines = [line(tool, called(tool.name)) for tool in tools]
     return "\n".join(["Available tools:", *lines]) if lines else NO_TOOLS
 
 
-def line(tool: DiscoveredTool) -> str:
-    """One tool in one line."""
+def line(tool: DiscoveredTool, name: str) -> str:
+    """One tool, called `name`, in one line."""
     names = [text.truncate(text.escape(p.name), MAX_PARAMETER_NAME) for p in tool.parameters[:MAX_PARAMETERS]]
     if len(tool.parameters) > MAX_PARAMETERS:
         names.append("…")
     described = text.truncate(text.escape(tool.description.strip()), MAX_DESCRIPTION)
-    return f"- {tool.name}({', '.join(names)}): {described}".rstrip()
+    return f"- {name}({', '.join(names)}): {described}".rstrip()

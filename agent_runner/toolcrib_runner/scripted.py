@@ -6,7 +6,7 @@ It is no language model and says so: its one model is called `toolcrib-scripted`
 What it does with a task (the last user message):
 
 * lines `call NAME {"argument": "value"}` are carried out in their order, one in each reply, whether or not such a
-  function is offered;
+  function is offered; NAME is a function's name or a tool id;
 * without such lines it picks the offered functions whose names or descriptions share words with the task (at most
   `MAX_PICKED`) and fills required arguments by simple rules: what stands in quotes, a file name, an arithmetic
   expression, a number;
@@ -29,6 +29,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from toolcrib.model_names import model_name
 
 MODEL = "toolcrib-scripted"
 FINGERPRINT = "toolcrib-scripted-1"
@@ -97,7 +99,8 @@ def _content(message: Mapping[str, Any]) -> str:
 
 
 def _function_name(name: str) -> str:
-    return name.replace(".", "__").replace("/", "__")
+    """A tool id as the function that stands for it; anything else is taken for a function's name."""
+    return model_name(name, name) if "/" in name else name
 
 
 def _words(text: str) -> set[str]:

@@ -46,7 +46,7 @@ class Session:
     def functions(self, tools: Mapping[str, DiscoveredTool]) -> list[Function]:
         """The offered tools as functions; their names are fixed from here on."""
         offered = self.offered(tools)
-        self.names.assign(tool.name for tool in offered)
+        self.names.assign(offered)
         return [
             functions.function(tool, self.names.function(tool.name), self._schema_of(tool))
             for tool in offered
@@ -72,7 +72,10 @@ class Session:
         leading: list[Message] = []
         if self._system_prompt:
             leading.append({"role": "system", "content": self._system_prompt})
-        leading.append({"role": "system", "content": prompt.tool_context(self.offered(tools))})
+        offered = self.offered(tools)
+        self.names.assign(offered)
+        context = prompt.tool_context(offered, self.names.function)
+        leading.append({"role": "system", "content": context})
         return leading + self._conversation
 
     def replied(self, reply: Reply) -> None:

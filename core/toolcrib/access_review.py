@@ -175,8 +175,8 @@ class AccessReview:
         )
 
     def find(self, text: str, who: Who | None = None) -> PublishedTool:
-        """The tool that `text` means: an id, a name that only one has (of several, that of the subject's own
-        namespace), or the name by which `who` lists one.
+        """The tool that `text` means: an id, else what `who` calls by it, else a name that only one tool has (of several,
+        that of the subject's own namespace).
 
         Raises:
             UnknownTool: there is none.
@@ -185,6 +185,8 @@ class AccessReview:
         tools = self.snapshot.tools
         if (exact := tools.get(text)) is not None:
             return exact
+        if who is not None and (meant := self.view(self.identity(who)).resolve(text)) is not None:
+            return meant
         named = sorted(self.snapshot.by_name.get(text.lower(), ()))
         same = [i for i in named if tools[i].name == text] or named
         home = who.namespace if who is not None else None
@@ -193,8 +195,6 @@ class AccessReview:
             return tools[found[0]]
         if found:
             raise AmbiguousName(text, tuple(found))
-        if who is not None and (listed := self.view(self.identity(who)).names.get(text)) is not None:
-            return tools[listed]
         known = {*tools, *(t.name for t in tools.values())}
         raise UnknownTool(text, tuple(difflib.get_close_matches(text, known, 3)))
 

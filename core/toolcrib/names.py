@@ -22,6 +22,15 @@ PATTERN = r"^([A-Za-z0-9_.*?-]{1,63}:)?[A-Za-z0-9_.*?-]{1,128}$"
 CLUSTER_PATTERN = r"^([a-z0-9.*?-]{1,63}/[A-Za-z0-9_.*?-]{1,63}:)?[A-Za-z0-9_.*?-]{1,128}$"
 CLUSTER_SERVER = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[A-Za-z0-9_.-]{1,63}$"
 
+RESERVED_TOOL_NAMES = frozenset({
+    ".", "..",  # clients normalise these segments away
+    ".well-known", "api", "health", "healthz", "metrics", "oauth", "openapi.json", "readyz", "register",
+    "stats", "tools", "v1",  # route words
+    "mcp", "v0.1",  # route words to come
+})  # fmt: skip
+"""Names that no tool may have. A route word is the first segment of a route, or one that stands beside
+`/tools/{name}`; `test_every_route_word_is_reserved` derives them from the routes."""
+
 RESERVED_SCOPE_PREFIX = "registry:"
 SCOPE_WRITE = "registry:write"
 SCOPE_ADMIN = "registry:admin"

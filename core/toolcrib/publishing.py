@@ -116,10 +116,12 @@ def binding(
             A namespaced binding's territory is its own namespace, whatever is passed.
     """
     spec, meta = resource.spec, resource.metadata
-    home = None
+    home, lists = None, False
     if isinstance(resource, AgentScopeBinding):
         home = meta.namespace or "default"
         namespaces = (home,)
+    else:
+        lists = resource.spec.namespaces is not None
     return PublishedBinding(
         uid=meta.uid or f"manifest:{resource.kind}:{home or ''}/{meta.name}",
         generation=meta.generation,
@@ -128,6 +130,7 @@ def binding(
         name=meta.name,
         subjects=tuple(_subject(s, home) for s in spec.subjects),
         namespaces=namespaces,
+        lists_namespaces=lists,
         scopes=spec.scopes or (),
         allow=None if spec.tools is None else spec.tools.allow,
         deny=() if spec.tools is None else spec.tools.deny or (),

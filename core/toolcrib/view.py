@@ -1,18 +1,23 @@
 """The view: the exact set of tools an identity may see now, and the names it knows them by.
 
-Built from decisions alone. A bare name means the tool of the caller's own namespace, else the only one of that
-name among those it may see in any state; otherwise it is ambiguous (DESIGN §4, Names).
+Built from decisions alone. Of the tools of one name that the caller can reach in any state, one holds the bare name:
+that of the caller's own namespace; else the only one from namespaces that its bindings name; else the only one of all;
+else none, and the name is ambiguous. The first of these groups that has a tool decides: where it has several, none
+holds the name. All others are listed by tool id. Nothing is remembered (issue 13, B.1; decision 0016).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from toolcrib import model_names
 from toolcrib.authorizer import Action, Policy, decide, is_valid, next_change, next_validity, reach
 from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.names import is_reserved_scope
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedTool
 
@@ -61,13 +66,19 @@ class View:
         """The name under which `GET /` lists the tool."""
         return self._listed[tool_id]
 
-    @property
+    def model_name(self, tool_id: str) -> str:
+        """The name of the tool for models; no other visible tool has it."""
+        listed = self._listed[tool_id]
+        alone = model_names.model_name(listed, tool_id)
+        return self._models[listed] if model_names.is_marked(alone) else alone
+
+    @cached_property
     def _listed(self) -> Mapping[str, str]:
-        cached: Mapping[str, str] | None = self.__dict__.get("_listed_names")
-        if cached is None:
-            cached = {tool_id: name for name, tool_id in self.names.items()}
-            self.__dict__["_listed_names"] = cached
-        return cached
+        return {tool_id: name for name, tool_id in self.names.items()}
+
+    @cached_property
+    def _models(self) -> Mapping[str, str]:
+        return model_names.model_names(self.names)
 
 
 EMPTY = View(tools={}, names={}, ambiguous={}, valid_until=math.inf, digest=hashlib.sha256(b"").hexdigest())
@@ -84,7 +95,7 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
             for i in sorted(snapshot.tools)
             if decide(None, snapshot.tools[i], action, policy, now)
         }
-        return _view(listed, listed, None, math.inf)
+        return _view(listed, listed, _Near(), math.inf)
     if not is_valid(identity, now):
         return replace(EMPTY, valid_until=next_validity(identity, now))
     reachable = {
@@ -93,7 +104,8 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
         if reach(identity, snapshot.tools[i], policy, now)
     }
     visible = {i: t for i, t in reachable.items() if decide(identity, t, action, policy, now)}
-    return _view(visible, reachable, identity.namespace, next_change(identity, policy, now))
+    near = _Near(identity.namespace, named_namespaces(identity, policy, now))
+    return _view(visible, reachable, near, next_change(identity, policy, now))
 
 
 def _candidates(identity: Identity, snapshot: Snapshot, policy: Policy) -> set[str]:
@@ -107,10 +119,49 @@ def _candidates(identity: Identity, snapshot: Snapshot, policy: Policy) -> set[s
     return found
 
 
+def named_namespaces(identity: Identity, policy: Policy, now: float) -> frozenset[str]:
+    """The namespaces that bindings of a valid identity name: an AgentScopeBinding its own, a cluster binding those of
+    its list. Only bindings that grant scopes over tools to this token now; a selector names nothing.
+
+    Tools of these namespaces come first where names are shared; nothing is allowed by it.
+    """
+    if identity.policy is ScopesPolicy.TOKEN:
+        return frozenset()
+    found: set[str] = set()
+    for b in policy.of(identity):
+        given = {s for s in b.scopes if not is_reserved_scope(s)}
+        if identity.policy is ScopesPolicy.INTERSECTION:
+            given &= identity.scopes or frozenset()
+        if given and b.valid(now) and (b.source.namespace is not None or b.source.lists_namespaces):
+            found |= b.namespaces or frozenset()
+    return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """The namespaces whose tools come first where a name is shared."""
+
+    home: str | None = None
+    named: frozenset[str] = frozenset()
+
+    def holder(self, sharing: list[PublishedTool]) -> PublishedTool | None:
+        """Which of the tools of one name holds the bare name; None: it is ambiguous."""
+        if len(sharing) == 1:
+            return sharing[0]
+        for first in (
+            [t for t in sharing if t.namespace == self.home],
+            [t for t in sharing if t.namespace in self.named],
+            sharing,
+        ):
+            if first:
+                return first[0] if len(first) == 1 else None
+        return None
+
+
 def _view(
     visible: Mapping[str, PublishedTool],
     reachable: Mapping[str, PublishedTool],
-    home: str | None,
+    near: _Near,
     until: float,
 ) -> View:
     sharing: dict[str, list[PublishedTool]] = {}
@@ -118,17 +169,13 @@ def _view(
         sharing.setdefault(tool.name, []).append(tool)
     names: dict[str, str] = {}
     ambiguous: dict[str, tuple[str, ...]] = {}
-    displaced: list[PublishedTool] = []
     for name, tools in sharing.items():
-        owner = _owner(tools, home)
+        holder = near.holder(tools)
         shown = [t for t in tools if t.tool_id in visible]
-        if owner is not None and owner.tool_id in visible:
-            names[name] = owner.tool_id
-        elif owner is None and shown:
+        if holder is None and shown:
             ambiguous[name] = tuple(t.tool_id for t in shown)
-        displaced.extend(t for t in shown if t is not owner)
-    for tool in displaced:
-        names[_free_name(tool, sharing, names)] = tool.tool_id
+        for tool in shown:
+            names[name if tool is holder else tool.tool_id] = tool.tool_id
     content = "\n".join(_line(name, visible[tool_id]) for name, tool_id in sorted(names.items()))
     return View(
         tools=visible,
@@ -143,22 +190,3 @@ def _line(name: str, tool: PublishedTool) -> str:
     """All that somebody who sees the tool may be shown of it."""
     life = (tool.state.value, tool.replaced_by, tool.message)
     return f"{name} {tool.tool_id} {tool.digest} {tool.route_digest} {life!r}"
-
-
-def _owner(tools: list[PublishedTool], home: str | None) -> PublishedTool | None:
-    if len(tools) == 1:
-        return tools[0]
-    own = [t for t in tools if t.namespace == home]
-    return own[0] if len(own) == 1 else None
-
-
-def _free_name(
-    tool: PublishedTool, sharing: Mapping[str, Iterable[PublishedTool]], taken: Mapping[str, str]
-) -> str:
-    """`namespace.name`; where that is no single tool either, with the server or the object's name between."""
-    object_name = tool.tool_id.split("/", 1)[1]
-    alone = sum(t.namespace == tool.namespace for t in sharing[tool.name]) == 1
-    options = [f"{tool.namespace}.{tool.name}"] if alone else []
-    options += [f"{tool.namespace}.{tool.server}.{tool.name}"] if tool.server else []
-    options += [f"{tool.namespace}.{object_name}", tool.tool_id]
-    return next(o for o in options if o not in taken and o not in sharing)

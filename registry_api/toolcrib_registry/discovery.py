@@ -13,6 +13,8 @@ from urllib.parse import quote
 
 import orjson
 
+from toolcrib.model_names import is_plain
+from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.deps import Deps
@@ -20,8 +22,6 @@ from toolcrib_registry.settings import RegistrySettings
 from toolcrib_registry.sights import Answer, Sight
 
 SERVICE = "toolcrib"
-_RESERVED_NAMES = frozenset({"register", ".", ".."})
-"""Names that a path cannot carry: the registration route, and segments that clients normalise away."""
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
@@ -40,8 +40,10 @@ def entry(tool: PublishedTool, name: str, settings: RegistrySettings) -> dict[st
 
 
 def endpoint(tool: PublishedTool, name: str) -> str:
-    """The call route of `tool`; by id where its name would not survive in a path."""
-    return "/tools/" + quote(tool.tool_id if name in _RESERVED_NAMES else name, safe="/")
+    """The call route of `tool`: by id where the listed name would not survive in a path, and where the name for models
+    is made of the id, which clients of this protocol learn here."""
+    by_name = is_plain(name) and name not in RESERVED_TOOL_NAMES
+    return "/tools/" + quote(name if by_name else tool.tool_id, safe="/")
 
 
 def parameters(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:

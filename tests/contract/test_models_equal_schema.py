@@ -17,6 +17,7 @@ from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from toolcrib import crd, publishing
 from toolcrib.errors import InvalidManifest
+from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.resources import API_VERSION, KINDS, Tool, parse
 
 pytestmark = pytest.mark.apiserver
@@ -88,6 +89,8 @@ GOOD: list[Manifest] = [
     meta(finalizers=["nodomain"]),
     tool(backend={"none": {}}), grant(tools={"allow": None, "deny": ["x"]}, servers=None),
     tool(), tool(scopes=S16), tool(scopes=["a"]), tool(scopes=["a.b_c:d/e-f"]), tool(scopes=["a" * 128]),
+    *(tool(name=f"x{n}") for n in sorted(RESERVED_TOOL_NAMES)), tool(name="Metrics"), tool(name="search"),
+    tool(name="a.b"), tool(name="a__b"), tool(replacedBy="register", state="Deprecated"),
     tool(name="A.b_c-9"), tool(name="x" * 128), tool(name="-._"), tool(server="GitHub.com"), tool(title="Grüße 東京"),
     tool(description=""), tool(description="x" * 4096), tool(description="東" * 4096), tool(description="a\nb\t\u202e"),
     tool(scopeMatch="All"), tool(scopeMatch=None), tool(tags=[]), tool(tags=["a b", "東京"]), tool(tags=["x" * 64]),
@@ -156,6 +159,7 @@ BAD: list[Manifest] = [
     tool(scopes=["a:"]), tool(scopes=["ä"]), tool(scopes=[5]), tool(scopes=[None]), tool(scopes=["a\n"]),
     tool(scopes=["registry:write"]), tool(scopes=["a", "Registry:x"]), tool(scopes=["REGISTRY:ADMIN"]),
     tool(scopes=[["a"]]), tool(scopes={"a": 1}), tool(scopes=True),
+    *(tool(name=n) for n in sorted(RESERVED_TOOL_NAMES)), meta(name="register"), meta(name="v1"),
     tool(name=""), tool(name="a b"), tool(name="x" * 129), tool(name="a/b"), tool(name="a:b"), tool(name="ä"),
     tool(name=5),  tool(name="a\n"), tool(name="*"), tool(server=""), tool(server="x" * 64),
     tool(server="a/b"), tool(server="a:b"), tool(server="*"), tool(title="x" * 257), tool(title=5), 

@@ -7,18 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolcrib import model_names
 from toolcrib_runner import functions
 from toolcrib_runner.discovery import DiscoveredTool, Parameter
 from toolcrib_runner.errors import InvalidArguments
 from toolcrib_runner.functions import FunctionNames
 
-VALID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+VALID = re.compile(r"[A-Za-z0-9_-]{1,48}")
 # Few letters, so that names collide often; separators, so that derived names meet real ones; and long ones.
 listed_names = st.one_of(
     st.text("ab_.-/", min_size=1, max_size=6),
-    st.text("ab_.", min_size=62, max_size=70),
+    st.text("ab_.", min_size=46, max_size=70),
     st.from_regex(r"[A-Za-z0-9_.-]{1,128}", fullmatch=True),
 )
+
+
+def listed(name: str) -> DiscoveredTool:
+    return DiscoveredTool(name, f"/tools/{name}")
 
 
 @given(st.lists(st.lists(listed_names, max_size=12), max_size=4), st.randoms())
@@ -27,10 +32,10 @@ def test_function_names_are_valid_one_to_one_and_fixed(
 ) -> None:
     names, shuffled, given_before = FunctionNames(), FunctionNames(), {}
     for tools in rounds:
-        names.assign(tools)
+        names.assign(map(listed, tools))
         mixed = list(tools)
         chance.shuffle(mixed)
-        shuffled.assign(mixed)
+        shuffled.assign(map(listed, mixed))
         given_now = {tool: names.function(tool) for tool in set(tools) | set(given_before)}
         assert all(VALID.fullmatch(name) for name in given_now.values())
         assert len(set(given_now.values())) == len(given_now)
@@ -40,24 +45,29 @@ def test_function_names_are_valid_one_to_one_and_fixed(
         given_before = given_now
 
 
-@pytest.mark.parametrize(
-    ("tool", "function"),
-    [
-        ("calculator", "calculator"),
-        ("team-a.calculator", "team-a__calculator"),
-        ("team-a/calculator", "team-a__calculator"),
-        ("read_file-2", "read_file-2"),
-    ],
-)
-def test_a_function_is_called_like_its_tool_else_namespace__name(tool: str, function: str) -> None:
-    assert functions.derived(tool) == function
-
-
-def test_a_derived_name_never_takes_a_tools_own() -> None:
+def test_a_function_has_the_name_that_the_registry_gives_to_models() -> None:
     names = FunctionNames()
-    names.assign(["a.b", "a__b"])
-    assert names.function("a__b") == "a__b"
-    assert re.fullmatch(r"a__b_[0-9a-f]{6}", names.function("a.b"))
+    names.assign(
+        [
+            listed("calculator"),
+            DiscoveredTool("team-a/calculator", "/tools/team-a/calculator"),
+            DiscoveredTool("files.read", "/tools/team-a/files-read"),
+        ]
+    )
+
+    assert names.function("calculator") == "calculator"
+    assert names.function("team-a/calculator") == "team-a__calculator"
+    assert names.function("files.read") == model_names.model_name("files.read", "team-a/files-read")
+
+
+def test_a_name_given_in_a_session_never_goes_to_another_tool() -> None:
+    names = FunctionNames()
+    names.assign([listed("a/b.c")])
+    taken = names.function("a/b.c")
+    names.assign([DiscoveredTool("b.c", "/tools/a/b.c")])
+
+    assert names.tool(taken) == "a/b.c"
+    assert names.function("b.c") != taken
 
 
 def test_an_unknown_function_stands_for_no_tool() -> None:

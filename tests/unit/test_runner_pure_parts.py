@@ -223,7 +223,7 @@ def test_a_result_shows_how_it_ended_and_what_was_used() -> None:
 
 
 def test_the_script_obeys_call_lines_in_their_order() -> None:
-    task = 'Do this:\ncall a {"x": 1}\n  call ns.b\ncall a {"x": 2}'
+    task = 'Do this:\ncall a {"x": 1}\n  call ns/b\ncall a {"x": 2}'
     assert scripted.plan(task, []) == [("a", '{"x": 1}'), ("ns__b", "{}"), ("a", '{"x": 2}')]
 
 

@@ -314,6 +314,13 @@ class Tool(Model):
             "metadata.name is longer than the 128 characters of a tool's name: set spec.name",
             lambda t: t.spec.name is not None or len(t.metadata.name) <= 128,
         ),
+        Rule(
+            "!((has(self.spec.name) ? self.spec.name : self.metadata.name) in ["
+            + ", ".join(f"'{n}'" for n in sorted(names.RESERVED_TOOL_NAMES))
+            + "])",
+            "this tool name is reserved: it is a word of the registry's own routes; choose another spec.name",
+            lambda t: t.name not in names.RESERVED_TOOL_NAMES,
+        ),
     )
 
     @property

@@ -158,7 +158,7 @@ class WhatCan(Review):
     tools: tuple[ReviewedTool, ...]
     ambiguous: tuple[str, ...] = Field(
         default=(),
-        description="Bare names that mean several of its tools; it names those by their longer names.",
+        description="Bare names that mean several of its tools; it names those by their ids.",
     )
     next_cursor: str | None = None
 

@@ -168,8 +168,8 @@ class McpTool(Answer):
     model_config = ConfigDict(frozen=True, extra="ignore", validate_by_name=True, serialize_by_alias=True)
 
     @classmethod
-    def of(cls, tool: PublishedTool, name: str) -> McpTool:
-        """`tool` under the name that the caller knows it by."""
+    def of(cls, tool: PublishedTool, name: str, model_name: str) -> McpTool:
+        """`tool` under the name that the caller knows it by; `model_name` is its name for models."""
         return cls(
             name=name,
             title=tool.title,
@@ -179,6 +179,7 @@ class McpTool(Answer):
             annotations=tool.annotations or None,
             meta={
                 "toolcrib.dev/tool-id": tool.tool_id,
+                "toolcrib.dev/model-name": model_name,
                 "toolcrib.dev/digest": tool.digest,
                 "toolcrib.dev/server": tool.server,
             },
@@ -204,7 +205,10 @@ class LoadAnswer(Answer):
                 "name": "calculator",
                 "description": "Compute an arithmetic expression exactly.",
                 "inputSchema": _TOOL["input_schema"],
-                "_meta": {"toolcrib.dev/tool-id": "heist/calculator"},
+                "_meta": {
+                    "toolcrib.dev/tool-id": "heist/calculator",
+                    "toolcrib.dev/model-name": "calculator",
+                },
             }
         ],
         errors=[{"tool": "nope", "code": "tool_not_found", "detail": "Tool 'nope' not found"}],

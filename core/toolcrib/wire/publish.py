@@ -150,6 +150,10 @@ class PublishedBinding(Wire):
     name: str
     subjects: tuple[PublishedSubject, ...]
     namespaces: tuple[str, ...] | None
+    lists_namespaces: bool = Field(
+        default=False,
+        description="a cluster binding whose namespaces are written out, not selected by labels",
+    )
     scopes: tuple[str, ...] = ()
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()

@@ -141,7 +141,8 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
             errors.append(LoadError(tool=name, code=missing.code, detail=missing.detail))
             continue
         calling.note(deps, Action.LOAD, asker.identity, name, named.tool, named.decision, named.sight, "ok")
-        found[named.tool.tool_id] = McpTool.of(named.tool, named.listed)
+        model_name = named.sight.view.model_name(named.tool.tool_id)
+        found[named.tool.tool_id] = McpTool.of(named.tool, named.listed, model_name)
     return LoadAnswer(revision=sight.revision, tools=tuple(found.values()), errors=tuple(errors))
 
 

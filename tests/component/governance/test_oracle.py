@@ -173,6 +173,17 @@ def calls_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calling, "decide", allow)
 
 
+def names_to_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolcrib.view._Near, "holder", lambda self, sharing: sharing[0])
+
+
+def selected_namespaces_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def named(identity: Identity, policy: Any, now: float) -> frozenset[str]:
+        return frozenset().union(*(b.namespaces or () for b in policy.of(identity)))
+
+    monkeypatch.setattr(toolcrib.view, "named_namespaces", named)
+
+
 LATEST: dict[str, Any] = {}
 
 
@@ -184,6 +195,8 @@ LATEST: dict[str, Any] = {}
         on_any_server,
         accounts_forever,
         calls_without_a_decision,
+        names_to_whoever_comes_first,
+        selected_namespaces_that_name,
         pytest.param(never_denies, marks=pytest.mark.long),
         pytest.param(for_a_second_longer, marks=pytest.mark.long),
         pytest.param(leaking_patterns, marks=pytest.mark.long),

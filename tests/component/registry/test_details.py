@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
+from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry import watching
 from toolcrib_registry.compose import Registry
@@ -179,3 +180,16 @@ def test_text_of_any_media_type_comes_as_plain_text(typed: int) -> None:
     assert [(a.status_code, a.text) for a in answers] == [(200, "a,b")] * len(KINDS)
     assert {a.headers["content-type"] for a in answers} == {"text/plain; charset=utf-8"}
     assert (wrapped["content_type"], wrapped["result"]) == ("text/csv", "a,b")
+
+
+def test_a_word_of_the_routes_cannot_be_registered_as_a_name() -> None:
+    registrar = Remembering()
+    with running_registry(bindings=[WRITER], registrar=registrar.of) as r:
+        refused = [register(r, name=name) for name in sorted(RESERVED_TOOL_NAMES)]
+        beside = register(r, name="registered")
+
+    for answer in refused:
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
+        assert "reserved" in answer.json()["detail"]
+    assert beside.status_code == 200
+    assert [t.name for t in registrar.made] == ["registered"]

@@ -146,22 +146,54 @@ def test_a_name_that_no_path_can_carry_is_called_by_id(name: str) -> None:
     assert (entry["name"], entry["endpoint"]) == (name, "/tools/team/odd")
 
 
-def test_names_shared_by_visible_tools_are_ambiguous_and_listed_with_their_namespace() -> None:
+def test_names_shared_by_visible_tools_are_ambiguous_and_listed_by_id() -> None:
     tools = [tool("shared", namespace=n, scopes=("s",)) for n in ("red", "blue")]
     grants = [binding("bot", ["s"], namespace=n) for n in ("red", "blue")]
     with running_registry(tools, grants) as r:
         headers = r.auth("team", "bot")
-        names = [t["name"] for t in r.http.get(r.url, headers=headers).json()["tools"]]
+        listed = r.http.get(r.url, headers=headers).json()["tools"]
         get = r.http.get(r.url + "/tools/shared", headers=headers)
         call = r.http.post(r.url + "/tools/shared", headers=headers, json={})
-        load = r.http.post(r.url + "/v1/load", headers=headers, json={"tools": ["shared", "blue.shared"]})
+        load = r.http.post(r.url + "/v1/load", headers=headers, json={"tools": ["shared", "blue/shared"]})
 
-    assert names == ["blue.shared", "red.shared"]
+    assert [t["name"] for t in listed] == ["blue/shared", "red/shared"]
+    assert [t["endpoint"] for t in listed] == ["/tools/blue/shared", "/tools/red/shared"]
     for answer in (get, call):
         assert (answer.status_code, answer.json()["code"]) == (409, "ambiguous_name")
         assert answer.json()["tool_ids"] == ["blue/shared", "red/shared"]
-    assert [t["name"] for t in load.json()["tools"]] == ["blue.shared"]
+    assert [t["name"] for t in load.json()["tools"]] == ["blue/shared"]
     assert load.json()["errors"][0]["tool_ids"] == ["blue/shared", "red/shared"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["calculator", "heist.calculator", "heist__calculator", "heist.web.calculator", "heist.object"],
+)
+def test_a_tool_that_is_named_like_another_never_gets_the_calls_of_it(name: str) -> None:
+    """An editor of `evil` creates a tool `calculator`, and one named as the other one was listed before."""
+    real = tool("calculator", namespace="heist", object_name="object", server="web", scopes=("s",))
+    everywhere = binding("everything", ["s"], namespace=None, subjects=binding("bot").subjects)
+    own = binding("bot", ["s"], namespace="heist")
+    evil = [
+        tool(n, namespace="evil", object_name=f"o{i}", scopes=("s",))
+        for i, n in enumerate(("calculator", name))
+        if i == 0 or n != "calculator"
+    ]
+    with running_registry([real], [own, everywhere]) as r:
+        headers = r.auth("team", "bot")
+        before = r.http.get(r.url, headers=headers).json()["tools"]
+        r.publish(evil)
+        after = {t["name"]: t["endpoint"] for t in r.http.get(r.url, headers=headers).json()["tools"]}
+        still = r.http.get(r.url + "/v1/tools/heist/object", headers=headers).json()
+        called = {
+            said: r.http.post(r.url + "/v1/describe", headers=headers, json={"tool": said}).json()["tool_id"]
+            for said in ("calculator", "heist/object", *after)
+        }
+
+    assert [t["name"] for t in before] == ["calculator"] == [still["name"]]
+    assert called["calculator"] == called["heist/object"] == "heist/object"
+    assert sum(tool_id == "heist/object" for tool_id in (called[n] for n in after)) == 1
+    assert "heist.calculator" not in after or called["heist.calculator"] != "heist/object"
 
 
 def test_statistics_count_the_view_and_for_registrars_the_whole_catalog() -> None:

@@ -26,6 +26,7 @@ from toolcrib_runner import (
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.loop import Outcome, TaskLoop
 from toolcrib_runner.ports import Function, Message, Observer, Reply
+from toolcrib_runner.session import Session
 
 # Slow polling: what arrives within the deadlines below arrived by the live stream.
 PACE = Pace(first_retry=0.05, longest_retry=0.2, poll=60, settle=0.5, safety=60)
@@ -213,9 +214,41 @@ def test_two_tools_of_one_name_are_told_apart(registry: RunningRegistry, executi
     grant = binding("planner", GRANTED, namespace="other")
     registry.publish([other], [grant])
     with agent_of(registry, follow=False) as agent:
-        assert {"calculator", "other.calculator"} <= set(agent.tools)
+        assert {"calculator", "other/calculator"} <= set(agent.tools)
         assert agent.use_tool("calculator", expression="1") == {"result": "of 1"}
-        assert agent.use_tool("other.calculator") == "the text"
+        assert agent.use_tool("other/calculator") == "the text"
+
+
+def test_a_model_is_offered_every_tool_under_the_name_that_the_registry_gives_to_models(
+    registry: RunningRegistry, executing: Backend
+) -> None:
+    more = [
+        tool("calculator", namespace="other", backend=backend(executing.port, "/calculator")),
+        tool("file.reader", object_name="reader", namespace="other", backend=backend(executing.port, "/file_reader")),
+    ]  # fmt: skip
+    scopes = ["calculator:use", "file.reader:use"]
+    registry.publish(more, [binding("planner", scopes, namespace="other")])
+    asked = registry.http.post(
+        registry.url + "/v1/load",
+        headers=registry.auth("team", "planner"),
+        json={"tools": ["calculator", "other/calculator", "file.reader"]},
+    ).json()
+    given = {t["name"]: t["_meta"]["toolcrib.dev/model-name"] for t in asked["tools"]}
+    with scripted.serving() as url, agent_of(registry, follow=False) as agent:
+        session = Session("", "x")
+        offered = {f["function"]["name"] for f in session.functions(agent.tools)}
+        context = session.messages(agent.tools)[0]["content"]
+        model = OpenAIModel(url, scripted.MODEL, lambda: "none")
+        dotted = given["file.reader"]
+        report = TaskLoop(agent, model).run(f"call {dotted} {{}}\ncall other/calculator {{}}", "You plan.")
+        model.close()
+        used = agent.usage_stats().usage_by_tool
+
+    assert given["calculator"] == "calculator"
+    assert given["other/calculator"] == "other__calculator"
+    assert set(given.values()) <= offered
+    assert all(f"- {name}(" in context for name in given.values())
+    assert used == {"file.reader": 1, "other/calculator": 1}, report
 
 
 def test_a_task_runs_to_its_end_and_a_revocation_on_the_way_is_told_to_the_model(

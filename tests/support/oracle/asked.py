@@ -67,9 +67,8 @@ class Asked:
         return True
 
     def listing_name(self, tool_id: str, name: str) -> None:
-        """The name under which a tool is shown, where the rules leave no choice."""
-        if tool_id in self.names.listed:
-            same(f"the listed name of {tool_id}", name, self.names.listed[tool_id])
+        """The name under which a tool is shown."""
+        same(f"the listed name of {tool_id}", name, self.names.listed.get(tool_id))
 
 
 def same(what: str, found: Any, wanted: Any) -> None:

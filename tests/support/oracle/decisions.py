@@ -6,7 +6,12 @@ Everything is plain dicts, as `worlds` makes them:
     world    {"tools": [...], "bindings": [...], "accounts": {"ns/name": uid} | None, "anonymous": "none" | "list"}
     tool     {"id", "namespace", "name", "server" | None, "scopes", "match": "Any" | "All", "state"}
     binding  {"uid", "namespace" | None, "name", "subjects", "reach": [namespaces] | None (all), "scopes",
+<<<<<<< HEAD
               "allow" | None, "deny", "deny_scopes", "servers" | None, "from" | None, "until" | None}
+=======
+              "allow" | None, "deny", "servers" | None, "from" | None, "until" | None, "listed": bool}
+              ("listed": the namespaces of its reach are written out, not selected by labels)
+>>>>>>> 224f367 (Names: a tool without its bare name is listed by id, and namespaces that bindings name come first)
     issuer   {"iss", "policy": "bindings" | "intersection" | "token" | "local", "cluster": bool}
     caller   {"iss", "claims": {...}} | "anonymous" | "garbage"
 
@@ -239,6 +244,21 @@ def own_namespace(world: World, caller: Caller, issuers: Issuers, now: float) ->
     """The namespace of the caller's service account, or None."""
     identity = who(world, caller, issuers, now)
     return identity["account"][0] if identity and identity["account"] else None
+
+
+def named_namespaces(world: World, caller: Caller, issuers: Issuers, now: float) -> set[str]:
+    """Namespaces that bindings of the caller name, as far as they grant it scopes over tools now."""
+    identity = who(world, caller, issuers, now)
+    if identity is None or identity["policy"] == "token":
+        return set()
+    found: set[str] = set()
+    for binding in bindings_of(world, identity):
+        useful = [s for s in binding["scopes"] if not s.lower().startswith("registry:")]
+        if identity["policy"] == "intersection":
+            useful = [s for s in useful if s in identity["scopes"]]
+        if useful and binding["listed"] and runs(binding, now):
+            found.update(binding["reach"])
+    return found
 
 
 def in_force(world: World, caller: Caller, issuers: Issuers, now: float) -> set[str]:

@@ -1,7 +1,14 @@
-"""What a name means to a caller, said a second time: written from DESIGN §4, "Names", over `decisions` alone."""
+"""What a name means to a caller, said a second time: written from issue 13, B.1, over `decisions` alone.
+
+Where the issue is silent, the choice is the product's, said here so that a change of it is seen: a binding names
+namespaces only where it grants the caller some scope over tools now, and of several tools in the caller's own namespace
+none holds the name, whatever is elsewhere.
+"""
+
+from hashlib import sha256
 
 from oracle import decisions
-from oracle.decisions import Caller, Issuers, Tool, World
+from oracle.decisions import Caller, Issuers, World
 
 
 class Names:
@@ -9,60 +16,50 @@ class Names:
 
     Attributes:
         visible: ids of the tools that may be listed.
-        bare: bare name → ids of the tools that it may mean, those that are disabled included.
-        listed: id → the name under which discovery lists it, where the rules leave no choice.
+        holder: bare name → id of the tool that holds it, or None where none does; disabled tools hold names too.
+        sharing: bare name → ids of the visible tools of that name.
+        listed: id → the name under which discovery lists it.
     """
 
     def __init__(self, world: World, caller: Caller, issuers: Issuers, now: float) -> None:
         self.visible = decisions.visible(world, caller, issuers, now)
-        home = _home(world, caller, issuers, now)
-        known = [
+        home = decisions.own_namespace(world, caller, issuers, now)
+        named = decisions.named_namespaces(world, caller, issuers, now)
+        reached = [
             t
             for t in world["tools"]
             if decisions.decide(world, caller, issuers, t, "list", now, any_state=True)[0]
         ]
-        self.bare: dict[str, list[str]] = {}
-        for name in {t["name"] for t in known}:
-            sharing = [t for t in known if t["name"] == name]
-            own = [t for t in sharing if t["namespace"] == home]
-            meant = own if len(own) == 1 else sharing
-            self.bare[name] = sorted(t["id"] for t in meant)
-        self.listed: dict[str, str] = {}
-        shown = [t for t in known if t["id"] in self.visible]
-        for tool in shown:
-            if self.bare[tool["name"]] == [tool["id"]]:
-                self.listed[tool["id"]] = tool["name"]
-        long = [t for t in shown if t["id"] not in self.listed]
-        for tool in long:
-            name = tool["namespace"] + "." + tool["name"]
-            alone = [
-                t for t in known if (t["namespace"], t["name"]) == (tool["namespace"], tool["name"])
-            ] == [tool]
-            rivals = [t for t in long if t is not tool and name in _spellings(t)]
-            if alone and name not in self.bare and not rivals:
-                self.listed[tool["id"]] = name
+        self.holder: dict[str, str | None] = {}
+        self.sharing: dict[str, list[str]] = {}
+        for name in {t["name"] for t in reached}:
+            several = {t["id"]: t["namespace"] for t in reached if t["name"] == name}
+            own = [i for i, namespace in several.items() if namespace == home]
+            bound = [i for i, namespace in several.items() if namespace in named]
+            closest = own or bound or list(several)
+            self.holder[name] = closest[0] if len(closest) == 1 else None
+            self.sharing[name] = sorted(i for i in several if i in self.visible)
+        held = {i: name for name, i in self.holder.items()}
+        self.listed = {i: held.get(i, i) for i in self.visible}
 
-    def meaning(self, name: str) -> list[str] | None:
-        """Visible ids: one is the tool, several are a conflict, none is absent. None: the rules leave a choice."""
+    def meaning(self, name: str) -> list[str]:
+        """Visible ids: one is the tool, several (or one, where `conflicts`) are a conflict, none is absent."""
         if "/" in name:
             return [name] if name in self.visible else []
-        if name in self.bare:
-            return [i for i in self.bare[name] if i in self.visible]
-        found = [i for i, listed in self.listed.items() if listed == name]
-        if not found and len(self.listed) < len(self.visible):
-            return None
-        return found
+        if self.conflicts(name):
+            return self.sharing[name]
+        held = self.holder.get(name)
+        return [held] if held in self.visible else []
+
+    def for_models(self, tool_id: str) -> str:
+        """What a model calls the tool; enough for the short ids of `worlds`."""
+        name, joined = self.listed[tool_id], tool_id.replace("/", "__")
+        if "/" in name:
+            return joined
+        if all(c.isalnum() or c in "_-" for c in name) and "__" not in name:
+            return name
+        return joined + "_" + sha256(tool_id.encode()).hexdigest()[:6]
 
     def conflicts(self, name: str) -> bool:
-        """Whether the bare name is shared, so that it never means one tool, however few of them are active."""
-        return len(self.bare.get(name, ())) > 1
-
-
-def _home(world: World, caller: Caller, issuers: Issuers, now: float) -> str | None:
-    return decisions.own_namespace(world, caller, issuers, now)
-
-
-def _spellings(tool: Tool) -> set[str]:
-    object_name = tool["id"].split("/")[1]
-    found = {tool["namespace"] + "." + tool["name"], tool["namespace"] + "." + object_name}
-    return found | ({f"{tool['namespace']}.{tool['server']}.{tool['name']}"} if tool["server"] else set())
+        """Whether several tools could mean the bare name, so that it means none, however few of them are active."""
+        return self.holder.get(name, "") is None

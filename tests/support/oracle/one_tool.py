@@ -1,24 +1,22 @@
 """Paths that name a tool: reads of one, describe, load, and calls."""
 
-from oracle.asked import Asked, Difference, same
+from oracle.asked import Asked, same
 from oracle.rig import Answer
 
 
-def _ids(q: Asked) -> list[str] | None:
+def _ids(q: Asked) -> list[str]:
     return q.names.meaning(q.argument)
 
 
 def _is_one(q: Asked, answer: Answer, missing: tuple[int, str]) -> bool:
     """Whether the name means one tool; else the answer must be a 409 among visible ones, or say that there is none."""
     ids = _ids(q)
-    if ids is None:  # a name of the registry's choice: whatever it means is visible
-        return answer.status == 200
     if q.names.conflicts(q.argument) and ids:
         same("status", answer.status, 409)
         same("code", answer.json["code"], "ambiguous_name")
         same("tool_ids", sorted(answer.json["tool_ids"]), ids)
         return False
-    if not ids or q.names.conflicts(q.argument):
+    if not ids:
         same("status", answer.status, missing[0])
         same("code", answer.json["code"], missing[1])
         return False
@@ -27,11 +25,7 @@ def _is_one(q: Asked, answer: Answer, missing: tuple[int, str]) -> bool:
 
 
 def _is_meant(q: Asked, tool_id: str, name: str | None = None) -> list[str]:
-    ids = _ids(q)
-    if ids is not None:
-        same(f"the tool that {q.argument!r} means", [tool_id], ids)
-    elif tool_id not in q.names.visible:
-        raise Difference(f"{q.argument!r} led to {tool_id}, which is not visible")
+    same(f"the tool that {q.argument!r} means", [tool_id], _ids(q))
     if name is not None:
         q.listing_name(tool_id, name)
     return [tool_id]
@@ -74,14 +68,15 @@ async def load(q: Asked) -> list[str]:
     same("status", answer.status, 200)
     body = answer.json
     found = {t["_meta"]["toolcrib.dev/tool-id"]: t["name"] for t in body["tools"]}
+    models = {
+        t["_meta"]["toolcrib.dev/tool-id"]: t["_meta"]["toolcrib.dev/model-name"] for t in body["tools"]
+    }
     errors = {e["tool"]: e for e in body["errors"]}
     hoped: set[str] = set()
     for name in wanted:
         one = Asked(q.rig, q.world, q.caller, q.at, name)
         ids, shared = _ids(one), one.names.conflicts(name)
-        if ids is None:
-            hoped |= set(found)  # whatever it meant is held against the view below
-        elif len(ids) == 1 and not shared:
+        if len(ids) == 1 and not shared:
             hoped |= set(ids)
         else:
             code = "ambiguous_name" if ids and shared else "tool_not_found"
@@ -91,6 +86,7 @@ async def load(q: Asked) -> list[str]:
     same("tools", sorted(found), sorted(hoped))
     for tool_id, name in found.items():
         same(f"{tool_id} is visible", tool_id in q.names.visible, True)
+        same(f"the name of {tool_id} for models", models[tool_id], q.names.for_models(tool_id))
         q.listing_name(tool_id, name)
     return sorted(found)
 

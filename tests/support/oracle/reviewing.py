@@ -47,8 +47,7 @@ async def review(q: Asked) -> list[str]:
     found = {t["tool_id"]: t for t in answer.json["tools"]}
     same("tools", sorted(found), names.visible)
     for tool_id, tool in found.items():
-        if tool_id in names.listed:
-            same(f"the listed name of {tool_id}", tool["name"], names.listed[tool_id])
+        same(f"the listed name of {tool_id}", tool["name"], names.listed[tool_id])
     for tool in q.world["tools"]:
         if tool["id"] in q.argument:
             answer = await asked_by.get("/v1/access-review", urlencode([*about, ("tool", tool["id"])]))

@@ -44,6 +44,7 @@ def published_binding(binding: Binding) -> PublishedBinding:
             for s in binding["subjects"]
         ),
         namespaces=None if binding["reach"] is None else tuple(binding["reach"]),
+        lists_namespaces=binding["namespace"] is None and binding["listed"],
         scopes=tuple(binding["scopes"]),
         allow=None if binding["allow"] is None else tuple(binding["allow"]),
         deny=tuple(binding["deny"]),

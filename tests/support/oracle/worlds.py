@@ -29,7 +29,7 @@ START = 1_900_000_000
 
 NAMESPACES = ("a", "team-a", "team-b")
 SERVERS = ("github", "GitHub", "web", "git")
-NAMES = ("read_file", "Read_File", "delete_repo", "read", "a.b", "b", "team-a.read", "register", "x")
+NAMES = ("read_file", "Read_File", "delete_repo", "read", "a.b", "b", "team-a.read", "a__b", "register", "x")
 SCOPES = ("fs:read", "fs:write", "git:use", "Fs:Read", "x")
 RESERVED = ("registry:admin", "registry:write")
 TAGS = ("files", "Code", "rest")
@@ -231,6 +231,7 @@ def binding(draw: Drawn, number: int, callers: dict[str, Any]) -> Binding:
         deny = []
     dates = sorted({moment(draw), moment(draw)})
     scopes = some(draw, SCOPES, 1, 4)
+    reach = [home] if home else None if rarely(draw, 3) else some(draw, NAMESPACES, 1, 2)
     if rarely(draw, 12):  # of a namespaced binding it is worth nothing
         scopes.append(draw.choice(RESERVED))
     return {
@@ -238,7 +239,8 @@ def binding(draw: Drawn, number: int, callers: dict[str, Any]) -> Binding:
         "namespace": home,
         "name": f"{draw.choice('mnop')}-{number}",
         "subjects": [subject(draw, callers) for _ in range(draw.choice((1, 1, 2, 4)))],
-        "reach": [home] if home else None if rarely(draw, 3) else some(draw, NAMESPACES, 1, 2),
+        "reach": reach,
+        "listed": home is not None or (reach is not None and not rarely(draw, 3)),
         "scopes": [] if only_denies else scopes,
         "allow": None if only_denies or not rarely(draw, 3) else some(draw, chosen, 1, 3),
         "deny": deny,

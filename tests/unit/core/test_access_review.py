@@ -382,9 +382,13 @@ def test_a_tool_is_found_by_id_by_name_and_by_the_name_that_the_subject_lists() 
     assert asked.find("team-b/x") is asked.snapshot.tools["team-b/x"]
     assert asked.find("grep").tool_id == "team-b/y"
     assert asked.find("read_file", BOT).tool_id == "team-a/x", "the subject's own namespace"
-    assert asked.find("team-b.read_file", BOT).tool_id == "team-b/x"
     with pytest.raises(AmbiguousName):
         asked.find("read_file")
+    named = review(tools, [binding(namespace="team-b"), *grants])
+    elsewhere = Who(SubjectKind.SERVICE_ACCOUNT, "bot", "team-c")
+    assert named.find("read_file", BOT).tool_id == "team-a/x", "a binding's namespace comes second"
+    with pytest.raises(AmbiguousName):
+        named.find("read_file", elsewhere)
     with pytest.raises(UnknownTool) as error:
         asked.find("read_fil")
     assert error.value.close == ("read_file",)

@@ -210,3 +210,23 @@ def test_a_selector_selects_as_kubernetes_does(
     selector: dict[str, Any], labels: dict[str, str], selected: bool
 ) -> None:
     assert LabelSelector.model_validate(selector).matches(labels) is selected
+
+
+@pytest.mark.parametrize(
+    ("where", "resolved", "listed"),
+    [
+        ({"namespaces": ["n"]}, ("n",), True),
+        ({"namespaceSelector": {"matchLabels": {"a": "b"}}}, ("n",), False),
+        ({"namespaceSelector": {}}, None, False),
+    ],
+)
+def test_only_a_written_list_of_a_cluster_binding_names_its_namespaces(
+    where: dict[str, Any], resolved: tuple[str, ...] | None, listed: bool
+) -> None:
+    subjects = [{"kind": "Agent", "name": "a", "namespace": "n"}]
+    resource = parse(
+        manifest("ClusterAgentScopeBinding", {"subjects": subjects, "scopes": ["a:use"], **where})
+    )
+    assert isinstance(resource, ClusterAgentScopeBinding)
+
+    assert publishing.binding(resource, namespaces=resolved).lists_namespaces is listed

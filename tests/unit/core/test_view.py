@@ -1,12 +1,14 @@
 """What an identity sees, and the names it knows its tools by."""
 
 import math
+import re
 
 import pytest
 
 from published import binding, bot, client, tool
 from toolcrib.authorizer import Action, Policy, decide, granted_scopes, has_power
 from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.names import TOOL_NAME
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import EMPTY, AmbiguousName, View, view_of
@@ -30,10 +32,41 @@ def seen(who: Identity | None, *items: PublishedTool | PublishedBinding, now: fl
 
 
 def test_a_bare_name_means_the_tool_of_ones_own_namespace_first() -> None:
-    view = seen(bot(), tool("team-a/calc"), tool("team-b/calc"), EVERYWHERE)
+    view = seen(bot(), tool("team-a/calc"), tool("team-b/calc"), EVERYWHERE, binding(namespace="team-b"))
 
-    assert view.names == {"calc": "team-a/calc", "team-b.calc": "team-b/calc"}
+    assert view.names == {"calc": "team-a/calc", "team-b/calc": "team-b/calc"}
     assert view.ambiguous == {}
+
+
+@pytest.mark.parametrize(
+    "naming",
+    [binding(namespace="team-b"), binding("list", None, namespaces=("team-b",), lists_namespaces=True)],
+)
+def test_else_it_means_the_only_one_from_namespaces_that_bindings_name(naming: PublishedBinding) -> None:
+    tools = [tool("team-b/calc"), tool("team-c/calc"), tool("team-d/calc")]
+
+    assert seen(bot(), *tools, EVERYWHERE, naming).resolve("calc") == tools[0]
+
+
+@pytest.mark.parametrize(
+    ("who", "naming"),
+    [
+        (bot(), binding("selected", None, namespaces=("team-b",))),
+        (bot(), binding(namespace="team-b", not_before=10.0)),
+        (bot(), binding(namespace="team-b", expires_at=0.0)),
+        (bot(), binding(namespace="team-b", scopes=(), deny=("nothing",))),
+        (bot(), binding(namespace="team-b", scopes=("registry:write",))),
+        (bot(), binding(namespace="team-b", subjects=())),
+        (bot(policy=ScopesPolicy.INTERSECTION, scopes=frozenset({"use"})), binding(namespace="team-b", scopes=("x",))),
+        (bot(policy=ScopesPolicy.TOKEN, scopes=frozenset({"use"})), binding(namespace="team-b")),
+    ],
+)  # fmt: skip
+def test_a_binding_that_selects_or_grants_nothing_now_names_no_namespace(
+    who: Identity, naming: PublishedBinding
+) -> None:
+    view = seen(who, tool("team-b/calc"), tool("team-c/calc"), EVERYWHERE, naming)
+
+    assert set(view.ambiguous) == {"calc"}
 
 
 def test_a_foreign_tool_never_blocks_a_name_when_it_is_the_only_one_visible() -> None:
@@ -47,7 +80,7 @@ def test_a_foreign_tool_never_blocks_a_name_when_it_is_the_only_one_visible() ->
 def test_a_name_that_foreign_tools_share_is_ambiguous_and_names_the_visible_ones() -> None:
     view = seen(bot(), tool("team-b/calc"), tool("team-c/calc"), EVERYWHERE)
 
-    assert view.names == {"team-b.calc": "team-b/calc", "team-c.calc": "team-c/calc"}
+    assert view.names == {"team-b/calc": "team-b/calc", "team-c/calc": "team-c/calc"}
     with pytest.raises(AmbiguousName) as raised:
         view.resolve("calc")
     assert raised.value.tool_ids == ("team-b/calc", "team-c/calc")
@@ -59,38 +92,38 @@ def test_a_disabled_tool_keeps_its_name_for_itself() -> None:
     view = seen(bot(), off, tool("team-b/calc"), EVERYWHERE)
 
     assert view.resolve("calc") is None
-    assert view.names == {"team-b.calc": "team-b/calc"}
+    assert view.names == {"team-b/calc": "team-b/calc"}
 
 
 def test_a_deprecated_tool_stays_visible() -> None:
     assert seen(bot(), tool(state=ToolState.DEPRECATED), EVERYWHERE).names
 
 
-def test_two_tools_of_one_name_in_ones_own_namespace_are_told_apart_by_server() -> None:
+def test_several_tools_of_one_name_in_ones_own_namespace_leave_it_to_none_and_not_to_a_foreign_one() -> None:
     view = seen(
         bot(),
         tool("team-a/one", name="search", server="web"),
         tool("team-a/two", name="search", server="wiki"),
-        tool("team-a/three", name="search"),
+        tool("team-b/search"),
         EVERYWHERE,
+        binding(namespace="team-b"),
     )
 
-    assert view.names == {
-        "team-a.web.search": "team-a/one",
-        "team-a.wiki.search": "team-a/two",
-        "team-a.three": "team-a/three",
-    }
+    assert sorted(view.names) == ["team-a/one", "team-a/two", "team-b/search"]
     assert set(view.ambiguous) == {"search"}
 
 
-def test_a_listed_name_never_collides_with_the_bare_name_of_another_tool() -> None:
-    view = seen(
-        bot(), tool("team-a/calc"), tool("team-b/calc"), tool("team-c/x", name="team-b.calc"), EVERYWHERE
-    )
+@pytest.mark.parametrize("name", ["team-b.calc", "team-b__calc", "team-b-calc"])
+def test_a_listed_name_never_collides_with_the_bare_name_of_another_tool(name: str) -> None:
+    view = seen(bot(), tool("team-a/calc"), tool("team-b/calc"), tool("team-c/x", name=name), EVERYWHERE)
 
-    assert sorted(view.names.values()) == ["team-a/calc", "team-b/calc", "team-c/x"]
-    assert view.names["team-b.calc"] == "team-c/x"
-    assert view.listed_name("team-b/calc") == "team-b/calc"
+    assert view.names == {"calc": "team-a/calc", name: "team-c/x", "team-b/calc": "team-b/calc"}
+    assert len({view.model_name(i) for i in view.tools}) == 3
+    assert view.model_name("team-b/calc") == "team-b__calc"
+
+
+def test_no_tool_name_has_the_slash_of_an_id() -> None:
+    assert not re.fullmatch(TOOL_NAME, "team-b/calc")
 
 
 def test_what_is_not_visible_resolves_like_what_does_not_exist() -> None:
