@@ -172,7 +172,7 @@ async def load_catalog(cluster: Cluster, limit: int | None = None) -> dict[str, 
         await started.wait()
         begin = time.perf_counter()
         applied = await create(session, tools)
-        url = f"{cluster.replicas[0].admin_url}/metrics"
+        url = f"{cluster.replicas[0].metrics_url}/metrics"
         visible = 0.0
         async with aiohttp.ClientSession() as plain:
             while not visible:

@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALONE = ("revocation",)
-"""Run only where named: `make revocation`."""
+ALONE = ("revocation", "hidden")
+"""Run only where named: `make revocation`, `make hidden-timing`."""
 PARTS = ("discovery", "call", "tails", "access_review", "propagation", "catalog", "memory")
 
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]

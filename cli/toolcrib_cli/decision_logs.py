@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import orjson
 import yaml
 
-from toolcrib import audit, audit_anchors
+from toolcrib import audit, audit_anchors, labels
 from toolcrib.audit import AuditKey, AuditKeyError
 from toolcrib.audit_anchors import Anchor, AnchorsError
 from toolcrib.audit_verification import Verification, order
@@ -163,7 +163,7 @@ def _instant(text: str, now: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records are meant; None: all. `agent` and `tool` are globs."""
+    """Which records are meant; None: all. `agent` and `tool` are globs, `token` is a `jti` as it is."""
 
     agent: str | None = None
     tool: str | None = None
@@ -172,6 +172,7 @@ class Filter:
     denied: bool = False
     since: str | None = None
     until: str | None = None
+    token: str | None = None
 
     def __call__(self, record: Record) -> bool:
         """Whether it is one of them."""
@@ -181,6 +182,7 @@ class Filter:
             and (self.reason is None or record.get("reason") == self.reason)
             and (self.since is None or record["ts"] >= self.since)
             and (self.until is None or record["ts"] < self.until)
+            and (self.token is None or record.get("jti") == self.token)
             and (self.agent is None or fnmatch.fnmatchcase(agent_of(record), self.agent))
             and (self.tool is None or _tool(record, self.tool))
         )
@@ -192,12 +194,13 @@ def _tool(record: Record, pattern: str) -> bool:
 
 
 def agent_of(record: Record) -> str:
-    """Who asked, as people and metrics name it: `namespace/name`, a client, a subject, or `-` for nobody."""
+    """Who asked, as metrics name it: `namespace/name` of a cluster's account, `issuer:subject`, or `-` for nobody."""
     subject = str(record.get("subject") or "")
     parts = subject.split(":")
+    # the registry takes `system:` subjects from the cluster's issuer alone
     if len(parts) == 4 and parts[:2] == ["system", "serviceaccount"]:
-        return f"{parts[2]}/{parts[3]}"
-    return str(record.get("client") or subject or "-")
+        return labels.of_account(parts[2], parts[3])
+    return labels.of_subject(str(record.get("issuer") or ""), subject) if subject else "-"
 
 
 def count_of(record: Record) -> int:
@@ -231,7 +234,7 @@ def records(files: Iterable[str], wanted: Filter, passed: Passed | None = None) 
                     yield record
 
 
-_TEXTS = ("replica", "issuer", "subject", "client", "tool", "reason", "outcome", "phase", "question")
+_TEXTS = ("replica", "issuer", "subject", "client", "jti", "tool", "reason", "outcome", "phase", "question")
 
 
 def parsed(raw: bytes) -> Record | None:

@@ -250,7 +250,7 @@ class AccessReview:
         }
         denials = sum(c.binding.denies for c in weighed)
         passed = {
-            1: "" if identity is None else f"a valid token of {identity.label or who}",
+            1: "" if identity is None else f"a valid token of {_short(identity) or who}",
             2: f"its state is {tool.state.value}",
             3: f"{denials} of {len(weighed)} binding(s) of this subject deny tools, none of them this one",
             4: rule if failed is None else f"bindings grant {', '.join(sorted(_given(weighed)))}",
@@ -284,6 +284,10 @@ class AccessReview:
             "assumptions": tuple(assumed),
             "notes": notes(self.snapshot, self.tokens, who, identity, namespace, self.applied),
         }
+
+
+def _short(identity: Identity) -> str:
+    return "/".join(identity.service_account or ()) or identity.client or identity.subject
 
 
 def shown(who: Who) -> ReviewedSubject:

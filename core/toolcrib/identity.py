@@ -15,7 +15,7 @@ import jwt
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from toolcrib import claims as reading
-from toolcrib import tokens
+from toolcrib import labels, tokens
 from toolcrib.claims import Claims
 from toolcrib.errors import TokenMalformed, TokenRejected, UnknownKey
 
@@ -145,9 +145,9 @@ class Identity:
 
     @property
     def label(self) -> str:
-        """A short name for people, metrics and logs: `namespace/name` or the subject."""
+        """The name in metrics and logs: `namespace/name` of a cluster's account, else `issuer:subject`."""
         account = self.service_account
-        return f"{account[0]}/{account[1]}" if account else self.client or self.subject
+        return labels.of_account(*account) if account else labels.of_subject(self.issuer, self.subject)
 
     @property
     def cache_key(self) -> tuple[Any, ...]:

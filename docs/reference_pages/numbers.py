@@ -33,7 +33,7 @@ def metrics_page() -> str:
     text += "\n## How many series\n\n" + _BUDGETS
     text += table(("metric", "series at most"), [(code(name), bound) for name, bound in BOUNDS.items()])
     for title, where, rows in (
-        ("Registry", "`/metrics` of the admin listener; in the local mode of its one port.", registry_rows()),
+        ("Registry", "`/metrics` of the metrics listener (`metrics.port`, 8091); in the local mode of its one port.", registry_rows()),
         ("Operator", "`/metrics` of its port. A standby has the first two and those of its process: it tells only what it knows.", operator_rows()),
         ("Agent runner", "`/metrics` with `--metrics-port`.", runner_rows()),
     ):  # fmt: skip
@@ -64,9 +64,9 @@ operator, `toolcrib_operator_series_folded` counts the series that were left out
 
 LABELS = {
     "action": "What was decided about: `describe`, `load`, `call`.",
-    "agent": "The caller's verified identity: `namespace/name` of a service account, else the OAuth client or the subject. `other`: without "
-    "a binding, beyond the budget, or named like one of another issuer that came first. `anonymous`: without a token. At most 256 characters. "
-    "In the runner: the agent's name.",
+    "agent": "The caller's verified identity: `namespace/name` of a service account of the cluster, else `issuer:subject`, so that no two share one "
+    "(in the subject `:`, `%`, `#` and what is no plain ASCII are percent-encoded). `other`: without a binding, or beyond the budget. `anonymous`: "
+    "without a token. At most 256 characters: what is longer ends in `#` and a hash. In the runner: the agent's name.",
     "allowed": "`true` or `false`.",
     "grant": "The binding: `namespace/name`, or the name of a cluster binding.",
     "kind": "The kind of object: `AgentScopeBinding`, `ClusterAgentScopeBinding`, `Tool`, `Namespace`. Of tokens: `prompt`, `completion`.",
@@ -76,19 +76,21 @@ LABELS = {
     "limit": "Which limit of a binding was used up: `per_minute`, `per_day` or `concurrent`.",
     "label": "The label whose value was replaced by `other`: `agent`, `tool`, `server`, `grant`.",
     "le": "Upper bound of a histogram's bucket.",
-    "listener": "`agents` or `admin`.",
+    "listener": "`agents`, `metrics` or `admin`.",
     "metric": "The metric that series were left out of.",
     "mode": "How a search was answered: `hybrid`, `lexical`, …. Of agents: how the runner works with its model.",
     "outcome": "`ok`, or the [code of the problem](errors.md).",
-    "reason": "[Why](decisions.md) a decision went as it did.",
+    "reason": "[Why](decisions.md) a decision went as it did. `not_permitted`: of a tool that the caller does not see, unless `metrics.reasons` is "
+    "`full`; the decision log has the reason.",
     "replica": "A replica of the registry, as its decision log names it: its pod.",
     "result": "`applied`, `revision_mismatch` or `epoch_fenced`.",
     "route": "`/`, `/v1/tools` or `watch`.",
-    "rule": "The deciding binding: `kind/namespace/name` or `kind/name`; empty where none decided.",
+    "rule": "The deciding binding: `kind/namespace/name` or `kind/name`; empty where none decided, and with `not_permitted`.",
     "scope": "A scope that a binding grants; empty where it only denies.",
     "server": "The tool's `server`; empty where it has none.",
     "state": "`Active`, `Deprecated` or `Disabled`.",
-    "subject": "Whom a binding names, written as `agent` would be; a group as `group:NAME`.",
+    "subject": "Whom a binding names, written as `agent` would be "
+    "if the client's id or the user's name is the token's subject; a group as `group:NAME`.",
     "tool": "The tool's id, `namespace/name` of its object; empty where the caller may not know of it. In the runner: its listed name.",
     "type": "The type of a watch event.",
     "version": "The version of the program.",

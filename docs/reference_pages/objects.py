@@ -45,7 +45,8 @@ def conditions_page() -> str:
 
 def decisions_page() -> str:
     """Reasons of the authorizer."""
-    text = "# Reasons of decisions\n\n`toolcrib_decisions_total{reason}` and the decision log say them; callers never learn them.\n"
+    text = "# Reasons of decisions\n\nThe decision log says them; callers never learn them. `toolcrib_decisions_total{reason}` does, but for\n"
+    text += "tools that the caller does not see: those have `not_permitted`, unless `metrics.reasons` is `full`.\n"
     text += "[Authorization](../concepts/authorization.md) gives the order in which they are found.\n\n"
     rows = [(code(r.value), m) for r, m in authorizer.MEANINGS.items()]
     return text + table(("reason", "meaning"), rows)

@@ -17,16 +17,18 @@ from toolcrib_registry.routes import oauth
 
 
 def http_page() -> str:
-    """Every route of both listeners."""
+    """Every route of the three listeners."""
     with tempfile.TemporaryDirectory() as folder:
         router = oauth.router(LocalIssuer.open(Path(folder) / "issuer"), lambda namespace, name: set())
-        agents, admin = openapi_documents(router)
+        agents, admin, metrics = openapi_documents(router)
     text = "# HTTP surface\n\nThe registry serves its OpenAPI document at `/openapi.json`, with every body and example; this is its index.\n"
     text += "Errors are problem documents (RFC 9457) with a stable `code`: [errors](errors.md).\n\n"
     text += "## Agents' listener\n\n`POST /oauth/token` exists in the local mode only.\n\n" + _routes(agents)
-    text += "\n## Admin listener\n\nFor the operator and Prometheus; never in an Ingress. `/v1/admin` takes tokens of the admin audience from\n"
+    text += "\n## Admin listener\n\nFor the operator and probes; never in an Ingress. `/v1/admin` takes tokens of the admin audience from\n"
     text += "`admin_subjects` only. In the local mode it is on the same port.\n\n"
-    return text + _routes(admin)
+    text += _routes(admin)
+    text += "\n## Metrics listener\n\nFor Prometheus, without a token: [who may scrape](../guides/prometheus.md#who-may-scrape).\n"
+    return text + "In the local mode it is on the same port.\n\n" + _routes(metrics)
 
 
 def _routes(document: Mapping[str, Any]) -> str:

@@ -221,9 +221,10 @@ def _refused(made: Page) -> None:
             "Denials by reason",
             ((f"sum by (reason) ({total(DENIALS, '$__rate_interval')})", "{{reason}}"),),
             "short",
-            "Denials in each drawn interval. Much `no_binding` or `scope_not_granted`: an agent lost a grant, or its "
-            "prompt sends it to tools it does not have. `not_valid_now`: a grant has ended. `denied`: a deny pattern "
-            "does its work. docs/reference/decisions.md explains each reason.",
+            "Denials in each drawn interval. `not_permitted`: of a tool that the agent does not see; which tool and "
+            "why, `toolcrib audit query --denied` says. With `metrics.reasons: full` the reasons are here. Much "
+            "`no_binding` or `scope_not_granted`: an agent lost a grant, or its prompt sends it to tools it does not "
+            "have. `not_valid_now`: a grant has ended. docs/reference/decisions.md explains each reason.",
             bars=True,
             stacked=True,
         ),
@@ -242,8 +243,9 @@ def _refused(made: Page) -> None:
                 NAMESPACE,
                 Column("Value", "Denials", width=90),
             ),
-            "The 50 largest in the time range. Rule is the binding that refused, empty where no binding allows. To "
-            "see what that agent would be granted and why: `GET /v1/access-review` on the registry.",
+            "The 50 largest in the time range. With `metrics.reasons: full` Rule is the binding that refused; empty "
+            "where no binding allows. Otherwise `toolcrib audit query --denied --agent AGENT` names tool, reason and "
+            "binding. To see what that agent would be granted and why: `GET /v1/access-review` on the registry.",
             sort="Denials",
         ),
         12,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from toolcrib import labels
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
@@ -84,16 +85,16 @@ def grant(binding: PublishedBinding) -> str:
 
 
 def subject(s: PublishedSubject) -> str:
-    """As the registry's label `agent` names such an identity; a group as `group:NAME`."""
+    """As the registry's label `agent` names an identity whose subject is the client or user; a group as `group:NAME`."""
     match s.kind:
         case SubjectKind.OAUTH_CLIENT:
-            return s.client_id or ""
+            return labels.of_subject(s.issuer or "", s.client_id or "")
         case SubjectKind.USER:
-            return s.name or ""
+            return labels.of_subject(s.issuer or "", s.name or "")
         case SubjectKind.GROUP:
             return f"group:{s.name}"
         case _:
-            return f"{s.namespace}/{s.name}"
+            return labels.of_account(s.namespace or "", s.name or "")
 
 
 def _info(b: PublishedBinding) -> Iterator[Labels]:

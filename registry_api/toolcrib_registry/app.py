@@ -1,4 +1,4 @@
-"""The two applications: what agents reach, and what the operator and Prometheus reach.
+"""The three applications: what agents reach, what the operator reaches, and what Prometheus reaches.
 
 Built from explicit lists of routes; reads no environment and opens no socket.
 """
@@ -20,7 +20,17 @@ from toolcrib_registry.access import CODE, AdminEdge
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.edge import Edge, OnePort
 from toolcrib_registry.errors import ProblemError
-from toolcrib_registry.routes import access_review, admin, catalog, compat, operations, search, simple, watch
+from toolcrib_registry.routes import (
+    access_review,
+    admin,
+    catalog,
+    compat,
+    metrics,
+    operations,
+    search,
+    simple,
+    watch,
+)
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +45,9 @@ def create_agents_app(deps: Deps) -> FastAPI:
     return _with_routes(_agents(_bare(deps), deps.oauth))
 
 
-def openapi_documents(oauth: APIRouter | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The OpenAPI documents of the agents' and of the admin listener, without a registry behind them."""
-    return _agents(FastAPI(), oauth).openapi(), _admin(FastAPI()).openapi()
+def openapi_documents(oauth: APIRouter | None = None) -> tuple[dict[str, Any], ...]:
+    """The OpenAPI documents of the agents', the admin and the metrics listener, without a registry behind them."""
+    return _agents(FastAPI(), oauth).openapi(), _admin(FastAPI()).openapi(), _metrics(FastAPI()).openapi()
 
 
 def create_app(deps: Deps) -> ASGIApp:
@@ -46,7 +56,7 @@ def create_app(deps: Deps) -> ASGIApp:
 
 
 def create_admin_app(deps: Deps) -> FastAPI:
-    """The admin application without its edge: the operator's channel, and `/metrics`."""
+    """The admin application without its edge: the operator's channel, and the probes."""
     return _with_routes(_admin(_bare(deps)))
 
 
@@ -55,9 +65,21 @@ def create_admin_listener(deps: Deps) -> ASGIApp:
     return AdminEdge(create_admin_app(deps))
 
 
+def create_metrics_app(deps: Deps) -> FastAPI:
+    """The metrics application without its edge: `/metrics` alone."""
+    return _with_routes(_metrics(_bare(deps)))
+
+
+def create_metrics_listener(deps: Deps) -> ASGIApp:
+    """The metrics listener."""
+    return AdminEdge(create_metrics_app(deps))
+
+
 def create_one_port_app(deps: Deps) -> ASGIApp:
-    """Both on one port, for the local mode."""
-    return OnePort(create_app(deps), create_admin_listener(deps), deps.settings)
+    """All of them on one port, for the local mode."""
+    return OnePort(
+        create_app(deps), create_admin_listener(deps), create_metrics_listener(deps), deps.settings
+    )
 
 
 def _with_routes(app: FastAPI) -> FastAPI:
@@ -83,11 +105,17 @@ def _agents(app: FastAPI, oauth: APIRouter | None) -> FastAPI:
 
 
 def _admin(app: FastAPI) -> FastAPI:
-    app.include_router(operations.health_router)
+    app.include_router(operations.admin_router)
     app.include_router(admin.router)
     documentation.document(
         app, title="Toolcrib registry, admin", description="For the operator.", extra_models=admin.BODIES
     )
+    return app
+
+
+def _metrics(app: FastAPI) -> FastAPI:
+    app.include_router(metrics.router)
+    documentation.document(app, title="Toolcrib registry, metrics", description="For Prometheus.")
     return app
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +47,8 @@ class Named:
 def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
     """The visible tool that `name` means, decided and logged. None: unknown or not visible, which is the same.
 
+    Nothing here looks at what the caller does not see: no answer may take longer because of it.
+
     Raises:
         AmbiguousName: several visible tools share the bare name.
     """
@@ -57,12 +58,14 @@ def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
     except AmbiguousName:
         deps.decisions.refused(action.value, "ambiguous_name", sight.identity, name)
         raise
-    hidden = None if tool is not None else _meant(sight, name)
-    decision = decide(sight.identity, tool or hidden, action, sight.snapshot.policy, deps.clock.now())
-    deps.metrics.decided(action.value, decision, sight.identity)
-    if tool is None or not decision.allowed:
-        note(deps, action, sight.identity, name, tool or hidden, decision, sight)
+    if tool is None:
+        deps.refusals.add(action, sight, name)
         return None
+    decision = decide(sight.identity, tool, action, sight.snapshot.policy, deps.clock.now())
+    if not decision.allowed:  # the clock has moved on since the view was made
+        deps.refusals.add(action, sight, name)
+        return None
+    deps.metrics.decided(action.value, decision, sight.identity)
     return Named(tool, sight.view.listed_name(tool.tool_id), sight, decision)
 
 
@@ -92,18 +95,6 @@ def note(
         arguments=arguments,
         seconds=seconds,
     )
-
-
-def _meant(sight: Sight, name: str) -> PublishedTool | None:
-    """The hidden tool that a refused name means, for the record's reason only; never for the answer."""
-    snapshot = sight.snapshot
-    if (exact := snapshot.tools.get(name)) is not None:
-        return exact
-    several: Sequence[str] = sorted(snapshot.by_name.get(name.lower(), ()))
-    home = sight.identity.namespace if sight.identity else None
-    own = [i for i in several if snapshot.tools[i].namespace == home]
-    found = own or several
-    return snapshot.tools[found[0]] if found else None
 
 
 def ambiguous(error: AmbiguousName) -> ProblemError:

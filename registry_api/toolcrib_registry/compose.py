@@ -22,7 +22,12 @@ from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.memory_counters import MemoryCounters
 from toolcrib_registry.adapters.outbound_http import OutboundHttp
 from toolcrib_registry.adapters.vector_file import VectorFile
-from toolcrib_registry.app import create_admin_listener, create_app, create_one_port_app
+from toolcrib_registry.app import (
+    create_admin_listener,
+    create_app,
+    create_metrics_listener,
+    create_one_port_app,
+)
 from toolcrib_registry.audit import opening
 from toolcrib_registry.auth import Authenticator
 from toolcrib_registry.calls.caller import Caller
@@ -47,6 +52,7 @@ from toolcrib_registry.ports import (
     Registrar,
     VectorShelf,
 )
+from toolcrib_registry.refusals import Refusals
 from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.document_vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.embed_failures import CountedEmbedder
@@ -65,7 +71,7 @@ _SHELF_IN_MEMORY = 64 << 20
 
 @dataclass(slots=True)
 class Registry:
-    """A composed registry: two ASGI apps, and what is behind them."""
+    """A composed registry: its ASGI apps, and what is behind them."""
 
     deps: Deps
     store: CatalogStore
@@ -87,8 +93,13 @@ class Registry:
         return create_admin_listener(self.deps)
 
     @property
+    def metrics(self) -> ASGIApp:
+        """The metrics listener."""
+        return create_metrics_listener(self.deps)
+
+    @property
     def one_port(self) -> ASGIApp:
-        """Both on one port."""
+        """All of them on one port."""
         return create_one_port_app(self.deps)
 
     async def start(self, on_broken: Callable[[], None] = lambda: None) -> None:
@@ -126,6 +137,7 @@ class Registry:
         await self.store.aclose()
         await self.shelf.aclose()
         await self.embedder.aclose()
+        self.deps.refusals.settle()
         self.deps.decisions.close()
 
 
@@ -188,6 +200,7 @@ async def build(
         tools=settings.limits.metric_tools,
         grants=settings.limits.metric_grants,
         pairs=settings.limits.metric_pairs,
+        full=settings.metrics.reasons == "full",
         snapshot=lambda: state.snapshot,
         clock=clock.now,
     )
@@ -227,6 +240,7 @@ async def build(
             metrics, most=settings.limits.watch_streams, each=settings.limits.watch_streams_per_subject
         ),
         decisions=decisions,
+        refusals=Refusals(metrics, decisions, clock),
         registrar=(registrar or outbox) if settings.registration else None,
         outbox=outbox,
         check_address=registration.address_check(policy),

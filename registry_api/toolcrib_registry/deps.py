@@ -14,6 +14,7 @@ from toolcrib_registry.indexing import Indexing
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.outbox import OutboxQueue
 from toolcrib_registry.ports import Calls, Clock, CredentialSink, Registrar
+from toolcrib_registry.refusals import Refusals
 from toolcrib_registry.registration import AddressCheck
 from toolcrib_registry.searching import Searching
 from toolcrib_registry.settings import RegistrySettings
@@ -43,6 +44,7 @@ class Deps:
     metrics: Metrics
     streams: Streams
     decisions: DecisionLog
+    refusals: Refusals
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

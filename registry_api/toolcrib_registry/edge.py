@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolcrib import logs, tracing
 from toolcrib_registry import access, discovery
 from toolcrib_registry.access import ASKER, CODE, Exchange
-from toolcrib_registry.audit.log import GONE, reason_of
+from toolcrib_registry.audit.log import GONE, TOKEN, reason_of
 from toolcrib_registry.auth import NOBODY, Asker, token_in_query
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.errors import PROBLEM_JSON, ProblemError, unauthenticated
@@ -103,6 +103,7 @@ class Edge:
         request_id = access.request_id_of(given_id)
         logs.request_id.set(request_id)
         GONE.set(None)
+        TOKEN.set(None)
         problem = self._rules.check(hosts, origin) or _query_problem(scope["query_string"])
         if problem is None:
             path, method = scope["path"], scope["method"]
@@ -130,6 +131,8 @@ class Edge:
     async def _identify(self, tokens: list[bytes]) -> Asker:
         """Who is asking. A token whose ServiceAccount is gone is as bad as one that never was good."""
         asker = await self._deps.agents.identify(tokens)
+        if asker.identity is not None:
+            TOKEN.set(asker.identity.token_id)
         # asked at every request: the authenticator remembers tokens, and a deletion must bite at once
         if asker.identity is not None and self._deps.state.snapshot.policy.is_gone(asker.identity):
             GONE.set(asker.identity)
@@ -229,11 +232,12 @@ async def send_problem(problem: ProblemError, send: Send) -> None:
 
 
 class OnePort:
-    """Both listeners on one port, for the local mode: `/v1/admin/…` and `/metrics` go to the admin app."""
+    """All listeners on one port, for the local mode: `/v1/admin/…` and `/metrics` go to apps of their own."""
 
-    def __init__(self, agents: ASGIApp, admin: ASGIApp, settings: RegistrySettings) -> None:
+    def __init__(self, agents: ASGIApp, admin: ASGIApp, metrics: ASGIApp, settings: RegistrySettings) -> None:
         self._agents = agents
         self._admin = admin
+        self._metrics = metrics
         self._rules = HostRules(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -247,4 +251,4 @@ class OnePort:
         if (problem := self._rules.check(hosts, origin)) is not None:
             await send_problem(problem, send)
             return
-        await self._admin(scope, receive, send)
+        await (self._metrics if path == "/metrics" else self._admin)(scope, receive, send)

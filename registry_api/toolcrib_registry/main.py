@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
 
 
 async def run(settings: RegistrySettings) -> None:
-    """Serve both listeners of a composed registry until a signal comes; one that comes during the start ends it, too.
+    """Serve the listeners of a composed registry until a signal comes; one that comes during the start ends it, too.
 
     A container's first process is told nothing of a signal that it has no handler for: it would go on and serve.
 
@@ -77,7 +77,11 @@ async def run(settings: RegistrySettings) -> None:
     with serving.stop_signals(stop, at_once):
         certificates = [
             ServedCertificate.of(name, tls)
-            for name, tls in (("agents", settings.tls), ("admin", settings.admin_tls))
+            for name, tls in (
+                ("agents", settings.tls),
+                ("metrics", settings.metrics.tls),
+                ("admin", settings.admin_tls),
+            )
         ]
         registry = await _unless(stop, _started(settings, give_up))
         if registry is not None:
@@ -124,9 +128,10 @@ async def _serve(
     for certificate in certificates:
         if certificate is not None:
             registry.deps.metrics.observe_certificate(certificate.name, partial(_expiry, certificate))
-    agents, admin = certificates
+    agents, metrics, admin = certificates
     listeners = [
         serving.Listener(registry.agents, settings.host, settings.port, agents),
+        serving.Listener(registry.metrics, settings.metrics.host, settings.metrics.port, metrics),
         serving.Listener(registry.admin, settings.admin_host, settings.admin_port, admin),
     ]
     async with process.looked_after():
@@ -139,7 +144,7 @@ async def _serve(
             signals=False,
             drain_seconds=settings.drain_seconds,
             finish_seconds=settings.finish_seconds,
-            ready=lambda ports: log.info("agents on port %d, admin on port %d", *ports),
+            ready=lambda ports: log.info("agents on port %d, metrics on port %d, admin on port %d", *ports),
         )
 
 
@@ -159,6 +164,9 @@ def _settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Regi
     for name in ("host", "port", "admin_host", "admin_port"):
         if getattr(arguments, name) is not None:
             changes[name] = getattr(arguments, name)
+    given = {"host": arguments.metrics_host, "port": arguments.metrics_port}
+    if listener := {name: value for name, value in given.items() if value is not None}:
+        changes["metrics"] = settings.metrics.model_copy(update=listener)
     if arguments.allow_dev_issuer:
         changes["allow_dev_issuer"] = True
     return settings.model_copy(update=changes)
@@ -175,6 +183,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, help="its port; 0 for a free one")
     parser.add_argument("--admin-host", help="address of the admin listener")
     parser.add_argument("--admin-port", type=int, help="its port; 0 for a free one")
+    parser.add_argument("--metrics-host", help="address of the metrics listener")
+    parser.add_argument("--metrics-port", type=int, help="its port; 0 for a free one")
     parser.add_argument(
         "--backend",
         action="append",

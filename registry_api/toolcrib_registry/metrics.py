@@ -1,7 +1,8 @@
 """What the registry counts. Names are an API; labels come from verified identities and published objects alone.
 
 Agents with a binding, published tools and bindings have series of their own, each within a budget. All else counts
-as `other`, so that nobody can make series at will and no observation is lost.
+as `other`, so that nobody can make series at will and no observation is lost. Of tools that a caller does not see they
+tell what the caller was told, unless `full`: whoever may scrape could tell a hidden tool from none otherwise.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from toolcrib import exposition, process
-from toolcrib.authorizer import Decision
+from toolcrib.authorizer import STEPS, Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.version import __version__
@@ -24,8 +25,8 @@ from toolcrib_registry.series import OTHER, Budget, Series
 
 _PROCESS = ProcessCollector(registry=None)
 ANONYMOUS = "anonymous"
-LONGEST = 256
-"""Characters of an agent's label: a subject may be as long as a token."""
+NOT_PERMITTED = "not_permitted"
+"""The reason of a denial as its caller was told: hidden, disabled, denied or not there."""
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -37,6 +38,7 @@ class Metrics:
         agents, tools, grants: how many of each have series of their own (servers: as many as tools).
         pairs: how many combinations of agent and tool, or of agent and deciding rule, have; a fifth as many of tool
             and outcome have a histogram.
+        full: denials of tools that the caller does not see carry their reason and rule.
         snapshot: what is published; it says who has a binding and what is gone.
         clock: seconds since the epoch.
     """
@@ -49,10 +51,12 @@ class Metrics:
         tools: int = 5000,
         grants: int = 2000,
         pairs: int = 10_000,
+        full: bool = False,
         snapshot: Callable[[], Snapshot] = Snapshot,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.registry = registry
+        self.full = full
         self._snapshot, self._clock = snapshot, clock
         folded = Counter(
             "toolcrib_metrics_folded",
@@ -80,7 +84,8 @@ class Metrics:
         self._denials = Series(
             Counter(
                 "toolcrib_denials",
-                "Refused decisions about single tools, by agent, action, reason and deciding binding (rule).",
+                "Refused decisions about single tools, by agent, action, reason and deciding binding (rule). Of tools that "
+                "the agent does not see the reason is not_permitted, without a rule, unless metrics.reasons is full.",
                 ["agent", "action", "reason", "rule"],
                 registry=registry,
             )
@@ -233,7 +238,7 @@ class Metrics:
             self._embed_failures.labels(purpose)
         self._certificates = Gauge(
             "toolcrib_certificate_expiry_timestamp_seconds",
-            "When the certificate that a listener serves expires; `agents` or `admin`.",
+            "When the certificate that a listener serves expires; `agents`, `metrics` or `admin`.",
             ["listener"],
             registry=registry,
         )
@@ -267,18 +272,13 @@ class Metrics:
         self._certificates.labels(listener).set_function(expiry)
 
     def agent(self, identity: Identity | None) -> str:
-        """The label of an identity: `namespace/name`, `other`, or `anonymous` without one.
-
-        Who shares a label with one that has it already, by another issuer's word or cut to the same length, is `other`.
-        """
+        """The label of an identity: `namespace/name`, `issuer:subject`, `other`, or `anonymous` without one."""
         if identity is None:
             return ANONYMOUS
-        label = identity.label[:LONGEST]
-        if (known := self._identities.get(label)) is not None:
-            if (known.issuer, known.label) == (identity.issuer, identity.label):
-                return label
-            return self._agent.fold()
-        if label == ANONYMOUS or not self._snapshot().policy.of(identity):
+        label = identity.label
+        if label in self._identities:
+            return label
+        if not self._snapshot().policy.of(identity):
             return self._agent.fold()
         if (admitted := self._agent(label)) is not OTHER:
             self._identities[label] = identity
@@ -298,6 +298,12 @@ class Metrics:
         if rule not in ("", OTHER) and not _within((agent, rule), self._rules, self._most_pairs):
             rule = self._grant.fold()
         self._denials(agent, action, decision.reason.value, rule).inc()
+
+    def refused(self, action: str, identity: Identity | None) -> None:
+        """A decision about a name that means nothing to its caller: what it means is not told."""
+        reason = Reason.NO_IDENTITY.value if identity is None else NOT_PERMITTED
+        self._decisions(action, "false", reason).inc()
+        self._denials(self.agent(identity), action, reason, "").inc()
 
     def charged(self, binding: PublishedBinding) -> None:
         """A call was let through because of `binding`."""
@@ -337,8 +343,9 @@ class Metrics:
         self._calls(agent, name, server, outcome).inc()
 
     def cut(self, decision: Decision) -> None:
-        """A call in flight was cut because of `decision`."""
-        self._cut.labels(decision.reason.value).inc()
+        """A call in flight was cut because of `decision`: its caller does not see the tool any more."""
+        told = self.full or STEPS.get(decision.reason) == 1  # about the caller, whatever the tool
+        self._cut.labels(decision.reason.value if told else NOT_PERMITTED).inc()
 
     def searched(self, mode: str, found: int, seconds: float, *, degraded: bool) -> None:
         """A search was answered."""

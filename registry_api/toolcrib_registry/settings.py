@@ -288,6 +288,19 @@ class Audit(_Part):
         return self
 
 
+class MetricsListener(_Part):
+    """`/metrics`: where it is served, and what it tells."""
+
+    host: str = Field(default="127.0.0.1", description="Address of the metrics listener.")
+    port: int = Field(default=8091, ge=0, le=65535, description="Its port; 0 takes a free one.")
+    tls: Tls = Tls()
+    reasons: Literal["not_permitted", "full"] = Field(
+        default="not_permitted",
+        description="What denials of tools outside the caller's view carry: `not_permitted` and no rule, as the caller "
+        "was told, or (full) their reason and rule, by which whoever may scrape can tell a hidden tool from none.",
+    )
+
+
 class RegistrySettings(_Part):
     """Everything the registry can be told."""
 
@@ -298,6 +311,7 @@ class RegistrySettings(_Part):
     admin_host: str = Field(default="127.0.0.1", description="Address of the admin listener.")
     admin_port: int = Field(default=8081, ge=0, le=65535, description="Its port; 0 takes a free one.")
     admin_tls: Tls = Tls()
+    metrics: MetricsListener = MetricsListener()
     public_host: str = Field(default="127.0.0.1", description="What discovery shows as every tool's host.")
     public_port: int = Field(default=8080, ge=1, le=65535, description="What discovery shows as port.")
     allowed_hosts: tuple[str, ...] = Field(

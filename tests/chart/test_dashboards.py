@@ -68,7 +68,7 @@ def test_every_query_of_every_panel_returns_data(work: Observed) -> None:
         (
             "toolcrib-governance",
             "Denials by agent and rule",
-            {"agent": DENIED_ONCE, "reason": "scope_not_granted", "rule": "AgentScopeBinding/heist/newcomer"},
+            {"agent": DENIED_ONCE, "reason": "not_permitted", "action": "call"},
             1,
         ),
         ("toolcrib-usage", "Dead tools", {"tool": DEAD, "state": "Active"}, 1),

@@ -19,14 +19,15 @@ def _settings(rendered: Rendered) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", MATRIX)
-def test_nothing_leads_from_outside_to_the_admin_listener(name: str) -> None:
+def test_nothing_leads_from_outside_to_the_admin_listener_or_to_metrics(name: str) -> None:
     rendered = render(MATRIX[name])
     for item in rendered.of("Ingress", "HTTPRoute", "BackendTLSPolicy"):
         assert "admin" not in json.dumps(item["spec"]), named(item)
+        assert "metrics" not in json.dumps(item["spec"]), named(item)
     for service in rendered.of("Service"):
         ports = {port["targetPort"] for port in service["spec"]["ports"]}
-        assert ports == {"admin"} or "admin" not in ports, named(service)
-        if "admin" in ports:
+        assert ports <= {"admin", "metrics"} or not ports & {"admin", "metrics"}, named(service)
+        if ports & {"admin", "metrics"}:
             assert service["spec"]["clusterIP"] == "None", "headless: no node port, no load balancer"
 
 

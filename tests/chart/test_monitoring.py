@@ -39,7 +39,7 @@ def test_pods_say_where_their_metrics_are() -> None:
         annotations = pod["metadata"].get("annotations", {})
         component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
         expected = {
-            "registry": ("8081", "https"),
+            "registry": ("8091", "https"),
             "operator": ("8090", "http"),
             "agent": ("8092", "http"),
         }.get(component)
@@ -57,7 +57,7 @@ def test_the_service_monitor_verifies_the_registry_that_it_scrapes() -> None:
     rendered = render(MATRIX["prometheus-operator"])
     monitor = rendered.one("ServiceMonitor", "toolcrib-registry")
     point = monitor["spec"]["endpoints"][0]
-    assert (point["port"], point["scheme"], point["path"]) == ("admin", "https", "/metrics")
+    assert (point["port"], point["scheme"], point["path"]) == ("metrics", "https", "/metrics")
     assert point["tlsConfig"]["serverName"] == "toolcrib-registry.toolcrib-system.svc"
     assert "insecureSkipVerify" not in point["tlsConfig"]
     authority = point["tlsConfig"]["ca"]["configMap"]
@@ -72,7 +72,7 @@ def test_the_service_monitor_finds_the_admin_service_alone() -> None:
         service["metadata"]["name"]
         for service in rendered.of("Service")
         if wanted.items() <= service["metadata"]["labels"].items()
-        and any(port["name"] == "admin" for port in service["spec"]["ports"])
+        and any(port["name"] == "metrics" for port in service["spec"]["ports"])
     ]
     assert found == ["toolcrib-registry-admin"]
 
@@ -153,7 +153,8 @@ def test_by_dns_every_part_is_found_under_a_headless_service_without_any_rights(
         service = services[name]
         assert service["clusterIP"] == "None"
         assert service["publishNotReadyAddresses"] is True, "a pod that is not ready has the more to say"
-        assert service["ports"][0]["port"] == discovery["port"]
+        (port,) = (p for p in service["ports"] if p["name"] == "metrics")
+        assert port["port"] == discovery["port"]
         pods = [
             pod
             for _, pod in rendered.pods()
@@ -162,7 +163,7 @@ def test_by_dns_every_part_is_found_under_a_headless_service_without_any_rights(
         assert pods
         for pod in pods:
             ports = {entry["name"]: entry["containerPort"] for entry in pod["spec"]["containers"][0]["ports"]}
-            assert ports[service["ports"][0]["targetPort"]] == discovery["port"], "no Service translates it"
+            assert ports[port["targetPort"]] == discovery["port"], "no Service translates it"
     assert not rendered.find("Role", "toolcrib-prometheus")
 
 

@@ -91,11 +91,61 @@ def test_weaviate_hears_the_registry_alone_and_calls_nobody() -> None:
     assert "egress" not in spec
 
 
-def test_the_admin_listener_hears_the_operator_and_prometheus_alone() -> None:
-    spec = _policy(render(MATRIX["narrow-network"]), "registry")
-    admitted = [rule["from"] for rule in spec["ingress"] if "admin" in _ports(rule)]
-    prometheus = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    assert admitted == [[_component("operator")], [prometheus]]
+@pytest.mark.parametrize("name", MATRIX)
+def test_the_admin_listener_hears_the_operator_alone(name: str) -> None:
+    for policy in render(MATRIX[name]).of("NetworkPolicy"):
+        rules = [r for r in policy["spec"].get("ingress", []) if "admin" in _ports(r) or not _ports(r)]
+        if policy["metadata"]["name"] == "toolcrib-registry":
+            (peer,) = (peer for rule in rules for peer in rule["from"])
+            assert peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "operator"
+            assert "namespaceSelector" not in peer
+        else:
+            assert policy["metadata"]["name"] == "toolcrib-test" or rules == []
+
+
+def _scrapers(values: dict[str, Any]) -> dict[str, list[Any]]:
+    """Who may reach each port of metrics."""
+    found: dict[str, list[Any]] = {}
+    for name in ("registry", "operator", "agents"):
+        rules = _policy(render({"agents": MATRIX["agents"]["agents"], **values}), name).get("ingress", [])
+        found[name] = [peer for rule in rules if "metrics" in _ports(rule) for peer in rule["from"]]
+    return found
+
+
+def test_an_upgrade_can_take_the_former_word_for_who_may_scrape_out_of_the_values_it_reuses() -> None:
+    assert _scrapers({"networkPolicy": {"monitoringNamespaces": None}})["registry"] == []
+
+
+def test_nobody_may_scrape_until_it_is_said_who() -> None:
+    assert _scrapers({}) == {"registry": [], "operator": [], "agents": []}
+
+
+@pytest.mark.parametrize(
+    ("given", "peer"),
+    [
+        (
+            {"namespaces": ["monitoring", "ops"], "pods": {"app": "prometheus"}},
+            {
+                "namespaceSelector": {
+                    "matchExpressions": [
+                        {
+                            "key": "kubernetes.io/metadata.name",
+                            "operator": "In",
+                            "values": ["monitoring", "ops"],
+                        }
+                    ]
+                },
+                "podSelector": {"matchLabels": {"app": "prometheus"}},
+            },
+        ),
+        ({"namespaces": ["*"]}, {"namespaceSelector": {}}),
+    ],
+    ids=["namespaces and pods", "everybody"],
+)
+def test_metrics_are_scraped_by_those_who_were_named_on_every_part(given: Object, peer: Object) -> None:
+    assert _scrapers({"metrics": {"from": given}}) == {
+        key: [peer] for key in ("registry", "operator", "agents")
+    }
 
 
 def test_the_agents_listener_hears_the_namespaces_that_were_chosen() -> None:

@@ -47,6 +47,27 @@ def test_what_was_switched_off_is_said(tmp_path: Path) -> None:
     assert "There is no registry" in said
 
 
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({}, "Nobody may scrape metrics."),
+        ({"monitoring": {"podMonitor": {"enabled": True}}}, "Nobody may scrape metrics, although monitoring"),
+        ({"networkPolicy": {"enabled": False}}, "whoever reaches the pods may"),
+        ({"metrics": {"from": {"namespaces": ["monitoring"]}}}, ""),
+    ],
+    ids=["default", "monitoring is on", "no policies", "somebody may"],
+)
+def test_who_may_scrape_is_said(values: dict[str, Any], says: str, tmp_path: Path) -> None:
+    said = _notes(values, tmp_path)
+    assert says in said
+    assert ("scrape" in said) is bool(says)
+
+
+def test_reasons_that_tell_of_hidden_tools_are_named(tmp_path: Path) -> None:
+    assert "metrics.reasons is full" in _notes({"metrics": {"reasons": "full"}}, tmp_path)
+    assert "metrics.reasons" not in _notes({}, tmp_path)
+
+
 def test_the_way_out_of_an_uninstall_that_cannot_go_on_is_said_before_and_where_it_stops(
     tmp_path: Path,
 ) -> None:

@@ -49,7 +49,7 @@ def _selectors(item: Object) -> list[dict[str, str]]:
         case "NetworkPolicy":
             peers = [peer for rule in spec.get("ingress", []) for peer in rule.get("from", [])]
             peers += [peer for rule in spec.get("egress", []) for peer in rule.get("to", [])]
-            own = [peer["podSelector"] for peer in peers if "podSelector" in peer]
+            own = [peer["podSelector"] for peer in peers if peer.keys() == {"podSelector"}]
             return [item["matchLabels"] for item in [spec["podSelector"], *own]]
     return []
 

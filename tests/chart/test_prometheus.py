@@ -29,7 +29,7 @@ def loaded() -> Iterator[Prometheus]:
     require_real("kube-apiserver", "etcd", "kubectl")
     with Cluster(store="embedded", embedder="none") as cluster:
         operator = urlsplit(cluster.operators[0].url).netloc  # type: ignore[attr-defined]
-        registry = urlsplit(cluster.replicas[0].admin_url).netloc
+        registry = urlsplit(cluster.replicas[0].metrics_url).netloc
         targets = {"toolcrib-registry": [registry], "toolcrib-operator": [operator]}
         with Prometheus(targets=targets, rules=RULES, interval=0.3) as prometheus:
             prometheus.wait_up()
@@ -72,7 +72,7 @@ def test_every_recording_rule_has_a_value(loaded: Prometheus) -> None:
     errors = loaded.query('toolcrib:call_errors:ratio_rate5m{tool="heist/calculator"}')
     assert [float(e["value"][1]) for e in errors] == [0]
     reasons = {e["metric"]["reason"] for e in loaded.query("toolcrib:denials:rate5m")}
-    assert reasons == {"scope_not_granted"}
+    assert reasons == {"not_permitted"}
 
 
 def test_nothing_fires_while_all_is_well(loaded: Prometheus) -> None:

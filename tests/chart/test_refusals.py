@@ -79,7 +79,7 @@ def test_every_level_of_the_values_is_closed_or_handed_on_as_it_is() -> None:
         "timeouts",
         "config",
         "agentNamespaces",
-        "monitoringNamespaces",
+        "pods",
     }
     closed = set(_levels(_DEFAULTS))
 
@@ -323,6 +323,14 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
     "no share may be away": (
         {"operator": {"pdb": {"maxUnavailable": "0%"}}},
         "operator.pdb.maxUnavailable lets no pod be evicted",
+    ),
+    "nobody's pods may scrape": (
+        {"metrics": {"from": {"pods": {"app": "prometheus"}}}},
+        "set metrics.from.namespaces too",
+    ),
+    "the former word for who may scrape": (
+        {"networkPolicy": {"monitoringNamespaces": {}}},
+        "name the namespaces that may scrape in metrics.from.namespaces",
     ),
     "no node could be drained": ({"operator": {"pdb": {"minAvailable": 2}}}, "no node could ever be drained"),
 }

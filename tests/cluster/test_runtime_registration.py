@@ -131,7 +131,7 @@ def test_a_registered_tool_is_an_object_discovered_at_once_everywhere_and_called
     assert answer.json() == {
         "status": "success",
         "message": "Tool 'exchange_rate' registered successfully",
-        "total_tools": 1,
+        "total_tools": 0,  # of those that the writer sees
     }
     assert names(clean) == [["exchange_rate"]] * 2
     found = objects(clean)["exchange_rate"]

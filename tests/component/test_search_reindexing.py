@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -77,7 +76,7 @@ def search(r: RunningRegistry, query: str, limit: int = 5) -> dict[str, Any]:
 
 
 def figure(r: RunningRegistry, name: str) -> float:
-    text = httpx.get(r.admin_url + "/metrics", headers=r.admin_auth()).text
+    text = r.metrics()
     return float(next(line.split()[1] for line in text.splitlines() if line.startswith(name + " ")))
 
 

@@ -188,9 +188,12 @@ MATRIX: dict[str, Values] = {
     },
     "narrow-network": {
         "agents": _AGENTS,
+        "metrics": {
+            "from": {"namespaces": ["monitoring"], "pods": {"app.kubernetes.io/name": "prometheus"}},
+            "reasons": "full",
+        },
         "networkPolicy": {
             "agentNamespaces": {"matchLabels": {"agents": "yes"}},
-            "monitoringNamespaces": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}},
             "apiServerCIDRs": ["192.0.2.10/32"],
             "toolEgress": [],
             "modelEgress": [{"namespaceSelector": {"matchLabels": {"models": "yes"}}}],

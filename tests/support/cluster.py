@@ -31,14 +31,14 @@ UNPROVEN = ("--prove-after", "300")
 
 
 class Replica:
-    """One registry process: `url` for agents, `admin_url` for the operator."""
+    """One registry process: `url` for agents, `admin_url` for the operator, `metrics_url` for Prometheus."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
-        port, admin = free_ports(2)
-        self.url, self.admin_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin}"
+        ports = free_ports(3)
+        self.url, self.admin_url, self.metrics_url = (f"http://127.0.0.1:{port}" for port in ports)
         config = cluster.folder / f"{name}.yaml"
-        config.write_text(yaml.safe_dump(cluster.registry_config(name, port, admin)))
+        config.write_text(yaml.safe_dump(cluster.registry_config(name, *ports)))
         argv = [sys.executable, "-m", "toolcrib_registry.main", "--config", str(config)]
         self.child = Child(name, argv, log=cluster.folder / f"{name}.log", env=clean_environment({}))
 
@@ -53,7 +53,7 @@ class Replica:
 
     def metrics(self) -> str:
         """Its metrics, as Prometheus reads them."""
-        return httpx.get(f"{self.admin_url}/metrics", trust_env=False, verify=False, timeout=60).text
+        return httpx.get(f"{self.metrics_url}/metrics", trust_env=False, verify=False, timeout=60).text
 
 
 class Cluster:
@@ -171,7 +171,7 @@ class Cluster:
             path.write_text(self.api.token_request(SYSTEM, account, audiences, 7200))
             path.chmod(0o600)
 
-    def registry_config(self, name: str, port: int, admin_port: int) -> dict[str, Any]:
+    def registry_config(self, name: str, port: int, admin_port: int, metrics_port: int) -> dict[str, Any]:
         """What a replica's configuration file says."""
         store: dict[str, Any] = {"kind": "embedded", "path": str(self.folder / f"{name}-data")}
         if self.weaviate is not None:
@@ -183,6 +183,7 @@ class Cluster:
             "port": port,
             "public_port": port,
             "admin_port": admin_port,
+            "metrics": {"port": metrics_port},
             "issuers": [
                 {
                     "issuer": self.api.issuer,

@@ -63,9 +63,10 @@ class IsolatedReplica(Replica):
         number = os.getpid() % 16384  # a /30 of 198.18.0.0/16: meant for tests (RFC 2544), and not routed
         here, there = (f"198.18.{number >> 6}.{(number & 63) * 4 + end}" for end in (1, 2))
         self._here, self._there = here, there
-        port, self.admin_port = free_ports(2)
-        self.url, self.admin_url = f"http://{there}:{port}", f"http://{there}:{self.admin_port}"
-        config = cluster.registry_config(name, port, self.admin_port)
+        ports = free_ports(3)
+        self.url, self.admin_url, self.metrics_url = (f"http://{there}:{port}" for port in ports)
+        self.admin_port = ports[1]
+        config = cluster.registry_config(name, *ports)
         keys = cluster.folder / "jwks.json"
         keys.write_text(cluster.api.client.get("/openid/v1/jwks").text)
         issuer = {
@@ -74,6 +75,7 @@ class IsolatedReplica(Replica):
         config |= {
             "host": there,
             "admin_host": there,
+            "metrics": {**config["metrics"], "host": there},
             "public_host": there,
             "issuers": [{**issuer, "jwks_file": str(keys)}],
             "backends": {k: v.replace("127.0.0.1", here) for k, v in config["backends"].items()},
@@ -142,7 +144,7 @@ class IsolatedReplica(Replica):
     def metrics(self) -> str:
         """Read within the namespace: no firewall is between."""
         code = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=60).read().decode())"
-        return self.inside(sys.executable, "-I", "-c", code, f"{self.admin_url}/metrics")
+        return self.inside(sys.executable, "-I", "-c", code, f"{self.metrics_url}/metrics")
 
     def inside(self, *argv: str) -> str:
         """What a command in the namespace prints."""

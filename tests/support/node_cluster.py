@@ -349,7 +349,7 @@ class NodeCluster:
 
     def metrics(self, pod: Mapping[str, Any], port: int) -> str:
         """A pod's metrics, as Prometheus reads them."""
-        scheme = "https" if self.tls and port == 8081 else "http"
+        scheme = "https" if self.tls and port == 8091 else "http"  # 8091: the registry's
         url = f"{scheme}://{pod['status']['podIP']}:{port}/metrics"
         return httpx.get(url, verify=False, trust_env=False, timeout=60).text
 

@@ -224,7 +224,7 @@ def _discovers(cluster: Cluster, token: str) -> bool:
 def _scrapes(cluster: Cluster, runner_port: int) -> dict[str, Any]:
     """Targets with the labels that they have in a cluster."""
     jobs: dict[str, list[tuple[str, str]]] = {
-        "registry": [(r.name, r.admin_url) for r in cluster.replicas],
+        "registry": [(r.name, r.metrics_url) for r in cluster.replicas],
         "operator": [(o.name, o.url) for o in cluster.operators],  # type: ignore[attr-defined]
         "agents": [("planner-0", f"http://127.0.0.1:{runner_port}")],
     }

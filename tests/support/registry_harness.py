@@ -166,14 +166,15 @@ class ManualClock:
 
 
 class RunningRegistry:
-    """A registry that answers at `url` (agents) and `admin_url`."""
+    """A registry that answers at `url` (agents), `admin_url` and `metrics_url`."""
 
     def __init__(self, registry: Registry, loop: asyncio.AbstractEventLoop, clock: Clock | None) -> None:
         self.registry = registry
         self.url = ""
         self.admin_url = ""
+        self.metrics_url = ""
         self.http = httpx.Client(timeout=60, verify=False)
-        """A client for both listeners; httpx.get would load the system's certificates each time."""
+        """A client for all listeners; httpx.get would load the system's certificates each time."""
         self._loop = loop
         self._clock = clock
         self._revision: Revision | None = None
@@ -245,6 +246,12 @@ class RunningRegistry:
         """A request to the admin listener, as the operator."""
         headers = {**self.admin_auth(), "content-type": "application/json", **options.pop("headers", {})}
         return self.http.request(method, self.admin_url + path, headers=headers, **options)
+
+    def metrics(self) -> str:
+        """What `/metrics` says now."""
+        answer = self.http.get(self.metrics_url + "/metrics")
+        assert answer.status_code == 200, answer.text
+        return answer.text
 
     def on_loop(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Run `work` on the registry's own event loop."""
@@ -333,9 +340,9 @@ def running_registry(
         on_loop(registry.start())
         running = RunningRegistry(registry, loop, clock)
         stack.callback(running.http.close)
-        apps = [registry.one_port] if one_port else [registry.agents, registry.admin]
+        apps = [registry.one_port] if one_port else [registry.agents, registry.metrics, registry.admin]
         urls = stack.enter_context(_serving(apps, registry, loop))
-        running.url, running.admin_url = urls[0], urls[-1]
+        running.url, running.metrics_url, running.admin_url = urls * 3 if one_port else urls
         if publish:
             running.publish(tools, bindings)
         yield running

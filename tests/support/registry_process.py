@@ -39,6 +39,7 @@ def configuration(folder: Path, **changes: Any) -> Path:
     settings = {
         "port": 0,
         "admin_port": 0,
+        "metrics": {"port": 0},
         "issuers": [issuer],
         "admin_subjects": [OPERATOR],
         "store": {"kind": "embedded", "path": str(folder / "index")},
@@ -57,6 +58,7 @@ class RegistryProcess:
     child: subprocess.Popen[str]
     lines: list[dict[str, Any]] = field(default_factory=list)
     agents: int = 0
+    metrics: int = 0
     admin: int = 0
     scheme: str = "http"
 
@@ -69,6 +71,11 @@ class RegistryProcess:
     def admin_url(self) -> str:
         """The admin listener."""
         return f"{self.scheme}://127.0.0.1:{self.admin}"
+
+    @property
+    def metrics_url(self) -> str:
+        """The metrics listener; it speaks plain HTTP unless the configuration says otherwise."""
+        return f"http://127.0.0.1:{self.metrics}"
 
     def publish(self, *tools: PublishedTool, bindings: tuple[PublishedBinding, ...] = ()) -> None:
         """Publish one full snapshot, as an operator does."""
@@ -111,7 +118,7 @@ def process(
             running.lines.append(line)
             words = str(line.get("message", "")).replace(",", "").split()
             if words[:2] == ["agents", "on"]:
-                running.agents, running.admin = (int(w) for w in words if w.isdigit())
+                running.agents, running.metrics, running.admin = (int(w) for w in words if w.isdigit())
                 listening.set()
 
     thread = threading.Thread(target=read, daemon=True)

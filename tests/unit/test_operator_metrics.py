@@ -250,6 +250,6 @@ async def test_rows_are_made_once_a_revision() -> None:
 def test_subjects_are_named_as_the_registry_names_agents_and_groups_apart() -> None:
     of = PublishedSubject
     assert subject(of(kind=SubjectKind.SERVICE_ACCOUNT, namespace="a", name="b")) == "a/b"
-    assert subject(of(kind=SubjectKind.OAUTH_CLIENT, issuer="i", client_id="app")) == "app"
-    assert subject(of(kind=SubjectKind.USER, issuer="i", name="ann")) == "ann"
+    assert subject(of(kind=SubjectKind.OAUTH_CLIENT, issuer="i", client_id="app")) == "i:app"
+    assert subject(of(kind=SubjectKind.USER, issuer="i", name="ann")) == "i:ann"
     assert subject(of(kind=SubjectKind.GROUP, issuer="i", name="crew")) == "group:crew"

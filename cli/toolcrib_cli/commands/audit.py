@@ -34,10 +34,16 @@ KeyFiles = Annotated[
         help="A secret that the log is chained with; repeat it after a change of secrets. Else `audit.key` beside the log.",
     ),
 ]
-Agent = Annotated[str | None, typer.Option("--agent", help="namespace/name, a client or a subject; a glob.")]
+Agent = Annotated[
+    str | None,
+    typer.Option("--agent", help="namespace/name of a service account, else issuer:subject; a glob."),
+]
 Tool = Annotated[str | None, typer.Option("--tool", help="Tool id or name; a glob.")]
 Action = Annotated[str | None, typer.Option("--action", help="list, search, describe, load, call, watch, …")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Reason of the decision, such as no_binding.")]
+Token = Annotated[
+    str | None, typer.Option("--jti", help="Id of the token (its claim jti), as its issuer's log has it.")
+]
 Denied = Annotated[bool, typer.Option("--denied", help="Only what was refused.")]
 Since = Annotated[str | None, typer.Option("--since", help="A time, a date, or how long ago (90m, 7d).")]
 Until = Annotated[str | None, typer.Option("--until", help="The same: the end, not included.")]
@@ -185,13 +191,14 @@ def tail(
     action: Action = None,
     reason: Reason = None,
     denied: Denied = False,
+    jti: Token = None,
     data: options.Data = None,
     out: options.Output = Format.TABLE,
 ) -> None:
     """Print the last records, one a line; -f prints new ones as they come."""
     from toolcrib_cli import decision_logs
 
-    wanted = decision_logs.Filter(agent, tool, action, reason, denied)
+    wanted = decision_logs.Filter(agent, tool, action, reason, denied, token=jti)
     files, passed = decision_logs.found(_logs(logs, data)), decision_logs.Passed()
     if follow and files[-1] == decision_logs.STDIN:
         raise CliError("-f follows a file, not standard input", code=Exit.USAGE)
@@ -215,6 +222,7 @@ def query(
     action: Action = None,
     reason: Reason = None,
     denied: Denied = False,
+    jti: Token = None,
     each: Annotated[
         bool, typer.Option("--records", help="Print the records instead of who used what.")
     ] = False,
@@ -231,6 +239,7 @@ def query(
         agent, tool, action, reason, denied,
         since=decision_logs.moment(since) if since else None,
         until=decision_logs.moment(until) if until else None,
+        token=jti,
     )  # fmt: skip
     passed = decision_logs.Passed()
     found = decision_logs.records(decision_logs.found(_logs(logs, data)), wanted, passed)

@@ -36,6 +36,20 @@ Without peers there is no rule, so nothing passes: NetworkPolicy itself takes an
 {{- end -}}
 {{- end -}}
 
+{{/* Who may scrape, as peers of a NetworkPolicy: a JSON list, empty where nobody may. */}}
+{{- define "toolcrib.metrics.from" -}}
+{{- $from := .Values.metrics.from -}}
+{{- $peers := list -}}
+{{- if $from.namespaces -}}
+{{- /* The API server sets this label: no owner of a namespace can take another's name. */}}
+{{- $named := dict "matchExpressions" (list (dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" $from.namespaces)) -}}
+{{- $peer := dict "namespaceSelector" (ternary dict $named (has "*" $from.namespaces)) -}}
+{{- with $from.pods -}}{{- $_ := set $peer "podSelector" (dict "matchLabels" .) -}}{{- end -}}
+{{- $peers = list $peer -}}
+{{- end -}}
+{{- toJson $peers -}}
+{{- end -}}
+
 {{- define "toolcrib.flow.ports" -}}
 {{- with . -}}
 ports:

@@ -151,6 +151,12 @@
 {{- if and $v.runtimeRegistration.enabled $v.runtimeRegistration.createNamespace (eq $v.runtimeRegistration.namespace .Release.Namespace) -}}
 {{- $problems = append $problems "runtimeRegistration.namespace is the release's own: tools that agents register belong in another" -}}
 {{- end -}}
+{{- if not (kindIs "invalid" $v.networkPolicy.monitoringNamespaces) -}}
+{{- $problems = append $problems "networkPolicy.monitoringNamespaces is gone: set it to null, and name the namespaces that may scrape in metrics.from.namespaces" -}}
+{{- end -}}
+{{- if and $v.metrics.from.pods (not $v.metrics.from.namespaces) -}}
+{{- $problems = append $problems "metrics.from.pods names no namespaces: set metrics.from.namespaces too, or nobody may scrape" -}}
+{{- end -}}
 {{- $names := dict -}}
 {{- range $i, $agent := $v.agents -}}
 {{- if hasKey $names $agent.name -}}

@@ -38,6 +38,10 @@ GONE: ContextVar[Identity | None] = ContextVar("gone", default=None)
 """Whose token the request carries where its ServiceAccount is gone: answered as nobody, and recorded by name."""
 
 
+TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
+"""The `jti` of the verified token that the request carries; never the token."""
+
+
 class AuditUnavailable(Exception):
     """The record of a call could not be made durable in time: the call must not be made."""
 
@@ -117,18 +121,21 @@ class DecisionLog:
         question: str | None = None,
         arguments: dict[str, Any] | None = None,
         seconds: float | None = None,
+        at: float | None = None,
     ) -> None:
         """One tool was named: what was decided and, for a call, how it ended and how long it took.
 
-        `question` is the kind of an access review that was answered.
+        `question` is the kind of an access review that was answered; `at` when it was decided, if not now.
         """
         if self._writer is None:
             return
         named = self._named(identity, name, tool, decision, revision)
         if identity is None or (not decision.allowed and outcome is None):
             asker, named["reason"] = _known(identity, named["reason"])
-            common = self._common(action, asker)
-            self._folded(common | {k: named.pop(k) for k in ("tool", "allowed", "reason")}, asker, named)
+            common = self._common(action, asker, at)
+            record = common | {k: named.pop(k) for k in ("tool", "allowed", "reason")}
+            # by the name that was asked for: how many records there are does not tell two names of a hidden tool
+            self._folded(record, asker, named, identity and name[:LONGEST_NAME])
             return
         common = self._common(action, identity)
         fields = {**named, **({"outcome": outcome} if outcome else {})}
@@ -216,9 +223,13 @@ class DecisionLog:
             writer, self._writer = self._writer, None
             writer.close()
 
-    def _common(self, action: str, identity: Identity | None) -> Record:
+    def _common(self, action: str, identity: Identity | None, at: float | None = None) -> Record:
         assert self._writer is not None
-        record = {"ts": self._clock.now(), "replica": self._writer.replica, "action": action}
+        record = {
+            "ts": self._clock.now() if at is None else at,
+            "replica": self._writer.replica,
+            "action": action,
+        }
         if identity is None:
             return record | {"issuer": None, "subject": None}
         record |= {"issuer": identity.issuer[:LONGEST], "subject": identity.subject[:LONGEST]}
@@ -257,9 +268,13 @@ class DecisionLog:
         shown: Record = {} if made is None else {"arguments_hash": made}
         return shown | ({"arguments_bytes": len(text)} if self._arguments == "plain" else {})
 
-    def _folded(self, record: Record, identity: Identity | None, details: Record) -> None:
-        """The first one at once with its details, the rest as a sum."""
-        key: Key = (record["action"], record.get("tool"), record["reason"])
+    def _folded(
+        self, record: Record, identity: Identity | None, details: Record, asked: object = None
+    ) -> None:
+        """The first one of a token at once with its details, the rest as a sum."""
+        if token := TOKEN.get():
+            record["jti"] = token[:LONGEST]
+        key: Key = (record["action"], asked or record.get("tool"), record["reason"], token)
         if self._refusals.admit(key, _caller(identity), record | details, self._clock.elapsed()):
             self._put(record | details)
 
@@ -288,7 +303,9 @@ def _caller(identity: Identity | None) -> Key:
 
 
 def _stamped(record: Record) -> Record:
-    """With the id of the request that is worked on; a sum has none."""
+    """With the ids of the request that is worked on and of its token; a sum has no request."""
+    if token := TOKEN.get():
+        record = record | {"jti": token[:LONGEST]}
     current = logs.request_id.get()
     return record | {"request_id": current} if current else record
 

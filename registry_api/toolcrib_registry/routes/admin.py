@@ -1,4 +1,4 @@
-"""The admin channel: publishes, heartbeats, credentials and the search index, for `adminSubjects`; and `/metrics`.
+"""The admin channel: publishes, heartbeats, credentials and the search index, for `adminSubjects`.
 
 No tool scope opens it: its tokens have an audience of their own.
 """
@@ -11,11 +11,9 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, ValidationError
-from starlette.responses import Response
 
 from toolcrib import logs
 from toolcrib.errors import EpochFenced, RevisionMismatch
-from toolcrib.exposition import CONTENT_TYPE
 from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,
@@ -204,21 +202,6 @@ async def acknowledge(deps: DepsOf, request: Request, _: Admitted) -> ReplicaSta
     except EpochFenced as error:
         raise _fenced(error) from error
     return deps.state.report()
-
-
-@router.get(
-    "/metrics",
-    response_class=Response,
-    tags=["operations"],
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-)
-async def metrics(deps: DepsOf) -> Response:
-    """Prometheus text format; no token."""
-    await deps.indexing.observe()
-    deps.metrics.sweep()
-    # tens of thousands of series at most: agents are answered meanwhile
-    text = await asyncio.to_thread(deps.metrics.exposition)
-    return Response(text, headers={"content-type": CONTENT_TYPE})
 
 
 def _mismatch(deps: DepsOf, error: RevisionMismatch) -> ProblemError:

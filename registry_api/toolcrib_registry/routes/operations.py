@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.responses import Response
@@ -25,13 +27,21 @@ async def health() -> Health:
 async def readyz(deps: DepsOf, response: Response) -> Readiness:
     """Whether discovery and calls are served, and why not. A search index that is away does not count: search
     answers from words meanwhile; nor does a store of counters: what need not be counted is served."""
-    found = await readiness(deps)
+    return _told(await readiness(deps), response)
+
+
+async def readyz_with_errors(deps: DepsOf, response: Response) -> Readiness:
+    """The same with the errors of the parts inside: they name hosts and addresses that agents need not know."""
+    return _told(await readiness(deps, errors=True), response)
+
+
+def _told(found: Readiness, response: Response) -> Readiness:
     response.status_code = 200 if found.ready else 503
     return found
 
 
-async def readiness(deps: Deps) -> Readiness:
-    """The parts and their state."""
+async def readiness(deps: Deps, *, errors: bool = False) -> Readiness:
+    """The parts and their state. `errors`: with what the parts inside said themselves."""
     state = deps.state
     age = state.policy_age()
     parts = {
@@ -53,39 +63,40 @@ async def readiness(deps: Deps) -> Readiness:
             + ("" if age is None else f" for {age:.0f} s")
             + "; calls are refused",
         ),
-        "search": await _search(deps),
-        "limits": await _limits(deps),
+        "search": await _search(deps, errors),
+        "limits": await _limits(deps, errors),
     }
     needed = ("serving", "snapshot", "policy")
     return Readiness(ready=all(parts[name].ready for name in needed), parts=parts)
 
 
-async def _search(deps: Deps) -> Part:
+async def _search(deps: Deps, errors: bool) -> Part:
     try:
         async with asyncio.timeout(_STORE_SECONDS):
             await deps.indexing.healthy()
     except (SearchError, TimeoutError) as error:
-        detail = str(error)[:200] or "no answer in time"
-        return Part(ready=False, detail=f"index_unavailable: {detail}; search answers from words")
+        said = f": {str(error)[:200] or 'no answer in time'}" if errors else ""
+        return Part(ready=False, detail=f"index_unavailable{said}; search answers from words")
     return Part(ready=True)
 
 
-async def _limits(deps: Deps) -> Part:
+async def _limits(deps: Deps, errors: bool) -> Part:
     try:
         await deps.charging.counters.healthy()
     except CountersUnavailable as error:
-        detail = f"limits_unavailable: {error}; tools that are not read-only are refused where a limit bounds the grant"
+        said = f": {error}" if errors else ""
+        detail = f"limits_unavailable{said}; tools that are not read-only are refused where a limit bounds the grant"
         return Part(ready=False, detail=detail)
     return Part(ready=True)
 
 
-def _routes(router: APIRouter) -> APIRouter:
+def _routes(router: APIRouter, ready: Callable[..., Coroutine[Any, Any, Readiness]]) -> APIRouter:
     router.add_api_route(
         "/healthz", health, methods=["GET"], summary="Liveness", tags=["operations"], responses=problems()
     )
     router.add_api_route(
         "/readyz",
-        readyz,
+        ready,
         methods=["GET"],
         summary="Readiness, with the parts and why",
         tags=["operations"],
@@ -94,8 +105,8 @@ def _routes(router: APIRouter) -> APIRouter:
     return router
 
 
-health_router = _routes(APIRouter(route_class=StrictRoute))
-router = _routes(APIRouter(route_class=StrictRoute))
+admin_router = _routes(APIRouter(route_class=StrictRoute), readyz_with_errors)
+router = _routes(APIRouter(route_class=StrictRoute), readyz)
 router.add_api_route(
     "/health",
     health,

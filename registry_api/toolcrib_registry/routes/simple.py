@@ -156,9 +156,8 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
     except RegistrationFailed as error:
         detail = str(error)[:300] or "It could not be stored."
         raise ProblemError("not_durable", detail, headers={"Retry-After": "5"}) from error
-    return Registered(
-        message=f"Tool '{tool.name}' registered successfully", total_tools=state.snapshot.active_tools
-    )
+    seen = state.sight(identity).view.tools
+    return Registered(message=f"Tool '{tool.name}' registered successfully", total_tools=len(seen))
 
 
 @router.get(

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.node
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
-    "metadata": {"name": "prometheus", "namespace": SYSTEM},
+    "metadata": {"name": "prometheus", "namespace": SYSTEM, "labels": {"app.kubernetes.io/name": "prometheus"}},
     "spec": {
         "terminationGracePeriodSeconds": 1,
         "automountServiceAccountToken": False,
@@ -50,6 +50,7 @@ def prometheus(cluster: NodeCluster) -> Iterator[Api]:
     """Its API, once it is ready."""
     cluster.node.import_image(*images(("prometheus",)))
     cluster.values["monitoring"] = {"scrapeConfig": {"enabled": True, "interval": "1s"}}
+    cluster.values["metrics"] = {"from": {"namespaces": [SYSTEM], "pods": POD["metadata"]["labels"]}}
     cluster.install()
     cluster.node.apply(POD)
 
@@ -79,8 +80,10 @@ def test_every_part_is_scraped_by_the_chart_s_own_configuration(
         "toolcrib-agent",
     }
     assert {t["labels"]["namespace"] for t in prometheus.targets()} == {SYSTEM}
-    schemes = {t["labels"]["job"]: t["scrapeUrl"].partition(":")[0] for t in prometheus.targets()}
-    assert schemes["toolcrib-registry"] == "https"
+    urls = {t["labels"]["job"]: t["scrapeUrl"] for t in prometheus.targets()}
+    assert urls["toolcrib-registry"].startswith("https://")
+    # the admin listener, which no policy opens to Prometheus, has none
+    assert urls["toolcrib-registry"].endswith(":8091/metrics")
 
 
 def test_the_chart_s_rules_are_loaded_and_count_a_call_and_a_refusal(

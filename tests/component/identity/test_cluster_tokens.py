@@ -45,6 +45,7 @@ def folder(apiserver: ApiServer, namespace: str, tmp_path_factory: pytest.TempPa
     settings = {
         "port": 0,
         "admin_port": 0,
+        "metrics": {"port": 0},
         "issuers": [issuer],
         "admin_subjects": [f"system:serviceaccount:{namespace}:operator"],
         "store": {"kind": "embedded", "path": str(tmp_path / "index")},

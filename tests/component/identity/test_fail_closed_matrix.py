@@ -31,7 +31,7 @@ from token_kinds import (
 )
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
-from toolcrib_registry.app import create_admin_app, create_agents_app
+from toolcrib_registry.app import create_admin_app, create_agents_app, create_metrics_app
 from toolcrib_registry.issuer import LocalIssuer
 from toolcrib_registry.routes import oauth
 
@@ -145,12 +145,13 @@ ADMINS: dict[tuple[str, str], Line] = {
     ("GET", "/v1/admin/index"): READ,
     ("GET", "/v1/admin/outbox"): READ._replace(known=(400, 403)),
     ("POST", "/v1/admin/outbox"): PUBLISH,
-    ("GET", "/metrics"): OPEN,
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
     ("GET", "/openapi.json"): OPEN,
 }
 """The admin listener."""
+METRICS: dict[tuple[str, str], Line] = {("GET", "/metrics"): OPEN, ("GET", "/openapi.json"): OPEN}
+"""The metrics listener."""
 
 
 def _grant(name: str, **fields: Any) -> PublishedBinding:
@@ -289,6 +290,7 @@ def test_every_route_has_its_line(registry: RunningRegistry) -> None:
     deps = registry.registry.deps
     assert set(_routes(create_agents_app(deps).routes)) == set(AGENTS)
     assert set(_routes(create_admin_app(deps).routes)) == set(ADMINS)
+    assert set(_routes(create_metrics_app(deps).routes)) == set(METRICS)
 
 
 def _routes(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:

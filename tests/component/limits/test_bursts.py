@@ -74,7 +74,7 @@ async def burst_of(r: RunningRegistry, calls: int) -> list[Answer]:
 
 
 def store_errors(r: RunningRegistry) -> float:
-    lines = r.http.get(r.admin_url + "/metrics").text.splitlines()
+    lines = r.metrics().splitlines()
     (line,) = [m for m in lines if m.startswith("toolcrib_counter_store_errors_total ")]
     return float(line.split()[1])
 

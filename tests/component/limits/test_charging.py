@@ -90,7 +90,7 @@ def test_a_used_up_window_is_429_with_the_time_until_there_is_room(
         unlike = r.http.post(f"{r.url}/v1/call", headers=r.auth("team", "bot"), json={"tool": "calculator"})
         clock.advance(int(refused.headers["retry-after"]) + 0.1)
         assert statuses(r, 3) == [200, 200, 429]
-        metrics = r.http.get(r.admin_url + "/metrics").text
+        metrics = r.metrics()
         documented = r.http.get(f"{r.url}/openapi.json").json()["paths"]
 
     assert all("429" in documented[path]["post"]["responses"] for path in ("/v1/call", "/tools/{name}"))
@@ -134,7 +134,7 @@ def test_a_call_that_is_cut_by_a_revocation_gives_its_slot_back(
         r.publish(remove_bindings=["uid-team-no"])
         slow.answer()
         assert statuses(r, 3) == [200, 200, 200]
-        uses = r.http.get(r.admin_url + "/metrics").text
+        uses = r.metrics()
 
     assert 'toolcrib_grant_uses_total{grant="team/bot",kind="AgentScopeBinding"} 4.0' in uses
 
@@ -194,7 +194,7 @@ def test_the_next_binding_takes_over_and_is_the_one_that_is_named_logged_and_cou
         [calculator(quick)], [second, first, whole], decision_log=str(tmp_path / "log")
     ) as r:
         assert statuses(r, 5) == [200, 200, 200, 200, 429]
-        metrics = r.http.get(r.admin_url + "/metrics").text
+        metrics = r.metrics()
 
     made = [(e["outcome"], e["binding"]["uid"], e["binding"]["generation"]) for e in records(tmp_path / "log")
             if e.get("outcome")]  # fmt: skip

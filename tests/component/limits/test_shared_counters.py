@@ -138,7 +138,7 @@ def test_without_the_store_reads_go_on_writes_are_refused_and_all_is_well_again_
         redis.start()
         wait_until(lambda: call(r).status_code == 200)
         assert part(r)["ready"] is True
-        metrics = r.http.get(r.admin_url + "/metrics").text
+        metrics = r.metrics()
 
     (errors,) = [m for m in metrics.splitlines() if m.startswith("toolcrib_counter_store_errors_total ")]
     assert float(errors.split()[1]) >= 4
@@ -274,7 +274,7 @@ def test_a_password_and_tls_are_read_anew_at_each_connection_and_never_shown(
         assert call(r).status_code == 503
         secret.write_text("right-secret-2\n")
         wait_until(lambda: call(r).status_code == 200)
-        shown = part(r)["detail"] + r.http.get(r.admin_url + "/metrics").text + call(r).text
+        shown = part(r)["detail"] + r.metrics() + call(r).text
     assert "secret-" not in caplog.text + shown
 
 

@@ -421,7 +421,7 @@ def test_a_review_is_on_record_and_counted_with_who_asked_about_whom(tmp_path: P
     with running_registry(TOOLS, GRANTS, decision_log=str(path)) as r:
         ask(r, subject="team/reader", tool="delete_file")
         ask(r, expect=403, who="bot", subject="team/admin")
-        metrics = r.http.get(r.admin_url + "/metrics").text
+        metrics = r.metrics()
     records = [orjson.loads(line) for line in path.read_bytes().splitlines()]
     asked, refused = (x for x in records if x["action"] == "access-review")
 

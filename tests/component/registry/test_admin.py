@@ -6,6 +6,10 @@ from registry_harness import OPERATOR, ManualClock, binding, running_registry, t
 from toolcrib.errors import EpochFenced
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Credentials, Heartbeat, Publish, Revision
+from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.adapters.memory_counters import MemoryCounters
+from toolcrib_registry.counting.verdicts import CountersUnavailable
+from toolcrib_registry.search.errors import StoreUnavailable
 from toolcrib_registry.state import PolicyState
 
 
@@ -32,7 +36,9 @@ def test_only_admin_subjects_with_the_admin_audience_get_in() -> None:
         }
         with_admin_token = r.http.get(r.url, headers=r.admin_auth()).json()
         elsewhere = r.http.get(r.url + "/v1/admin/state", headers=r.admin_auth())
-        metrics = r.http.get(r.admin_url + "/metrics")
+        elsewhere_too = [r.http.get(url + "/metrics") for url in (r.url, r.admin_url)]
+        metrics = r.http.get(r.metrics_url + "/metrics")
+        not_there = [r.http.get(r.metrics_url + path) for path in ("/", "/v1/admin/state", "/readyz")]
 
     assert {k: v.status_code for k, v in answers.items()} == {
         "operator": 200,
@@ -45,6 +51,8 @@ def test_only_admin_subjects_with_the_admin_audience_get_in() -> None:
     assert elsewhere.status_code == 401  # the agents' listener has no admin routes and another audience
     assert metrics.status_code == 200
     assert "toolcrib_catalog_tools 1.0" in metrics.text
+    # of the three listeners that of metrics has nothing else, and the others have none
+    assert [answer.status_code for answer in (*elsewhere_too, *not_there)] == [404] * 5
 
 
 def test_a_publish_that_does_not_continue_is_answered_with_what_is_here() -> None:
@@ -204,7 +212,33 @@ def test_a_tool_is_indexed_when_it_was_read_back_and_a_stale_entry_looks_stale()
     assert fenced.json()["code"] == "epoch_fenced"
 
 
-def test_on_one_port_both_are_there_and_the_host_is_checked_for_both() -> None:
+def test_agents_are_not_told_what_the_parts_inside_said_and_the_admin_listener_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def away(self: EmbeddedStore) -> None:
+        raise StoreUnavailable("connect to weaviate.internal:50051 refused")
+
+    async def lost(self: MemoryCounters) -> None:
+        raise CountersUnavailable("redis.internal:6379 hangs")
+
+    monkeypatch.setattr(EmbeddedStore, "healthy", away)
+    monkeypatch.setattr(MemoryCounters, "healthy", lost)
+    with running_registry([tool("calculator")], [binding("bot")]) as r:
+        agents, admin = (r.http.get(url + "/readyz") for url in (r.url, r.admin_url))
+    with running_registry([tool("calculator")], [binding("bot")], one_port=True) as r:
+        local = r.http.get(r.url + "/readyz")
+
+    for answer in (agents, admin, local):
+        parts = answer.json()["parts"]
+        assert (answer.status_code, parts["search"]["ready"], parts["limits"]["ready"]) == (200, False, False)
+        assert parts["search"]["detail"].startswith("index_unavailable")
+        assert parts["limits"]["detail"].startswith("limits_unavailable")
+    assert "weaviate.internal:50051" in admin.text
+    assert "redis.internal:6379" in admin.text
+    assert "internal" not in agents.text + local.text
+
+
+def test_on_one_port_all_are_there_and_the_host_is_checked_for_both() -> None:
     with running_registry([tool("calculator")], [binding("bot")], one_port=True) as r:
         assert r.http.get(r.url + "/metrics").status_code == 200
         assert r.http.get(r.url, headers=r.auth("team", "bot")).json()["total_available"] == 1

@@ -75,7 +75,7 @@ def test_on_a_disk_that_hangs_reads_go_on_and_calls_only_where_the_log_is_lenien
                 listed = r.http.get(r.url, headers=headers)
                 took.append(time.monotonic() - start)
                 assert listed.json()["total_available"] == 1
-            metrics = r.http.get(r.admin_url + "/metrics").text
+            metrics = r.metrics()
             goes_on.set()
             if mode == "strict":
                 wait_until(

@@ -44,7 +44,7 @@ def test_a_reader_that_does_not_read_is_dropped() -> None:
 
 
 def _metrics(r: RunningRegistry) -> str:
-    return str(r.http.get(r.admin_url + "/metrics").text)
+    return r.metrics()
 
 
 def _until(holds: object) -> None:

@@ -65,14 +65,17 @@ def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_o
 ) -> None:
     volume = SecretVolume(tmp_path / "tls", *NAMES)
     files = volume.files
-    with process(configuration(tmp_path / "r", tls=files, admin_tls=files), scheme="https") as running:
+    with process(
+        configuration(tmp_path / "r", tls=files, admin_tls=files, metrics={"port": 0, "tls": files}),
+        scheme="https",
+    ) as running:
         running.publish(tool("calculator"), bindings=(binding("bot"),))
         trusted = ssl.create_default_context(cafile=str(volume.ca))
         with httpx.Client(
             verify=trusted, headers=AUTH, timeout=30, limits=httpx.Limits(keepalive_expiry=60)
         ) as kept:
             assert kept.get(running.url + "/").json()["total_available"] == 1
-            for port in (running.agents, running.admin):
+            for port in (running.agents, running.metrics, running.admin):
                 assert (issued_by(port), issued_by(port, "registry.test")) == ("ca one", "ca one")
 
             assert _handshakes(running.agents, ssl.TLSVersion.TLSv1_2)
@@ -99,12 +102,12 @@ def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_o
             "tools", "--url", running.url, "--token-file", str(token), "--ca-file", str(volume.ca)
         )
         assert "team/calculator" in listed.stdout, listed
-        metrics = httpx.get(running.admin_url + "/metrics", verify=False).text
+        metrics = httpx.get(f"https://127.0.0.1:{running.metrics}/metrics", verify=False).text
         wanted = served(running.admin).not_valid_after_utc
     found = {
         line.split()[0]: float(line.split()[1]) for line in metrics.splitlines() if line.startswith(EXPIRY)
     }
-    assert set(found) == {f'{EXPIRY}{{listener="{name}"}}' for name in ("agents", "admin")}
+    assert set(found) == {f'{EXPIRY}{{listener="{name}"}}' for name in ("agents", "metrics", "admin")}
     assert {datetime.datetime.fromtimestamp(v, datetime.UTC) for v in found.values()} == {wanted}
 
 

@@ -33,7 +33,7 @@ def search(running: RegistryProcess) -> dict[str, Any]:
 
 
 def dropped(running: RegistryProcess) -> float:
-    text = HTTP.get(f"{running.admin_url}/metrics").text
+    text = HTTP.get(f"{running.metrics_url}/metrics").text
     name = "toolcrib_decision_log_dropped_records_total "
     return next(float(line.removeprefix(name)) for line in text.splitlines() if line.startswith(name))
 
@@ -96,7 +96,7 @@ def test_setting_the_wall_clock_back_makes_no_policy_young_again() -> None:
         clock.jump(-7200)
         clock.advance(901)
         stale = r.http.post(r.url + "/v1/call", headers=r.auth("team", "bot"), json={"tool": "calculator"})
-        age = next(line for line in r.http.get(r.admin_url + "/metrics").text.splitlines()
+        age = next(line for line in r.metrics().splitlines()
                    if line.startswith("toolcrib_policy_age_seconds "))  # fmt: skip
         r.heartbeat()
         # forward, too: a clock that was late and is set right takes nothing away

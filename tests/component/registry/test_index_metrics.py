@@ -33,7 +33,7 @@ class Moody(HashEmbedder):
 
 def told(r: RunningRegistry) -> dict[str, float]:
     """Series of /metrics by name and label values."""
-    text = r.http.get(r.admin_url + "/metrics").text
+    text = r.metrics()
     return {
         " ".join((s.name, *s.labels.values())): s.value
         for family in text_string_to_metric_families(text)

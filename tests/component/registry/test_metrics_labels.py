@@ -10,9 +10,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
+from registry_harness import (
+    ISSUER,
+    ManualClock,
+    RunningRegistry,
+    binding,
+    keyset,
+    mint,
+    running_registry,
+    tool,
+)
 from toolcrib.authorizer import Decision, Policy, Reason
-from toolcrib.identity import Identity, ScopesPolicy
+from toolcrib.identity import Identity, Issuer, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedSubject, PublishedTool
@@ -44,7 +53,7 @@ class Answers:
 
 def scraped(r: RunningRegistry) -> list[Sample]:
     """The samples of the real /metrics, read with Prometheus' own parser."""
-    text = r.http.get(r.admin_url + "/metrics").text
+    text = r.metrics()
     return [(s.name, s.labels, s.value) for f in text_string_to_metric_families(text) for s in f.samples]
 
 
@@ -203,29 +212,48 @@ def test_combinations_of_agents_and_rules_of_denials_are_bounded() -> None:
 
 def test_one_label_belongs_to_one_agent_of_one_issuer() -> None:
     def of_client(name: str, issuer: str = "https://one") -> Identity:
-        return Identity(issuer=issuer, subject="s", client=name, expires_at=time.time() + 3600)
+        return Identity(issuer=issuer, subject=name, client=name, expires_at=time.time() + 3600)
 
     def subject(name: str, issuer: str = "https://one") -> PublishedSubject:
         return PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=issuer, client_id=name)
 
     long = "x" * 300
+    names = ("team/agent-1", "anonymous", "other", long + "1", long + "2")
     bound = bound_to(
-        subject("planner"),
-        subject("planner", "https://two"),
-        subject("anonymous"),
-        subject(long + "1"),
-        subject(long + "2"),
+        *map(subject, names),
+        subject("team/agent-1", "https://two"),
+        PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace="team", name="agent-1"),
     )
     metrics = Metrics(CollectorRegistry(), snapshot=lambda: bound)
 
-    assert metrics.agent(of_client("planner")) == "planner"
-    assert metrics.agent(of_client("planner", "https://two")) == OTHER
-    assert metrics.agent(of_client("planner", "https://nobody-bound")) == OTHER
-    assert metrics.agent(of_client("planner")) == "planner"
-    assert metrics.agent(of_client("anonymous")) == OTHER
+    labels = [metrics.agent(of_client(name)) for name in names]
+    labels += [metrics.agent(of_client("team/agent-1", "https://two")), metrics.agent(identity(1))]
+    assert labels[:3] == ["https://one:team/agent-1", "https://one:anonymous", "https://one:other"]
+    assert labels[5:] == ["https://two:team/agent-1", "team/agent-1"]
+    assert len(set(labels)) == len(labels)
+    assert {len(label) for label in labels[3:5]} == {256}
+    assert metrics.agent(of_client("team/agent-1", "https://nobody-bound")) == OTHER
     assert metrics.agent(None) == "anonymous"
-    assert metrics.agent(of_client(long + "1")) == "x" * 256
-    assert metrics.agent(of_client(long + "2")) == OTHER
+    assert [metrics.agent(of_client(name)) for name in names] == labels[:5]
+
+
+def test_a_client_named_like_a_service_account_shares_no_series_with_it() -> None:
+    login = "https://login.test"
+    issuers = (
+        Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS, cluster=True),
+        Issuer(issuer=login, audience=("toolcrib",), algorithms=("ES256",), scopes=ScopesPolicy.BINDINGS),
+    )
+    client = PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=login, client_id="team/bot")
+    grants = [binding("bot"), binding("client", subjects=(client,))]
+    keys = {login: keyset()[ISSUER]}
+    with running_registry([tool("calculator")], grants, issuers=issuers, extra_keys=keys) as r:
+        token = mint("team/bot", iss=login, client_id="team/bot")
+        for headers in (r.auth("team", "bot"), {"Authorization": f"Bearer {token}"}):
+            assert r.http.get(r.url, headers=headers).json()["total_available"] == 1
+        samples = scraped(r)
+
+    found = {s[1]["agent"]: s[2] for s in of(samples, "toolcrib_discoveries_total")}
+    assert found == {"team/bot": 1, "https://login.test:team/bot": 1}
 
 
 def test_what_is_gone_gives_its_place_and_its_series_back_after_a_while() -> None:
@@ -265,7 +293,10 @@ def test_a_value_that_comes_back_in_time_keeps_its_place() -> None:
     assert budget("b") == "b"
 
 
-def test_a_permitted_call_is_charged_to_the_binding_that_decided_and_a_refused_one_to_its_rule() -> None:
+@pytest.mark.parametrize("reasons", ["not_permitted", "full"])
+def test_a_permitted_call_is_charged_to_the_binding_that_decided_and_a_refused_one_to_its_rule_if_told(
+    reasons: str,
+) -> None:
     clock = ManualClock()
     grants = [
         binding("bot"),
@@ -273,7 +304,7 @@ def test_a_permitted_call_is_charged_to_the_binding_that_decided_and_a_refused_o
         binding("bot", ["writer:use"], name="no-writing", deny=("writer",)),
     ]
     tools = [tool("calculator"), tool("reader"), tool("writer"), tool("hidden")]
-    with running_registry(tools, grants, clock=clock, calls=Answers()) as r:
+    with running_registry(tools, grants, clock=clock, calls=Answers(), metrics={"reasons": reasons}) as r:
         r.heartbeat()
         headers = r.auth("team", "bot")
         for name, status in (("calculator", 200), ("reader", 200), ("writer", 403), ("hidden", 403)):
@@ -290,11 +321,14 @@ def test_a_permitted_call_is_charged_to_the_binding_that_decided_and_a_refused_o
     assert total(samples, used, grant="team/bot") == pytest.approx(first)
     assert total(samples, used, grant="readers") == pytest.approx(first + 10)
     denials = {(s[1]["reason"], s[1]["rule"]): s[2] for s in of(samples, "toolcrib_denials_total")}
-    assert denials == {
+    full = {
         ("denied", "AgentScopeBinding/team/no-writing"): 1,
         ("scope_not_granted", "ClusterAgentScopeBinding/readers"): 1,
         ("unknown_tool", ""): 1,
     }
+    assert denials == (full if reasons == "full" else {("not_permitted", ""): 3})
+    decided = {s[1]["reason"]: s[2] for s in of(samples, "toolcrib_decisions_total", allowed="false")}
+    assert decided == ({why: 1 for why, _ in full} if reasons == "full" else {"not_permitted": 3})
     assert {s[1]["agent"] for s in of(samples, "toolcrib_denials_total")} == {"team/bot"}
     assert total(samples, "toolcrib_snapshot_bindings") == 3
 

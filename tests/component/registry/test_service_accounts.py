@@ -149,7 +149,7 @@ def test_a_call_in_flight_of_an_account_that_goes_is_cut() -> None:
         r.publish(accounts=[known("u2")])
         assert (call.result(30).status_code, call.result().json()["code"]) == (403, "revoked")
         assert time.monotonic() - began < 5, "what is promised"
-        metrics = r.http.get(f"{r.admin_url}/metrics").text
+        metrics = r.metrics()
         assert 'toolcrib_calls_cut_total{reason="account_gone"} 1.0' in metrics
 
 

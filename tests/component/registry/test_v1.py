@@ -117,7 +117,7 @@ def test_search_finds_within_the_view_alone() -> None:
         nothing = r.http.post(r.url + "/v1/search", headers=headers, json={"query": "zzzz"}).json()
         r.publish(remove_bindings=["uid-team-bot"])
         revoked = r.http.post(r.url + "/v1/search", headers=headers, json=body).json()
-        metrics = r.http.get(r.admin_url + "/metrics").text
+        metrics = r.metrics()
 
     assert [t["tool_id"] for t in found["tools"]] == ["team/calculator"]
     assert set(found["tools"][0]) == {"tool_id", "name", "short_desc", "server", "confidence", "why"}

@@ -367,7 +367,7 @@ def test_nothing_that_was_sent_is_logged_or_counted_by_its_name(
     plain: RunningRegistry, caplog: pytest.LogCaptureFixture
 ) -> None:
     def series() -> set[str]:
-        text = plain.http.get(plain.admin_url + "/metrics").text
+        text = plain.metrics()
         return {line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")}
 
     def all_kinds(word: str) -> None:

@@ -231,7 +231,7 @@ def test_what_the_caller_may_not_see_is_in_none_of_them(registry: Asked) -> None
 def test_they_are_recorded_and_counted_as_searches(registry: Asked) -> None:
     registry.answer(FINDER, query="tell the time once more")
     registry.answer(SEMANTIC, query="#clock")
-    metrics = registry.running.http.get(registry.running.admin_url + "/metrics").text
+    metrics = registry.running.metrics()
 
     wanted = [("hybrid", VISIBLE), ("filter", 2)]
     deadline = time.monotonic() + 60

@@ -271,7 +271,7 @@ def test_tail_shows_one_line_a_record_and_filters(folder: Path, capsys: pytest.C
         "2027-01-15T08:00:05.000Z registry-0 team/bot list 7 tools",
         "2027-01-15T08:00:06.000Z registry-0 audit.end ",
     ]
-    assert run("tail", place, "--denied", "--agent", "craw*") == 0
+    assert run("tail", place, "--denied", "--agent", "i:*") == 0
     assert (
         capsys.readouterr()
         .out.splitlines()[1]
@@ -289,7 +289,7 @@ def test_query_says_who_used_what(folder: Path, capsys: pytest.CaptureFixture[st
     assert run("query", str(folder / "logs"), "-o", "json") == 0
     rows = json.loads(capsys.readouterr().out)
     assert [(r["agent"], r["action"], r["tool"], r["allowed"], r["denied"], r["reasons"]) for r in rows] == [
-        ("crawler", "call", "team/vault", 0, 82, {"denied": 82}),
+        ("i:x", "call", "team/vault", 0, 82, {"denied": 82}),
         ("team/bot", "call", "team/calculator", 2, 0, {}),
         ("team/bot", "list", "", 2, 0, {}),
     ]

@@ -80,7 +80,12 @@ def test_a_good_token_proves_who_is_asking() -> None:
         issuer=OAUTH, subject="alice", expires_at=NOW + 60, not_before=NOW - 5, client="cli", user="alice",
         groups=frozenset({"ops"}), scopes=frozenset({"a:use", "b:use"}), policy=ScopesPolicy.INTERSECTION,
     )  # fmt: skip
-    assert (found.token_id, found.service_account, found.namespace, found.label) == ("t1", None, None, "cli")
+    assert (found.token_id, found.service_account, found.namespace, found.label) == (
+        "t1",
+        None,
+        None,
+        f"{OAUTH}:alice",
+    )
 
 
 def test_a_service_account_of_the_cluster_is_read_from_its_subject() -> None:

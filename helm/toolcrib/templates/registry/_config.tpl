@@ -3,11 +3,14 @@
 {{- $r := .Values.registry -}}
 {{- $tls := eq (include "toolcrib.tls" .) "true" -}}
 {{- $c := dict "host" "0.0.0.0" "port" 8080 "admin_host" "0.0.0.0" "admin_port" 8081 -}}
+{{- $metrics := dict "host" "0.0.0.0" "port" 8091 "reasons" .Values.metrics.reasons -}}
 {{- if $tls -}}
 {{- $pair := dict "cert_file" "/etc/toolcrib/tls/tls.crt" "key_file" "/etc/toolcrib/tls/tls.key" -}}
 {{- $_ := set $c "tls" $pair -}}
 {{- $_ := set $c "admin_tls" $pair -}}
+{{- $_ := set $metrics "tls" $pair -}}
 {{- end -}}
+{{- $_ := set $c "metrics" $metrics -}}
 {{- $_ := set $c "public_host" (include "toolcrib.registry.publicHost" .) -}}
 {{- $_ := set $c "public_port" (include "toolcrib.registry.publicPort" . | int) -}}
 {{- $_ := set $c "allowed_hosts" (concat (include "toolcrib.registry.hosts" . | fromJsonArray) ($r.allowedHosts | default list) | uniq) -}}

@@ -1,0 +1,115 @@
+"""How much longer an answer takes for a hidden tool than for none: pairs of requests over one connection on loopback.
+
+Each pair asks for a hidden and for an absent name of the same length, in random order. Between them run pairs of two
+absent names: the difference of those is noise, and a difference of the others that is not beyond it means nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+PAIRS = 20_000
+GOAL = 2.0
+"""Microseconds."""
+NAMES = 200
+ROUTES = (("POST", "/v1/describe", True), ("POST", "/v1/call", True), ("GET", "/tools/", False))
+
+
+def run(quick: bool) -> dict[str, Any]:
+    """Measure and print; the figures."""
+    from measure import table
+
+    from registry_harness import binding, mint, tool
+    from registry_process import configuration, process
+
+    pairs = PAIRS // 20 if quick else PAIRS
+    hidden = [tool(f"hidden-{i:03}", scopes=("vault:use", f"own-{i}:use")) for i in range(NAMES)]
+    grants = [
+        binding("bot"),
+        binding("bot", ("vault:use",), name="narrow", allow=("nothing",)),
+        binding("bot", (), name="never", deny=("other-*", "hidden-1*")),
+        *(binding("bot", (f"other-{i}:use",), name=f"other-{i}") for i in range(6)),
+    ]
+    rows, figures = [], {}
+    with tempfile.TemporaryDirectory() as folder:
+        audit = {"path": str(Path(folder) / "decisions.jsonl")}
+        with process(configuration(Path(folder) / "registry", audit=audit)) as registry:
+            registry.publish(tool("calculator"), *hidden, bindings=tuple(grants))
+            token = mint("system:serviceaccount:team:bot")
+            for method, path, in_body in ROUTES:
+                found = _measured(registry.agents, token, method, path, in_body, pairs)
+                figures[f"{method} {path}"] = found
+                shown = [f"{found[k]:+.2f} µs" for k in ("hidden", "hidden_error", "noise", "noise_error")]
+                shown[1], shown[3] = shown[1].replace("+", "± "), shown[3].replace("+", "± ")
+                rows.append((f"{method} {path}", f"{found['request']:.0f} µs", *shown))
+    title = f"Hidden against absent, {pairs:,} pairs on loopback each; the goal is at most {GOAL:g} µs"
+    table(
+        title,
+        ("route", "a request", "hidden - absent, median", "95 %", "absent - absent, median", "95 %"),
+        rows,
+    )
+    return figures
+
+
+def _measured(port: int, token: str, method: str, path: str, in_body: bool, pairs: int) -> dict[str, float]:
+    """Medians of the differences, in microseconds, and how far 95 % of such medians are from the true one."""
+    draw = random.Random(1)
+
+    def request(name: str) -> bytes:
+        body = (
+            json.dumps({"tool": name} | ({"arguments": {}} if path == "/v1/call" else {})) if in_body else ""
+        )
+        target = path if in_body else path + name
+        kind = "content-type: application/json\r\n" if in_body else ""
+        head = f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n{kind}"
+        return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
+
+    hidden = [request(f"hidden-{i:03}") for i in range(NAMES)]
+    absent = [request(f"absent-{i:03}") for i in range(2 * NAMES)]
+    differences: dict[bool, list[float]] = {True: [], False: []}
+    spent = []
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        buffer = bytearray(65536)
+
+        def ask(sent: bytes) -> float:
+            begun = time.perf_counter_ns()
+            connection.sendall(sent)
+            got = connection.recv_into(buffer)
+            took = time.perf_counter_ns() - begun
+            while not buffer[:got].rstrip().endswith(b"}"):  # the body came later than the head
+                got += connection.recv_into(memoryview(buffer)[got:])
+            return took / 1000
+
+        for one in [*hidden, *absent] * 2:
+            ask(one)
+        for _ in range(pairs):
+            for real in draw.sample((True, False), 2):
+                first, second = draw.choice(hidden if real else absent), draw.choice(absent)
+                if draw.random() < 0.5:
+                    a = ask(first)
+                    b = ask(second)
+                else:
+                    b = ask(second)
+                    a = ask(first)
+                differences[real].append(a - b)
+                spent.append(b)
+    found = {"request": statistics.median(spent)}
+    for real, name in ((True, "hidden"), (False, "noise")):
+        found[name], found[f"{name}_error"] = _median(differences[real])
+    return found
+
+
+def _median(values: list[float]) -> tuple[float, float]:
+    """The median, and half of its 95 % interval by order statistics: no shape of the values is assumed."""
+    ordered, count = sorted(values), len(values)
+    reach = 0.98 * count**0.5
+    low, high = ordered[int(count / 2 - reach)], ordered[min(count - 1, int(count / 2 + reach))]
+    return statistics.median(ordered), (high - low) / 2
