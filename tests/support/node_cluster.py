@@ -356,7 +356,7 @@ class NodeCluster:
     def held_loops(self) -> list[str]:
         """What held the event loop of a registry or operator, of all pods there are, without what is known."""
         found = []
-        for component, port in (("registry", 8081), ("operator", 8090)):
+        for component, port in (("registry", 8091), ("operator", 8090)):
             for pod in self.pods(component):
                 if condition(pod, "Ready") != "True":
                     continue  # its metrics cannot be read; it is looked at again at the end of the next module

@@ -53,7 +53,7 @@ def test_a_registry_whose_loop_is_held_says_what_held_it_and_counts_it(tmp_path:
         answer = httpx.get(f"{running.url}/", headers={"Authorization": f"Bearer {seeing}"}, timeout=60)
         assert len(answer.json()["tools"]) == 15_000
         wait_until(lambda: held(running) != [], timeout=30)
-        told = metrics(running.admin_url)
+        told = metrics(running.metrics_url)
 
     line = held(running)[0]
     assert line["level"] == "warning"
@@ -76,7 +76,7 @@ def test_a_registry_that_was_stopped_and_goes_on_is_no_finding(tmp_path: Path) -
         began = time.monotonic()
         wait_until(lambda: time.monotonic() - began > 0.5, timeout=10)
         running.child.send_signal(signal.SIGCONT)
-        told = metrics(running.admin_url)
+        told = metrics(running.metrics_url)
     assert settled(told)
     assert number(told, "toolcrib_loop_held_total") == 0
 
@@ -101,7 +101,7 @@ def test_hundreds_of_replaced_snapshots_leave_a_registrys_memory_as_it_was(tmp_p
         for seq in range(61, 301):
             publish(seq)
         after = rss(running.child.pid)
-        told = metrics(running.admin_url)
+        told = metrics(running.metrics_url)
     # what may be garbage: half of what is frozen, and the floor; at most 120 bytes an object
     bound = (number(told, "toolcrib_gc_frozen_objects") * GROWTH + FLOOR) * 120 / 2**20
     assert after - before < bound

@@ -135,7 +135,7 @@ class Kept:
         return found[-1]
 
     def took(self) -> Took:
-        text = self.registry.http.get(self.registry.admin_url + "/metrics").text
+        text = self.registry.http.get(self.registry.metrics_url + "/metrics").text
         found: Counter[float] = Counter()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
