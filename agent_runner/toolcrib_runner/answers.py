@@ -21,6 +21,7 @@ _OF_TOOLS: Mapping[str, type[ToolError]] = {
     "invalid_arguments": errors.InvalidArguments,
     "no_backend": errors.ToolUnavailable,
     "credential_pending": errors.ToolUnavailable,
+    "service_pending": errors.ToolUnavailable,
     "egress_refused": errors.ToolUnavailable,
     "tool_error": errors.ToolFailed,
     "upstream_timeout": errors.UpstreamTimeout,

@@ -119,7 +119,8 @@ def predict(
     Raises:
         CliError: a deletion names nothing that is there.
     """
-    settings = LoopSettings(trusted_namespace_labels=tuple(trusted), accounts=accounts)
+    # who may call does not depend on Services, and few who ask may read them
+    settings = LoopSettings(trusted_namespace_labels=tuple(trusted), accounts=accounts, services=False)
     assessor = Assessor(world, settings, _admitted())
     before = _step(None, _assessed(world, assessor))
     for ref in [_deletion(world, text) for text in deletions]:

@@ -42,7 +42,7 @@ def with_digests(**fields: Any) -> PublishedTool:
                 examples=draft.examples,
             ),
             "route_digest": digest.route_digest(
-                backend=None if draft.backend is None else draft.backend.model_dump(mode="json"),
+                backend=None if draft.backend is None else _route(draft.backend),
                 scopes=draft.scopes,
                 scope_match=draft.scope_match.value,
             ),
@@ -50,8 +50,17 @@ def with_digests(**fields: Any) -> PublishedTool:
     )
 
 
-def tool(resource: Tool) -> PublishedTool:
+def _route(backend: PublishedBackend) -> dict[str, Any]:
+    """What the route digest covers; a backend without a Service's address keeps the digest it always had."""
+    return backend.model_dump(mode="json", exclude={"cluster_ip"} if backend.cluster_ip is None else None)
+
+
+def tool(resource: Tool, *, cluster_ip: str | None = None) -> PublishedTool:
     """What a Tool object publishes.
+
+    Args:
+        resource: the object.
+        cluster_ip: the address of the Service that its backend names, where the operator has read it.
 
     Raises:
         ValueError: a schema holds numbers or text that JSON cannot carry.
@@ -79,12 +88,12 @@ def tool(resource: Tool) -> PublishedTool:
         state=spec.state,
         replaced_by=spec.replaced_by,
         message=spec.message,
-        backend=_backend(spec.backend, namespace),
+        backend=_backend(spec.backend, namespace, cluster_ip),
         source=meta.labels.get("toolcrib.dev/source", "manifest"),
     )
 
 
-def _backend(backend: Backend, namespace: str) -> PublishedBackend | None:
+def _backend(backend: Backend, namespace: str, cluster_ip: str | None) -> PublishedBackend | None:
     http, auth = backend.http, backend.auth
     if http is None:
         return None
@@ -97,6 +106,7 @@ def _backend(backend: Backend, namespace: str) -> PublishedBackend | None:
         service_namespace=namespace if http.service else None,
         service_name=http.service.name if http.service else None,
         service_port=http.service.port if http.service else None,
+        cluster_ip=cluster_ip if http.service else None,
         url=http.url,
         path=http.path or "/",
         method=http.method,

@@ -79,6 +79,7 @@ REMEDIES: dict[str, str] = {
     "not_ready": "Wait as `Retry-After` says: no full snapshot has come from an operator yet, or too many access reviews wait.",
     "shutting_down": "Ask again; a call may have reached its tool: repeat it only if that does no harm.",
     "credential_pending": "Try again soon: this replica has not got the credential. See the Tool's Ready condition.",
+    "service_pending": "Create the Service that the Tool names; its Ready condition says what is missing. Outside a cluster: `--backend`.",
     "upstream_unreachable": "Is the tool's own service up?",
     "upstream_timeout": "The bound is `spec.backend.http.timeout`.",
     "upstream_redirect": "Let the Tool name the final address.",

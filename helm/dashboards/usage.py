@@ -27,7 +27,7 @@ UID = USAGE
 ERROR_SHARE = 0.1
 """As the alert ToolcribToolErrors."""
 ERRORS = ((0.02, YELLOW), (ERROR_SHARE, RED))
-FAULTS = "upstream_.+|tool_error|egress_refused|credential_pending|no_backend|internal"
+FAULTS = "upstream_.+|tool_error|egress_refused|credential_pending|service_pending|no_backend|internal"
 """Outcomes that are the tool's fault, or of the way to it; the rest is the caller's: grants, arguments."""
 SLOW = ((1, YELLOW), (5, RED))
 FILTERS = {"agent": "$agent", "tool": "$tool", "server": "$server"}

@@ -20,10 +20,21 @@ from toolcrib_operator.accounts import Accounts
 from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.reconcile.bindings import assess_binding, uses_selector
 from toolcrib_operator.reconcile.credentials import assess_credential, secret_of
+from toolcrib_operator.reconcile.services import NOT_ASKED, ServiceVerdict, assess_service, service_of
 from toolcrib_operator.reconcile.tools import NameKey, assess_tool, name_key, name_owner
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import BINDINGS, NAMESPACE, SECRET, SERVICE_ACCOUNT, Entry, Ref, World
+from toolcrib_operator.world import (
+    BINDINGS,
+    ENDPOINT_SLICE,
+    NAMESPACE,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Entry,
+    Ref,
+    World,
+)
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +85,12 @@ class Assessor:
         self._holders: defaultdict[NameKey, set[Ref]] = defaultdict(set)
         self._secrets: dict[Ref, Ref] = {}
         self._users: defaultdict[Ref, set[Ref]] = defaultdict(set)
+        self._backends: dict[Ref, str] = {}
+        """Which Service a Tool names, as `namespace/name`; `_callers` is the same the other way round."""
+        self._callers: defaultdict[str, set[Ref]] = defaultdict(set)
+        self._foreign: defaultdict[str, dict[Ref, str]] = defaultdict(dict)
+        """Of a Service, the EndpointSlices that are not its controller's, and why not; `_strays` is the way back."""
+        self._strays: dict[Ref, str] = {}
         self._lint = SearchLint()
         self._selecting: set[Ref] = set()
         self._left: dict[Ref, PublishedTool] = {}
@@ -93,7 +110,7 @@ class Assessor:
         return None if self._accounts is None else self._accounts.exists
 
     def expand(self, dirty: Iterable[Ref]) -> list[Ref]:
-        """The dirty objects of our kinds and those that a change of them, a Namespace or a Secret touches."""
+        """The dirty objects of our kinds and those that a change of them or of other kinds touches."""
         touched: set[Ref] = set()
         for ref in dirty:
             if ref.kind == NAMESPACE:
@@ -103,6 +120,10 @@ class Assessor:
             elif ref.kind == SERVICE_ACCOUNT:
                 if self._accounts is not None:
                     self._accounts.changed((ref,))
+            elif ref.kind == SERVICE:
+                touched |= self._callers.get(ref.key, set())
+            elif ref.kind == ENDPOINT_SLICE:
+                touched |= self._index_slice(ref)
             else:
                 touched.add(ref)
                 if ref.kind == "Tool":
@@ -217,7 +238,8 @@ class Assessor:
             if credential is not None:
                 self._credentials[entry.ref] = credential
         try:
-            verdict = assess_tool(entry, owner=owner, credential=problem)
+            service = self._judge_service(entry)
+            verdict = assess_tool(entry, owner=owner, credential=problem, service=service)
             if verdict.published is not None and isinstance(entry.resource, Tool):
                 verdict = replace(verdict, weaknesses=self._lint.weaknesses(entry.resource))
         except Exception:
@@ -226,6 +248,14 @@ class Assessor:
         if verdict.published is None:
             self._credentials.pop(entry.ref, None)
         return verdict
+
+    def _judge_service(self, entry: Entry) -> ServiceVerdict:
+        key = self._backends.get(entry.ref)
+        if not self._settings.services or key is None or not isinstance(entry.resource, Tool):
+            return NOT_ASKED
+        service = self._world.get(Ref(SERVICE, key))
+        foreign = [(ref.name, why) for ref, why in self._foreign.get(key, {}).items()]
+        return assess_service(entry.resource, None if service is None else service.body, foreign)
 
     def _ends(self, ref: Ref) -> bool:
         """Whether it is a Tool that its namespace takes with it: gone as far as callers are concerned."""
@@ -248,6 +278,21 @@ class Assessor:
             self._ending.add(ref.name)
         return tools
 
+    def _index_slice(self, ref: Ref) -> set[Ref]:
+        """Note whether an EndpointSlice is foreign to the Service that it names; returns the tools of whom that concerns."""
+        entry = self._world.get(ref)
+        touched: set[Ref] = set()
+        if (old := self._strays.pop(ref, None)) is not None:
+            touched |= self._callers.get(old, set())
+            del self._foreign[old][ref]
+            if not self._foreign[old]:
+                del self._foreign[old]
+        if entry is not None and "foreign" in entry.body:
+            key = f"{ref.namespace}/{entry.body['service']}"
+            self._strays[ref], self._foreign[key][ref] = key, entry.body["foreign"]
+            touched |= self._callers.get(key, set())
+        return touched
+
     def _index_tool(self, ref: Ref) -> set[Ref]:
         """Update the lookup tables; returns who shares the tool's name or words, before or now."""
         entry = self._world.get(ref)
@@ -261,6 +306,10 @@ class Assessor:
                 del self._holders[old_key]
         if old_secret is not None:
             self._users[old_secret].discard(ref)
+        if (old_service := self._backends.pop(ref, None)) is not None:
+            self._callers[old_service].discard(ref)
+            if not self._callers[old_service]:
+                del self._callers[old_service]
         if tool is None:
             return shared
         key, secret = name_key(tool), secret_of(tool)
@@ -269,6 +318,9 @@ class Assessor:
         if secret is not None:
             self._secrets[ref] = secret
             self._users[secret].add(ref)
+        if (service := service_of(tool)) is not None:
+            self._backends[ref] = service
+            self._callers[service].add(ref)
         return shared | self._holders[key]
 
     def _index_binding(self, ref: Ref) -> None:

@@ -38,6 +38,9 @@ class LoopSettings:
     """Whether the UIDs of bound ServiceAccounts are published, so that tokens of deleted ones are refused. Not in the
     local mode: the tokens of its issuer carry none."""
 
+    services: bool = True
+    """Whether the addresses of Services are read and published. Not in the local mode: `--backend` says where they are."""
+
     metric_grants: int = 2000
     """Bindings with series of their own in the operator's metrics."""
 

@@ -13,15 +13,20 @@ from typing import Any
 
 from toolcrib.errors import Finding, InvalidManifest
 from toolcrib.resources.kinds import KINDS, Resource, parse
+from toolcrib_operator.services import service_facts, slice_facts
 
 NAMESPACE = "Namespace"
 SECRET = "Secret"
 SERVICE_ACCOUNT = "ServiceAccount"
+SERVICE = "Service"
+ENDPOINT_SLICE = "EndpointSlice"
 BINDINGS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
-WATCHED = ("Tool", *BINDINGS, SERVICE_ACCOUNT, NAMESPACE)
+WATCHED = ("Tool", *BINDINGS, SERVICE_ACCOUNT, NAMESPACE, SERVICE, ENDPOINT_SLICE)
 
 _TOMBSTONES = 20_000
 _ACCOUNT_METADATA = frozenset({"namespace", "name", "uid", "resourceVersion", "deletionTimestamp"})
+_PLACE_METADATA = frozenset({"namespace", "name", "resourceVersion"})
+_FACTS = {SERVICE: service_facts, ENDPOINT_SLICE: slice_facts}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -47,7 +52,7 @@ class Ref:
 class Entry:
     """One object as last seen. Of our kinds either `resource` or `findings` is set.
 
-    `body` holds what is kept of other kinds (a Secret's annotations and data); it is never shown.
+    `body` holds what is kept of other kinds (a Secret's annotations and data, the facts of `services`); it is never shown.
     """
 
     ref: Ref
@@ -236,6 +241,10 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
     resource: Resource | None = None
     findings: tuple[Finding, ...] = ()
     body: dict[str, Any] = {}
+    if kind in _FACTS:
+        body = _FACTS[kind](manifest)
+        metadata = {k: v for k, v in metadata.items() if k in _PLACE_METADATA}
+        manifest = {}
     if kind in KINDS:
         ours = KINDS[kind]
         head = {"apiVersion": manifest.get("apiVersion"), "kind": kind, "metadata": metadata}

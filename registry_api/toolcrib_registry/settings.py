@@ -144,15 +144,17 @@ class Egress(_Part):
     forbidden: tuple[str, ...] = Field(
         default=(),
         description="Addresses, networks, address:port and host names never called: the API server's, the registry's; "
-        "the store's own host is always one.",
+        "the store's own host is always one. A host name also closes the addresses that it resolves to.",
     )
     cluster: tuple[str, ...] = Field(
-        default=(), description="The cluster's service and pod ranges: closed to url: backends."
+        default=(),
+        description="The cluster's service and pod ranges: closed to url: backends. If set, service: backends are "
+        "called there and nowhere else.",
     )
     cluster_domain: str = Field(
         default="cluster.local",
         min_length=1,
-        description="The cluster's DNS domain: Services are looked up by their whole names.",
+        description="The cluster's DNS domain: names of Services under it are known as such.",
     )
 
 

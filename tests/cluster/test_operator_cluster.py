@@ -53,6 +53,8 @@ def server() -> Iterator[ApiServer]:
         # they are served a moment after they say so
         wait_until(lambda: server.kubectl("get", "toolcrib", "-A").returncode == 0)
         server.create_namespace("heist")
+        applied = server.kubectl("apply", "-f", str(HEIST / "20-service.yaml"))
+        assert applied.returncode == 0, applied.stderr
         yield server
 
 

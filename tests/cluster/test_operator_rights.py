@@ -45,6 +45,8 @@ def audited(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
             applied = server.kubectl("apply", "-f", str(ROOT / path))
             assert applied.returncode == 0, applied.stderr
         server.create_namespace("heist")
+        applied = server.kubectl("apply", "-f", str(ROOT / "examples/heist/20-service.yaml"))
+        assert applied.returncode == 0, applied.stderr
         yield server, log
 
 

@@ -68,6 +68,7 @@ def cluster(slow: SlowBackend) -> Iterator[Cluster]:
         replicas=2, further=[third], operator_flags=(*flags, *election, *UNPROVEN), registry=place
     ) as running:
         running.kubectl("apply", "-f", str(EXAMPLES / "heist"))
+        running.kubectl("create", "service", "clusterip", "slow", "--tcp=80", "-n", "heist")
         for agent in ("victim", "bystander"):
             running.kubectl("create", "serviceaccount", agent, "-n", "heist")
         http = {"service": {"name": "slow", "port": 80}, "path": "/work", "method": "POST", "timeout": "60s"}

@@ -44,7 +44,7 @@ class ApiObjects:
         self.objects: dict[str, Manifest] = {}
         self.snapshot = Snapshot()
         self._world = World()
-        self._assessor = Assessor(self._world, LoopSettings(trusted_namespace_labels=trusted))
+        self._assessor = Assessor(self._world, LoopSettings(trusted_namespace_labels=trusted, services=False))
         self._versions = itertools.count(1)
         self._started = False
 

@@ -181,7 +181,7 @@ async def living(
             indexing = Indexing(publisher, settings=IndexSettings(inventory=0.5, backoff=(0.05, 0.2)))
             loop = Loop(
                 world, publisher, indexing, MemoryWriter(world),
-                settings=LoopSettings(finalizers=False, accounts=False),
+                settings=LoopSettings(finalizers=False, services=False, accounts=False),
             )  # fmt: skip
             for kind in WATCHED:
                 world.replace(kind, list(manifests) if kind == "Tool" else [])

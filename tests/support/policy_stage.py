@@ -18,7 +18,7 @@ from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PolicySettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Entry, Ref, World
 
-SETTINGS = LoopSettings(hold_back=0.05, takeover_hold=0.1, finalizers=False)
+SETTINGS = LoopSettings(hold_back=0.05, takeover_hold=0.1, finalizers=False, services=False)
 REFUSED = ("False", "AdmissionPolicyMissing")
 WAITS = ("False", "AdmissionPolicyUnread")
 

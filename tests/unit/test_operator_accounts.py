@@ -21,7 +21,7 @@ from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
 
 pytestmark = pytest.mark.anyio
 
-SETTINGS = LoopSettings(hold_back=0.1, takeover_hold=0.2, finalizers=False)
+SETTINGS = LoopSettings(hold_back=0.1, takeover_hold=0.2, finalizers=False, services=False)
 
 
 def account(name: str, namespace: str = "heist", uid: str = "", **metadata: Any) -> dict[str, Any]:
@@ -177,7 +177,9 @@ async def staged(*objects: dict[str, Any], accounts: bool = True, epoch: int = 1
     fast = PublisherSettings(heartbeat=0.1, discover=0.05, backoff=(0.01, 0.05))
     publisher = Publisher(epoch, FixedReplicas(replica), settings=fast)
     indexing = Indexing(publisher, settings=IndexSettings(inventory=0.2))
-    settings = LoopSettings(hold_back=0.1, takeover_hold=0.2, finalizers=False, accounts=accounts)
+    settings = LoopSettings(
+        hold_back=0.1, takeover_hold=0.2, finalizers=False, services=False, accounts=accounts
+    )
     loop = Loop(world, publisher, indexing, MemoryWriter(world), settings=settings)
     for kind in listed:
         world.replace(kind, [o for o in objects if o["kind"] == kind])

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 FAST = PublisherSettings(heartbeat=0.1, discover=0.05, backoff=(0.01, 0.05))
 INDEX = IndexSettings(inventory=0.2, backoff=(0.01, 0.05))
-SETTINGS = LoopSettings(hold_back=0.2, takeover_hold=0.5, finalizers=False)
+SETTINGS = LoopSettings(hold_back=0.2, takeover_hold=0.5, finalizers=False, services=False)
 
 
 @dataclass
@@ -106,9 +106,9 @@ async def test_a_tool_and_its_binding_reach_the_replica_and_become_ready() -> No
 async def test_nothing_is_published_while_a_kind_has_not_been_listed() -> None:
     async with staged(tool("calculator"), listed=WATCHED[:-1]) as stage:
         await asyncio.sleep(0.1)
-        assert stage.world.unlisted == ("Namespace",)
+        assert stage.world.unlisted == WATCHED[-1:]
         assert stage.publisher.revision is None
-        change = stage.world.replace("Namespace", [])
+        change = stage.world.replace(WATCHED[-1], [])
         async with asyncio.timeout(60):
             await stage.loop.published(change)
         assert "heist/calculator" in stage.replicas[0].snapshot.tools

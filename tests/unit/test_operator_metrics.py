@@ -95,7 +95,7 @@ class Leader:
 @contextlib.asynccontextmanager
 async def leader(*objects: dict[str, Any], replicas: int = 1, **settings: Any) -> AsyncIterator[Leader]:
     found = [MemoryReplica(f"replica-{i}") for i in range(replicas)]
-    made = Leader(LoopSettings(hold_back=0.1, finalizers=False, **settings), *found)
+    made = Leader(LoopSettings(hold_back=0.1, finalizers=False, services=False, **settings), *found)
     stop = asyncio.Event()
     async with serving(made.state, made.propagated, "127.0.0.1", 0) as made.port:
         assert await made.elector.acquire(stop)

@@ -1,5 +1,7 @@
 """The outbound guard: which hosts and addresses may be reached, however they are spelled."""
 
+from ipaddress import IPv4Address, IPv6Address, ip_network
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,8 +9,15 @@ from hypothesis import strategies as st
 from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.compose import _store_hosts
 from toolcrib_registry.outbound import hosts
-from toolcrib_registry.outbound.errors import EgressRefused
-from toolcrib_registry.outbound.guard import EgressPolicy, Reach, check_address, check_url, target
+from toolcrib_registry.outbound.errors import EgressRefused, NoAddress
+from toolcrib_registry.outbound.guard import (
+    EgressPolicy,
+    Reach,
+    check_address,
+    check_url,
+    dns_name,
+    target,
+)
 from toolcrib_registry.settings import Store
 
 OPEN = EgressPolicy(allow=("*",))
@@ -104,8 +113,6 @@ def test_what_is_no_address_or_has_a_zone_is_not_dialled(ip: str) -> None:
 
 @given(st.integers(0, 2**128 - 1))
 def test_no_accepted_ipv6_address_lies_outside_global_unicast_or_hides_a_private_ipv4(number: int) -> None:
-    from ipaddress import IPv4Address, IPv6Address
-
     address = IPv6Address(number)
     try:
         check_address(str(address), EgressPolicy())
@@ -120,8 +127,6 @@ def test_no_accepted_ipv6_address_lies_outside_global_unicast_or_hides_a_private
 
 @given(st.integers(0, 2**32 - 1))
 def test_the_mapped_form_of_an_ipv4_address_gets_the_same_verdict(number: int) -> None:
-    from ipaddress import IPv4Address, IPv6Address
-
     def verdict(ip: str) -> bool:
         try:
             check_address(ip, EgressPolicy())
@@ -195,7 +200,7 @@ def test_a_forbidden_host_is_refused_as_a_service_and_as_a_url(entry: str) -> No
     for host in ("weaviate.crib.svc", "weaviate.crib.svc.corp.local", "WEAVIATE.crib.svc."):
         with pytest.raises(EgressRefused, match="store"):
             check_url(f"http://{host}/", policy)
-    other = ours.model_copy(update={"service_namespace": "heist"})
+    other = ours.model_copy(update={"service_namespace": "heist", "cluster_ip": "10.96.0.9"})
 
     assert target(other, namespace="heist", policy=policy).host == "weaviate.heist.svc"
 
@@ -224,8 +229,12 @@ def test_the_registrys_own_and_the_clusters_addresses_are_refused_to_urls() -> N
         check_address("34.1.2.3", policy, reach=Reach.SERVICE)
 
 
-def service(namespace: str = "heist", name: str = "files") -> PublishedBackend:
-    return PublishedBackend(service_namespace=namespace, service_name=name, service_port=80, path="/read")
+def service(
+    namespace: str = "heist", name: str = "files", ip: str | None = "10.96.0.17", port: int = 80
+) -> PublishedBackend:
+    return PublishedBackend(
+        service_namespace=namespace, service_name=name, service_port=port, cluster_ip=ip, path="/read"
+    )
 
 
 def test_a_service_backend_is_a_service_of_the_tools_own_namespace() -> None:
@@ -238,6 +247,72 @@ def test_a_service_backend_is_a_service_of_the_tools_own_namespace() -> None:
     )
     with pytest.raises(EgressRefused, match="own namespace"):
         target(service("kube-system"), namespace="heist", policy=EgressPolicy())
+
+
+@pytest.mark.parametrize(("ip", "dialled"), [("10.96.0.17", "10.96.0.17"), ("fd12::17", "[fd12::17]")])
+def test_a_service_is_dialled_at_its_published_address_under_its_own_name(ip: str, dialled: str) -> None:
+    place = target(service(ip=ip, port=8080), namespace="heist", policy=EgressPolicy())
+
+    assert (place.origin, place.authority) == (f"http://{dialled}:8080", "files.heist.svc:8080")
+
+
+def test_a_service_without_a_published_address_is_not_looked_up() -> None:
+    with pytest.raises(NoAddress):
+        target(service(ip=None), namespace="heist", policy=EgressPolicy())
+    with pytest.raises(EgressRefused, match="published address"):
+        dns_name("files.heist.svc", Reach.SERVICE)
+
+
+@given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
+def test_a_published_address_is_dialled_only_within_the_clusters_ranges(
+    ip: IPv4Address | IPv6Address,
+) -> None:
+    ranges = ("10.96.0.0/12", "34.118.224.0/20", "fd12::/64")
+    try:
+        place = target(service(ip=str(ip)), namespace="heist", policy=EgressPolicy(cluster=ranges))
+    except EgressRefused:
+        return
+
+    assert any(ip in ip_network(r) for r in ranges)
+    assert place.address == str(ip)
+
+
+@pytest.mark.parametrize("ip", ["10.96.0.17", "34.118.225.1", "fd12::17"])
+def test_a_published_address_in_the_clusters_ranges_is_dialled(ip: str) -> None:
+    policy = EgressPolicy(cluster=("10.96.0.0/12", "34.118.224.0/20", "fd12::/64"))
+
+    assert target(service(ip=ip), namespace="heist", policy=policy).address == ip
+
+
+@pytest.mark.parametrize("ip", ["10.112.0.1", "192.168.1.1", "fd13::1"])
+def test_where_the_clusters_ranges_are_set_no_other_private_address_is_a_service(ip: str) -> None:
+    policy = EgressPolicy(cluster=("10.96.0.0/12", "fd12::/64"))
+
+    with pytest.raises(EgressRefused, match=r"egress\.cluster"):
+        target(service(ip=ip), namespace="heist", policy=policy)
+
+
+@pytest.mark.parametrize("reach", [Reach.PUBLIC, Reach.SERVICE])
+@pytest.mark.parametrize("ip", ["34.9.9.9", "::ffff:34.9.9.9", "64:ff9b::34.9.9.9"])
+def test_what_a_forbidden_name_resolves_to_is_refused_by_address(ip: str, reach: Reach) -> None:
+    closed = frozenset({IPv4Address("34.9.9.9")})
+    policy = EgressPolicy(cluster=("34.0.0.0/8",) if reach is Reach.SERVICE else ())
+
+    with pytest.raises(EgressRefused, match="store"):
+        check_address(ip, policy, reach=reach, closed=closed)
+
+
+def test_forbidden_names_are_looked_up_by_their_whole_names() -> None:
+    policy = EgressPolicy(
+        forbidden=("10.0.0.1", "Weaviate.crib.svc", "w.example.com.", "1.2.3.4:80", "x.crib.svc.corp.local"),
+        cluster_domain="corp.local",
+    )
+
+    assert policy.forbidden_names == (
+        "w.example.com.",
+        "weaviate.crib.svc.corp.local.",
+        "x.crib.svc.corp.local.",
+    )
 
 
 def test_a_service_name_cannot_lead_elsewhere() -> None:

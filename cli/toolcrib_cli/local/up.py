@@ -217,7 +217,7 @@ async def _compose(
         publisher,
         indexing,
         MemoryWriter(world),
-        settings=LoopSettings(finalizers=False, accounts=False),
+        settings=LoopSettings(finalizers=False, accounts=False, services=False),
     )
     return loop, registry
 

@@ -51,6 +51,8 @@ class Reason(StrEnum):
     NOT_INDEXED = "NotIndexed"
     INDEX_UNAVAILABLE = "IndexUnavailable"
     DISABLED = "Disabled"
+    SERVICE_UNSUPPORTED = "ServiceUnsupported"
+    SERVICE_MISSING = "ServiceMissing"
     CREDENTIAL_MISSING = "CredentialMissing"
     CREDENTIAL_NOT_ALLOWED = "CredentialNotAllowed"
     UNTRUSTED_LABEL = "UntrustedLabel"
@@ -97,6 +99,10 @@ MEANINGS: dict[Reason, str] = {
     Reason.NOT_INDEXED: "Listed and callable, but not yet in the search index.",
     Reason.INDEX_UNAVAILABLE: "The search index does not answer; the operator keeps trying.",
     Reason.DISABLED: "spec.state is Disabled: no agent sees the tool.",
+    Reason.SERVICE_UNSUPPORTED: "The Service may lead out of its namespace: it has no cluster IP of its own, no selector, or an"
+    " EndpointSlice that its controller did not make. The message says which, and the remedy.",
+    Reason.SERVICE_MISSING: "The Service that the backend names does not exist, or has no such TCP port. Calls answer 503"
+    " `service_pending` until it does.",
     Reason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
     Reason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
     Reason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",

@@ -59,11 +59,15 @@ class PublishedAuth(Wire):
 
 
 class PublishedBackend(Wire):
-    """Where a call goes: a Service `namespace/name:port` with a path, or a full URL."""
+    """Where a call goes: a Service `namespace/name:port` with a path, or a full URL.
+
+    `cluster_ip` is the Service's address as the operator read it; None: it has not read one.
+    """
 
     service_namespace: str | None = None
     service_name: str | None = None
     service_port: int | None = None
+    cluster_ip: str | None = None
     url: str | None = None
     path: str = "/"
     method: Method = Method.POST

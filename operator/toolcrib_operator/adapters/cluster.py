@@ -13,7 +13,8 @@ from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
 from toolcrib_operator.ports import Event, Listing, Written
 from toolcrib_operator.reconcile.credentials import LABEL
-from toolcrib_operator.world import NAMESPACE, SECRET, SERVICE_ACCOUNT, Ref, key_of
+from toolcrib_operator.services import compact_slice
+from toolcrib_operator.world import ENDPOINT_SLICE, NAMESPACE, SECRET, SERVICE, SERVICE_ACCOUNT, Ref, key_of
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE = "500"
@@ -30,7 +31,8 @@ class Cluster:
         self._policies_at: set[tuple[str, str, str]] | None = None
 
     async def list(self, kind: str) -> Listing:
-        """All objects of a kind; of Secrets the labelled ones of the credential namespaces, of ServiceAccounts the metadata."""
+        """All objects of a kind; of Secrets the labelled ones of the credential namespaces, of ServiceAccounts the metadata,
+        of EndpointSlices what `compact_slice` keeps."""
         if kind == SERVICE_ACCOUNT:
             return await self._pages(kind, _collection(kind), {}, METADATA_ONLY)
         if kind != SECRET:
@@ -149,7 +151,9 @@ class Cluster:
                 raise NotListable(f"{kind} cannot be listed: {error}") from error
             if not isinstance(answer, dict) or not isinstance(answer.get("metadata"), dict):
                 raise NotListable(f"{kind} cannot be listed: what answers is no API server")
-            found += answer.get("items") or []
+            items = answer.get("items") or []
+            # a page at a time: the endpoints of a large cluster do not fit into memory
+            found += map(compact_slice, items) if kind == ENDPOINT_SLICE else items
             token = answer["metadata"].get("continue") or ""
             if not token:
                 return Listing(found, answer["metadata"].get("resourceVersion") or "")
@@ -168,6 +172,10 @@ def _collection(kind: str) -> str:
         return "/api/v1/namespaces"
     if kind == SERVICE_ACCOUNT:
         return "/api/v1/serviceaccounts"
+    if kind == SERVICE:
+        return "/api/v1/services"
+    if kind == ENDPOINT_SLICE:
+        return "/apis/discovery.k8s.io/v1/endpointslices"
     return f"/apis/{GROUP}/{VERSION}/{KINDS[kind].plural}"
 
 

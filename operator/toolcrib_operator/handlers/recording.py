@@ -18,7 +18,7 @@ from toolcrib import process
 from toolcrib.resources import GROUP, KINDS, VERSION
 from toolcrib_operator.adapters.kube import Access, Kube
 from toolcrib_operator.watching import Watching
-from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, World, key_of
+from toolcrib_operator.world import ENDPOINT_SLICE, NAMESPACE, SERVICE, SERVICE_ACCOUNT, World, key_of
 
 RETRIES = (0.2, 0.5, 1, 2, 3, 5, 5, 5)
 """Seconds between the attempts of a request of kopf's; after the last one kopf ends."""
@@ -43,13 +43,18 @@ class Memo:
 
 
 def register(registry: Any) -> None:
-    """Add a recording handler for every kind of ours, for namespaces and for service accounts."""
+    """Add a recording handler for every kind of ours, for namespaces, service accounts, Services and EndpointSlices."""
     for kind in KINDS.values():
         kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=f"record-{kind.plural}")(
             recorder(kind.kind)
         )
-    for plural, core in (("namespaces", NAMESPACE), ("serviceaccounts", SERVICE_ACCOUNT)):
-        kopf.on.event("", "v1", plural, registry=registry, id=f"record-{plural}")(recorder(core))
+    for group, plural, core in (
+        ("", "namespaces", NAMESPACE),
+        ("", "serviceaccounts", SERVICE_ACCOUNT),
+        ("", "services", SERVICE),
+        ("discovery.k8s.io", "endpointslices", ENDPOINT_SLICE),
+    ):
+        kopf.on.event(group, "v1", plural, registry=registry, id=f"record-{plural}")(recorder(core))
 
 
 def recorder(kind: str) -> Any:

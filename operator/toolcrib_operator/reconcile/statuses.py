@@ -66,8 +66,8 @@ def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: flo
     waiting = (published, indexed) != (True, True) and progress.index_problem is None
     if tool.state is ToolState.DISABLED:
         ready = Problem(Reason.DISABLED, tool.message or "")
-    elif verdict.credential is not None:
-        ready = verdict.credential
+    elif (lacking := verdict.service or verdict.credential) is not None:
+        ready = lacking
     elif not published:
         none = progress.replicas == 0
         ready = Problem(Reason.NO_REPLICAS if none else Reason.NOT_PUBLISHED)

@@ -8,6 +8,7 @@ from toolcrib import publishing, schemas
 from toolcrib.errors import Finding, SchemaUnsafe
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
+from toolcrib_operator.reconcile.services import NOT_ASKED, ServiceVerdict
 from toolcrib_operator.reconcile.verdicts import Problem, ToolVerdict
 from toolcrib_operator.world import Entry
 
@@ -28,13 +29,16 @@ def name_owner(entries: Iterable[Entry]) -> Entry | None:
     return min(alive, key=lambda e: (e.created, e.uid, e.ref.key), default=None)
 
 
-def assess_tool(entry: Entry, *, owner: Entry | None, credential: Problem | None) -> ToolVerdict:
+def assess_tool(
+    entry: Entry, *, owner: Entry | None, credential: Problem | None, service: ServiceVerdict = NOT_ASKED
+) -> ToolVerdict:
     """Whether a Tool is used, and what is published of it.
 
     Args:
         entry: the object.
         owner: which object keeps its name (`name_owner`); None if that is not in question.
         credential: what is wrong with the Secret that its backend needs, if anything.
+        service: what is known of the Service that its backend names.
     """
     tool = entry.resource
     if not isinstance(tool, Tool):
@@ -52,11 +56,13 @@ def assess_tool(entry: Entry, *, owner: Entry | None, credential: Problem | None
             f"{owner.ref} is older and has the name {tool.name!r} among {where}: rename or delete one of them"
         )
         return ToolVerdict(None, Problem(Reason.NAME_CONFLICT, message))
+    if service.refusal is not None:
+        return ToolVerdict(None, service.refusal)
     try:
-        published = publishing.tool(tool)
+        published = publishing.tool(tool, cluster_ip=service.cluster_ip)
     except ValueError as error:
         return ToolVerdict(None, Problem(Reason.INVALID, f"spec: {error}"))
-    return ToolVerdict(published, credential=credential)
+    return ToolVerdict(published, service=service.missing, credential=credential)
 
 
 def invalid(findings: tuple[Finding, ...]) -> Problem:

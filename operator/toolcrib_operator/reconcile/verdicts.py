@@ -19,13 +19,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ToolVerdict:
-    """`published` is None exactly when there is a `refusal`. `credential` keeps Ready false, not the tool out.
+    """`published` is None exactly when there is a `refusal`. `service` and `credential` keep Ready false, not the tool out.
 
     `weaknesses` make it hard to find, and change nothing else.
     """
 
     published: PublishedTool | None
     refusal: Problem | None = None
+    service: Problem | None = None
     credential: Problem | None = None
     weaknesses: tuple[Weakness, ...] = ()
 

@@ -22,6 +22,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from toolcrib import tracing
+from toolcrib_registry.adapters.forbidden_names import ForbiddenNames
 from toolcrib_registry.outbound.errors import (
     Disconnected,
     OutboundError,
@@ -53,7 +54,8 @@ class OutboundHttp:
     def __init__(self, policy: EgressPolicy, *, resolve: Resolve | None = None) -> None:
         self._policy = policy
         self._system = None if resolve else SystemResolver()
-        self._resolve = resolve or self._system
+        self._resolve: Resolve = resolve or self._system  # type: ignore[assignment]
+        self._forbidden = ForbiddenNames(policy.forbidden_names, self._resolve)
         self._sessions: dict[Reach, aiohttp.ClientSession] = {}
         self._contexts: dict[tuple[str, int], ssl.SSLContext] = {}
         self._closed = False
@@ -70,6 +72,7 @@ class OutboundHttp:
         sessions, self._sessions = list(self._sessions.values()), {}
         for session in sessions:
             await session.close()
+        await self._forbidden.close()
         if self._system is not None:
             self._system.close()
 
@@ -83,6 +86,7 @@ class OutboundHttp:
             raise Unreachable("the registry is stopping")
         try:
             async with asyncio.timeout(request.timeout):
+                await self._forbidden.refresh()
                 return await self._send(request)
         except OutboundError:
             raise
@@ -95,16 +99,27 @@ class OutboundHttp:
 
     async def _send(self, request: OutboundRequest) -> OutboundResponse:
         url = URL(request.target.origin + request.path, encoded=True)
-        about = {"http.request.method": request.method, "server.address": url.host, "server.port": url.port}
+        place = request.target
+        about: dict[str, tracing.Value | None] = {
+            "http.request.method": request.method,
+            "server.address": place.host,
+            "server.port": place.port,
+        }
         with tracing.span(request.method, about, kind="client") as span:
             response = await self._exchange(request, url)
             span.set({"http.response.status_code": response.status})
         return response
 
     async def _exchange(self, request: OutboundRequest, url: URL) -> OutboundResponse:
-        headers = {"accept-encoding": "identity", **request.headers, **tracing.headers()}
+        place = request.target
+        headers = {
+            "accept-encoding": "identity",
+            **request.headers,
+            **tracing.headers(),
+            "host": place.authority,
+        }
         context = await self._context(request.ca_file)
-        async with self._session(request.target.reach).request(
+        async with self._session(place.reach).request(
             request.method,
             url,
             data=request.body,
@@ -112,6 +127,7 @@ class OutboundHttp:
             allow_redirects=False,
             skip_auto_headers=("accept", "user-agent", "content-type"),
             ssl=context if context is not None else True,
+            server_hostname=place.host if place.address is not None and place.scheme == "https" else None,
         ) as response:
             try:
                 body = await _read(response, request.max_bytes)
@@ -126,7 +142,7 @@ class OutboundHttp:
     def _session(self, reach: Reach) -> aiohttp.ClientSession:
         session = self._sessions.get(reach)
         if session is None:
-            guard = _Guard(self._policy, reach, self._resolve)
+            guard = _Guard(self._policy, reach, self._resolve, self._forbidden)
             connector = _Connector(
                 resolver=guard,
                 use_dns_cache=False,  # connections are pooled; a cached name would outlive its address
@@ -208,18 +224,21 @@ class _Connector(aiohttp.TCPConnector):
 class _Guard(AbstractResolver):
     """Resolver and socket factory of one pool, both under the rule of its reach."""
 
-    def __init__(self, policy: EgressPolicy, reach: Reach, resolve: Any) -> None:
+    def __init__(
+        self, policy: EgressPolicy, reach: Reach, resolve: Resolve, forbidden: ForbiddenNames
+    ) -> None:
         self._policy = policy
         self._reach = reach
-        self._lookup: Resolve = resolve
+        self._lookup = resolve
+        self._forbidden = forbidden
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await self._lookup(dns_name(host, self._reach, self._policy), port)
+        found = await self._lookup(dns_name(host, self._reach), port)
         for ip in found:
             # one forbidden address among good ones is no accident: the whole name is refused
-            check_address(ip, self._policy, reach=self._reach, port=port)
+            self._check(ip, port)
         return [
             ResolveResult(
                 hostname=host,
@@ -235,8 +254,11 @@ class _Guard(AbstractResolver):
     def socket(self, info: Any) -> socket.socket:
         """A socket for exactly this address, if it may be dialled; the last gate before the connection."""
         family, kind, proto, _, place = info
-        check_address(str(place[0]), self._policy, reach=self._reach, port=int(place[1]))
+        self._check(str(place[0]), int(place[1]))
         return socket.socket(family=family, type=kind, proto=proto)
+
+    def _check(self, ip: str, port: int) -> None:
+        check_address(ip, self._policy, reach=self._reach, port=port, closed=self._forbidden.addresses)
 
     async def close(self) -> None:
         """Nothing is held here."""

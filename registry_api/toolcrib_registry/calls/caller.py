@@ -20,6 +20,7 @@ from toolcrib_registry.calls.errors import (
     CredentialPending,
     NoBackend,
     Refused,
+    ServicePending,
     UpstreamProtocol,
     UpstreamTimeout,
     UpstreamTooLarge,
@@ -31,6 +32,7 @@ from toolcrib_registry.credentials import CredentialStore
 from toolcrib_registry.outbound.errors import (
     Disconnected,
     EgressRefused,
+    NoAddress,
     OutboundError,
     ProtocolViolation,
     TimedOut,
@@ -91,6 +93,12 @@ class Caller:
             raise NoBackend("the tool has no backend to call")
         try:
             place = target(backend, namespace=tool.namespace, policy=self._policy)
+        except NoAddress as unknown:
+            raise ServicePending(
+                "no address of the tool's Service is known: see the Tool's Ready condition; outside a cluster, start the"
+                " registry with --backend namespace/service=host:port",
+                retry_after=5,
+            ) from unknown
         except EgressRefused as refused:
             raise Refused(refused.reason) from refused
         path, sent = fill(place.path, backend.method, arguments, limit=self._limits.url_bytes, body=body)

@@ -4,6 +4,7 @@ CallError
 ├── InvalidArguments     400 invalid_arguments
 ├── NoBackend            503 no_backend
 ├── CredentialPending    503 credential_pending
+├── ServicePending       503 service_pending
 ├── Refused              502 egress_refused
 ├── UpstreamUnreachable  502 upstream_unreachable
 ├── UpstreamTimeout      504 upstream_timeout
@@ -61,6 +62,13 @@ class CredentialPending(CallError):
     """This replica lacks the credential that the backend needs."""
 
     code = "credential_pending"
+    status = 503
+
+
+class ServicePending(CallError):
+    """No address of the backend's Service has been published: it does not exist, or the operator is older than this replica."""
+
+    code = "service_pending"
     status = 503
 
 

@@ -2,6 +2,7 @@
 
 OutboundError
 ├── EgressRefused        the guard said no; nothing was sent
+│   └── NoAddress        a Service whose address has not been published
 ├── Unreachable          no connection: name unknown, refused, TLS failed
 │   └── Disconnected     the connection died before the first byte of an answer
 ├── TimedOut             the deadline passed
@@ -22,6 +23,10 @@ class EgressRefused(OutboundError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class NoAddress(EgressRefused):
+    """The Service has no published address: it does not exist, or the operator has not read it."""
 
 
 class Unreachable(OutboundError):

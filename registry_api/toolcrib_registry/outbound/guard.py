@@ -7,7 +7,7 @@ on each address that the name resolves to, and the client dials that very addres
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -15,7 +15,7 @@ from ipaddress import ip_address, ip_network
 
 from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.outbound import addresses, hosts
-from toolcrib_registry.outbound.errors import EgressRefused
+from toolcrib_registry.outbound.errors import EgressRefused, NoAddress
 
 __all__ = [
     "EgressPolicy",
@@ -34,7 +34,7 @@ class Reach(StrEnum):
     """By which rule an address is judged."""
 
     PUBLIC = "public"  # url: backends: allowlisted host, public unicast (and loopback where opened)
-    SERVICE = "service"  # service: backends: private or cluster ranges only
+    SERVICE = "service"  # service: backends: the published cluster IP, in private or cluster ranges
     MAPPED = "mapped"  # --backend ns/service=host:port: exactly as the operator of the registry wrote it
     TRUSTED = "trusted"  # key servers, from the registry's own configuration
 
@@ -47,10 +47,12 @@ class EgressPolicy:
         allow: hosts and globs (`api.example.com`, `*.example.com`) that url: backends may name. `*` also spans dots.
         loopback: url: backends may name loopback hosts (the local mode), without an entry in `allow`.
         forbidden: networks, addresses, `address:port`, or host names (`name.namespace.svc` is a Service) that nothing
-            but `backends` may reach: the registry's, the store's and the API server's own.
-        cluster: the cluster's service and pod ranges: closed to url: backends, open to service: ones.
+            but `backends` may reach: the registry's, the store's and the API server's own. A host name also closes the
+            addresses that it resolves to (`forbidden_names`, `check_address`).
+        cluster: the cluster's service and pod ranges: closed to url: backends. Where set, Services are called there
+            and nowhere else; else in any private range.
         backends: `namespace/service` → `host:port`, for a registry outside the cluster.
-        cluster_domain: the cluster's DNS domain; Services are looked up by their whole name.
+        cluster_domain: the cluster's DNS domain: Services have names under it.
     """
 
     allow: tuple[str, ...] = ()
@@ -84,10 +86,19 @@ class EgressPolicy:
             if service.count("/") != 1:
                 raise ValueError(f"backend {service!r} is not namespace/service")
 
+    @property
+    def forbidden_names(self) -> tuple[str, ...]:
+        """The host names of `forbidden` as they are asked of DNS: whole, with a final dot."""
+        names = {name for text in self.forbidden if (name := _name(text)) is not None}
+        return tuple(sorted(f"{n}.{self.cluster_domain}." if n.endswith(".svc") else f"{n}." for n in names))
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a request goes. `host` is what is dialled and named in the request; `names` what a credential may list."""
+    """Where a request goes. `host` is named in the request, in TLS too; `names` are what a credential may list.
+
+    `address` is the IP address that is dialled; None: whatever `host` resolves to, each address checked.
+    """
 
     scheme: str
     host: str
@@ -95,21 +106,29 @@ class Target:
     path: str
     reach: Reach
     names: frozenset[str]
+    address: str | None = None
+
+    @property
+    def authority(self) -> str:
+        """`host:port` as the Host header has it: the port left out where it is the scheme's own."""
+        return self._with_port(self.host)
 
     @property
     def origin(self) -> str:
-        """`scheme://host:port`, the port left out where it is the scheme's own."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}" + (
-            "" if self.port == hosts.DEFAULT_PORTS[self.scheme] else f":{self.port}"
-        )
+        """`scheme://host:port` of what is dialled."""
+        return f"{self.scheme}://{self._with_port(self.address or self.host)}"
+
+    def _with_port(self, host: str) -> str:
+        host = f"[{host}]" if ":" in host else host
+        return host if self.port == hosts.DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def target(backend: PublishedBackend, *, namespace: str, policy: EgressPolicy) -> Target:
     """Where calls of a tool of `namespace` with this backend go.
 
     Raises:
-        EgressRefused: the Service is of another namespace, the host is not allowed, or the address is not public.
+        NoAddress: no address of the Service has been published.
+        EgressRefused: the Service is of another namespace, the host is not allowed, or the address may not be dialled.
     """
     if backend.service_name is not None:
         return _service(backend, namespace, policy)
@@ -148,21 +167,35 @@ def trusted(url: str) -> Target:
     return Target(place.scheme, place.host, place.port, place.path, Reach.TRUSTED, frozenset())
 
 
-def dns_name(host: str, reach: Reach, policy: EgressPolicy) -> str:
+def dns_name(host: str, reach: Reach) -> str:
     """The name to ask DNS for. With a final dot, so that no search list has a say in it.
 
-    Otherwise, inside a cluster, `api.com` might be a Service `api` in a namespace `com`, and `files.heist.svc` a pod
-    `files` of a Service `heist` in a namespace `svc`.
+    Otherwise, inside a cluster, `api.com` might be a Service `api` in a namespace `com`.
+
+    Raises:
+        EgressRefused: it is a Service; those are dialled at their published address and never looked up.
     """
     if reach is Reach.SERVICE:
-        return f"{host}.{policy.cluster_domain}."
+        raise EgressRefused("a Service is dialled at its published address alone")
     return f"{host}." if reach is Reach.PUBLIC and "." in host else host
 
 
 def check_address(
-    ip: str, policy: EgressPolicy, *, reach: Reach = Reach.PUBLIC, port: int | None = None
+    ip: str,
+    policy: EgressPolicy,
+    *,
+    reach: Reach = Reach.PUBLIC,
+    port: int | None = None,
+    closed: Collection[addresses.Address] = (),
 ) -> None:
     """Accept the address for dialling, or say why not.
+
+    Args:
+        ip: an IP address.
+        policy: the registry's own.
+        reach: the rule by which it is judged.
+        port: the port to be dialled; None: any.
+        closed: what the policy's forbidden names resolve to.
 
     Raises:
         EgressRefused: with the kind of address it is.
@@ -179,15 +212,16 @@ def check_address(
             raise EgressRefused(f"{ip} is {kind}")
         return
     plain = addresses.unwrap(literal)
-    for text in policy.forbidden:
-        if _name(text) is None and _covers(text, plain, port):
-            raise EgressRefused(f"{ip} belongs to the registry, its store or the API server")
+    if plain in closed or any(_name(t) is None and _covers(t, plain, port) for t in policy.forbidden):
+        raise EgressRefused(f"{ip} belongs to the registry, its store or the API server")
     in_cluster = any(_covers(text, plain, port) for text in policy.cluster)
     kind = addresses.special(literal)
     if reach is Reach.SERVICE:
         never = kind is not None and ("link-local" in kind or kind in ("loopback", "metadata service"))
         if never or not (in_cluster or addresses.in_service_range(literal)):
             raise EgressRefused(f"a Service cannot have the address {ip} ({kind or 'public'})")
+        if policy.cluster and not in_cluster:
+            raise EgressRefused(f"{ip} is not in egress.cluster")
     elif in_cluster:
         raise EgressRefused(f"{ip} is in the cluster's own ranges; use a service backend")
     elif kind is not None and not (policy.loopback and kind == "loopback"):
@@ -206,7 +240,10 @@ def _service(backend: PublishedBackend, namespace: str, policy: EgressPolicy) ->
         host, port = hosts.split_host_port(mapped)
         return Target("http", host, port, backend.path, Reach.MAPPED, names)
     _check_name(dns, policy)
-    return Target("http", dns, port, backend.path, Reach.SERVICE, names)
+    if backend.cluster_ip is None:
+        raise NoAddress(f"the operator has published no address of Service {namespace}/{name}, port {port}")
+    check_address(backend.cluster_ip, policy, reach=Reach.SERVICE, port=port)
+    return Target("http", dns, port, backend.path, Reach.SERVICE, names, address=backend.cluster_ip)
 
 
 @lru_cache(maxsize=1_024)

@@ -23,8 +23,10 @@ def _rights_of_today() -> list[dict[str, Any]]:
     today's image and policies from the start."""
     name = "toolcrib-operator-of-today"
     group = "rbac.authorization.k8s.io"
+    reads = {"verbs": ["list", "watch"]}
     rules = [
-        {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["serviceaccounts", "services"], **reads},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], **reads},
         {"apiGroups": ["toolcrib.dev"], "resources": ["bindings"], "verbs": ["release"]},
     ]
     subject = {"kind": "ServiceAccount", "name": f"{RELEASE}-operator", "namespace": SYSTEM}

@@ -320,16 +320,6 @@ async def test_a_spelling_of_loopback_reaches_nobody(host: str) -> None:
         assert inside.accepts == 0
 
 
-async def test_a_service_that_resolves_to_loopback_reaches_nobody() -> None:
-    one = tool("").model_copy(
-        update={"backend": PublishedBackend(service_namespace="a", service_name="s", service_port=1)}
-    )
-    for ip in ("127.0.0.1", "169.254.169.254", "8.8.8.8"):
-        resolve = Rebinding([ip])
-        assert isinstance(await error_of(one, EgressPolicy(), resolve), Refused)
-        assert resolve.asked == ["s.a.svc.cluster.local."]
-
-
 async def test_a_connection_made_under_one_rule_is_not_used_under_another() -> None:
     """A mapped backend may be loopback; a url to the same host and port still may not."""
 

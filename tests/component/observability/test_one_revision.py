@@ -71,7 +71,7 @@ async def world(registry: RegistryProcess, tmp_path: Path) -> AsyncIterator[Worl
             publisher,
             Indexing(publisher),
             MemoryWriter(world),
-            settings=LoopSettings(finalizers=False),
+            settings=LoopSettings(finalizers=False, services=False),
         )
         for kind in WATCHED:
             world.replace(kind, [])
