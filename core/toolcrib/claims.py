@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -13,6 +14,8 @@ ClaimName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 """A claim. Dots step into objects (`realm_access.roles`) where there is no claim of the whole name."""
 
 _ABSENT = object()
+_EMAIL = re.compile(r"(.*[^A-Za-z0-9_-])?email", re.IGNORECASE | re.DOTALL)
+"""A claim that holds an address: `email`, also within an object or a namespace (`profile.email`)."""
 
 
 class Claims(BaseModel):
@@ -24,7 +27,10 @@ class Claims(BaseModel):
         default=("azp", "client_id"),
         description="The OAuth client: Entra's v1 tokens have it in appid, Okta's in cid, Dex's in azp or aud.",
     )
-    user: ClaimName = Field(default="sub", description="The name of a user.")
+    user: ClaimName = Field(
+        default="sub",
+        description="The name of a user. With email, tokens are refused unless email_verified is true.",
+    )
     groups: ClaimName | None = Field(
         default="groups", description="The groups, a list or one name; null: groups are not read."
     )
@@ -39,8 +45,20 @@ class Claims(BaseModel):
         return text(next(_present(claims, self.client), None))
 
     def user_of(self, claims: Mapping[str, Any]) -> str | None:
-        """The user; None where the claim is not there or is no text."""
-        return text(next(_present(claims, (self.user,)), None))
+        """The user; None where the claim is not there or is no text.
+
+        Raises:
+            TokenRejected: it is an email address that the issuer has not verified (OIDC Core §5.1, `email_verified`): with many
+                providers people choose it themselves. Refused rather than dropped, so that no denial by user is evaded.
+        """
+        user = text(next(_present(claims, (self.user,)), None))
+        if user is not None and _EMAIL.fullmatch(self.user):
+            verified = next(_present(claims, (f"{self.user}_verified",)), None)
+            if verified is not True:
+                raise TokenRejected(
+                    f"the token's {self.user} is not verified: {self.user}_verified is not true"
+                )
+        return user
 
     def groups_of(self, claims: Mapping[str, Any]) -> frozenset[str]:
         """The groups, but for `system:` ones, which are the cluster's.

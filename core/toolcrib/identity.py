@@ -72,6 +72,11 @@ class Issuer(BaseModel):
         "by a client of audience then speaks as its user.",
     )
 
+    @property
+    def keys_over_http(self) -> bool:
+        """Whether its keys, or the document that says where they are, are fetched without TLS."""
+        return self.jwks_file is None and (self.jwks_uri or self.issuer).lower().startswith("http:")
+
     @field_validator("algorithms")
     @classmethod
     def _only_asymmetric(cls, value: tuple[str, ...]) -> tuple[str, ...]:

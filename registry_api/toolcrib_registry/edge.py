@@ -47,12 +47,14 @@ class HostRules:
         self._hosts = frozenset(n for n in names if not n.startswith("*."))
         self._origins = frozenset(o.lower().rstrip("/") for o in settings.allowed_origins)
 
-    def check(self, hosts: list[bytes], origin: bytes | None) -> ProblemError | None:
+    def check(self, hosts: list[bytes], origins: list[bytes]) -> ProblemError | None:
         """What is wrong with them, if anything."""
         host = hosts[0].decode("latin-1").lower() if len(hosts) == 1 else ""
         if not self._any and not self._serves(_name_of(host)):
             return ProblemError("wrong_host", "This host is not served here; see allowed_hosts.")
-        if origin is not None:
+        if len(origins) > 1:
+            return ProblemError("origin_refused", "Several Origin headers: send one at most.")
+        for origin in origins:
             text = origin.decode("latin-1").lower().rstrip("/")
             if text not in self._origins and text not in (f"http://{host}", f"https://{host}"):
                 return ProblemError("origin_refused", "Web pages of this origin are not let in.")
@@ -88,14 +90,15 @@ class Edge:
             return
         hosts: list[bytes] = []
         tokens: list[bytes] = []
-        origin = given_id = none_match = None
+        origins: list[bytes] = []
+        given_id = none_match = None
         for name, value in scope["headers"]:
             if name == b"host":
                 hosts.append(value)
             elif name == b"authorization":
                 tokens.append(value)
             elif name == b"origin":
-                origin = value
+                origins.append(value)
             elif name == b"x-request-id":
                 given_id = value
             elif name == b"if-none-match":
@@ -104,7 +107,7 @@ class Edge:
         logs.request_id.set(request_id)
         GONE.set(None)
         TOKEN.set(None)
-        problem = self._rules.check(hosts, origin) or _query_problem(scope["query_string"])
+        problem = self._rules.check(hosts, origins) or _query_problem(scope["query_string"])
         if problem is None:
             path, method = scope["path"], scope["method"]
             asker = NOBODY if path in _UNGATED or not tokens else await self._identify(tokens)
@@ -247,8 +250,8 @@ class OnePort:
             await self._agents(scope, receive, send)
             return
         hosts = [v for k, v in scope["headers"] if k == b"host"]
-        origin = next((v for k, v in scope["headers"] if k == b"origin"), None)
-        if (problem := self._rules.check(hosts, origin)) is not None:
+        origins = [v for k, v in scope["headers"] if k == b"origin"]
+        if (problem := self._rules.check(hosts, origins)) is not None:
             await send_problem(problem, send)
             return
         await (self._metrics if path == "/metrics" else self._admin)(scope, receive, send)

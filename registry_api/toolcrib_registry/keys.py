@@ -100,9 +100,9 @@ class KeyStore:
     async def start(self) -> None:
         """Try every issuer once (an outage is logged, not raised), then keep refreshing until `close`."""
         for issuer in (state.issuer for state in self._states.values()):
-            if (issuer.jwks_uri or issuer.issuer).startswith("http:") and issuer.jwks_file is None:
+            if issuer.keys_over_http:
                 log.warning(
-                    "keys of issuer %s come over plain http: whoever is in between can forge", issuer.issuer
+                    "issuer %s: keys are fetched over plain HTTP and can be tampered with", issuer.issuer
                 )
         await asyncio.gather(*(self._single(state) for state in self._states.values()))
         self._tasks = [asyncio.create_task(self._keep(state)) for state in self._states.values()]

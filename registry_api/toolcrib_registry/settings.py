@@ -323,7 +323,9 @@ class RegistrySettings(_Part):
     )
     allowed_origins: tuple[str, ...] = Field(default=(), description="Foreign web origins let in.")
     issuers: tuple[Issuer, ...] = Field(default=(), description="Who may vouch for agents.")
-    allow_dev_issuer: bool = Field(default=False, description="Accept issuers whose tokens alone decide.")
+    allow_dev_issuer: bool = Field(
+        default=False, description="Accept issuers whose tokens alone decide, and keys over plain HTTP."
+    )
     admin_issuer: str | None = Field(
         default=None, description="The `iss` of admin tokens, one of issuers; absent: the cluster's."
     )
@@ -405,13 +407,19 @@ class RegistrySettings(_Part):
         """What `serve` checks before anything starts.
 
         Raises:
-            SettingsError: an issuer whose tokens alone decide, without `allow_dev_issuer`.
+            SettingsError: an issuer whose tokens alone decide, or whose keys come over plain HTTP, without `allow_dev_issuer`.
         """
         loose = (ScopesPolicy.TOKEN, ScopesPolicy.LOCAL)
         names = [i.issuer for i in self.issuers if i.scopes in loose]
         if names and not self.allow_dev_issuer:
             raise SettingsError(
                 f"issuers: {', '.join(names)}: scopes token and local are for the local mode (allow_dev_issuer)"
+            )
+        plain = [i.issuer for i in self.issuers if i.keys_over_http]
+        if plain and not self.allow_dev_issuer:
+            raise SettingsError(
+                f"issuers: {', '.join(plain)}: keys over plain HTTP can be tampered with. Use an https jwks_uri or a jwks_file; "
+                "http is for the local mode (allow_dev_issuer)"
             )
 
 

@@ -142,10 +142,10 @@ SHAPES: dict[str, Shape] = {
                 "auth_time": 1, "scp": ["openid", "vault:open"], "groups": ["Everyone", "ops"]},
         scopes=frozenset({"openid", "vault:open"})),
     "Dex, a client": Shape(
-        "dex", header={}, client="agent", user=None, scopes=None,
+        "dex", header={}, client="agent", user="CgVhZ2VudA", scopes=None,
         claims={"aud": ["toolcrib", "agent"], "azp": "agent", "sub": "CgVhZ2VudA", "at_hash": "h", "jti": "j"}),
     "Dex, a user": Shape(
-        "dex", header={}, client="agent", user="alice@example.com", groups=frozenset({"ops"}), scopes=None,
+        "dex", header={}, client="agent", user="CgNhYmMSBWxvY2Fs", groups=frozenset({"ops"}), scopes=None,
         claims={"aud": ["toolcrib", "agent"], "azp": "agent", "sub": "CgNhYmMSBWxvY2Fs", "at_hash": "h", "nonce": "n",
                 "email": "alice@example.com", "email_verified": True, "groups": ["ops"]}),
 }  # fmt: skip

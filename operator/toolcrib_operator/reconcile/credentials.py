@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
+from toolcrib import credential_hosts
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import HttpBackend, Tool
 from toolcrib.wire.publish import Credential
@@ -51,9 +52,9 @@ def assess_credential(
         return None, Problem(Reason.CREDENTIAL_NOT_ALLOWED, f'{ref} is not labelled {LABEL}: "true"')
     hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
     http = tool.spec.backend.http
-    names = set() if http is None else hosts_of(http, ref.namespace)
-    if not names & set(hosts):
-        wanted = min(names, key=len, default="")
+    names = frozenset() if http is None else hosts_of(http, ref.namespace)
+    if names.isdisjoint(credential_hosts.entries(hosts)):
+        wanted = min(names, key=lambda name: (len(name), name), default="")
         return None, Problem(
             Reason.CREDENTIAL_NOT_ALLOWED, f"{ref}: its annotation {HOSTS} does not list {wanted!r}"
         )
@@ -63,13 +64,16 @@ def assess_credential(
     return Credential(namespace=ref.namespace, name=ref.name, key=key, hosts=hosts, value=value), None
 
 
-def hosts_of(http: HttpBackend, namespace: str) -> set[str]:
-    """Every spelling of the host that a backend's calls go to."""
+def hosts_of(http: HttpBackend, namespace: str) -> frozenset[str]:
+    """Every entry of the annotation that allows a backend's calls."""
     if http.service is not None:
-        short = f"{http.service.name}.{namespace}"
-        return {http.service.name, short, f"{short}.svc", f"{short}.svc.cluster.local"}
-    host = urlsplit(http.url or "").hostname
-    return {host} if host else set()
+        return credential_hosts.of_service(http.service.name, namespace, http.service.port)
+    try:
+        url = urlsplit(http.url or "")
+        host, port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        return frozenset()
+    return credential_hosts.of_url(url.scheme, host.removesuffix("."), port) if host else frozenset()
 
 
 def _value(secret: Entry, key: str) -> str | None:

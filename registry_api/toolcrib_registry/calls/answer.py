@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,9 @@ from toolcrib_registry.calls.limits import CallLimits
 from toolcrib_registry.outbound.messages import OutboundResponse
 
 MAX_RETRY_AFTER = 3_600
+_TELLING = 4
+"""Characters from which on a credential is looked for in results: a shorter one stands in every other text by chance."""
+_ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|(["\\/]))')
 _HTML = ("text/html", "application/xhtml+xml")
 
 
@@ -49,7 +53,7 @@ def judged(
         response: the whole answer.
         limits: bounds on depth and on what is shown of an error.
         elapsed: seconds so far.
-        secrets: forms of the credential that was sent; a refusal that repeats one is not passed on.
+        secrets: forms of the credential that was sent; an answer that repeats one is not passed on, whatever its status.
 
     Raises:
         CallError: the answer is a refusal, a failure, a redirect, or not a tool's answer.
@@ -57,6 +61,11 @@ def judged(
     if not 200 <= response.status < 300:
         raise _failure(response, limits, secrets)
     value = _value(response, limits)
+    telling = tuple(secret for secret in secrets if len(secret) >= _TELLING)
+    if telling and (
+        _repeats([response.content_type, value], telling) or _repeats(_unescaped(response.body), telling)
+    ):
+        raise UpstreamProtocol("the backend's response repeats its credential and is withheld")
     return CallResult(response.status, response.content_type, value, response.body, elapsed)
 
 
@@ -152,6 +161,14 @@ def _repeats(value: Any, secrets: tuple[str, ...]) -> bool:
         elif any(secret in str(node) for secret in secrets):
             return True
     return False
+
+
+def _unescaped(body: bytes) -> str:
+    """The body's text without JSON's escapes: of a member that stands twice the parsed value has the last one alone."""
+    text = body.decode(errors="replace")
+    if "\\" not in text:
+        return text
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
 
 
 def _retry_after(response: OutboundResponse) -> int | None:

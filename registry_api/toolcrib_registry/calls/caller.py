@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from toolcrib import credential_hosts
 from toolcrib.resources.tools import AuthType, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedAuth, PublishedTool
@@ -43,6 +44,8 @@ from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, Outbo
 
 __all__ = ["CallResult", "Caller"]
 
+_TELLING = 8
+"""Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -149,15 +152,18 @@ class Caller:
         credential = self._credentials.get(auth.secret)
         if credential is None:
             raise CredentialPending("the backend's credential has not reached this replica", retry_after=5)
-        if not place.names.intersection(h.strip().lower().removesuffix(".") for h in credential.hosts):
-            raise Refused("the credential's toolcrib.dev/hosts do not list the backend's host")
+        if place.names.isdisjoint(credential_hosts.entries(credential.hosts)):
+            raise Refused(
+                "the credential's toolcrib.dev/hosts do not list the backend's host; a host alone means https on port 443"
+            )
         value = credential.value.strip("\r\n")  # Secrets made from files end in a newline
         if not value or not value.isprintable() or (auth.type is not AuthType.BASIC and not value.isascii()):
             raise CredentialPending("the backend's credential cannot stand in a header")
         if auth.type is AuthType.BASIC:
             encoded = base64.b64encode(value.encode()).decode()
             headers["authorization"] = f"Basic {encoded}"
-            return value, encoded
+            password = value.partition(":")[2]
+            return (value, encoded, password) if len(password) >= _TELLING else (value, encoded)
         if auth.type is AuthType.BEARER:
             headers["authorization"] = f"Bearer {value}"
         else:

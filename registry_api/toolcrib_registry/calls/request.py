@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 from toolcrib.resources.tools import Method
 from toolcrib_registry.calls.arguments import serialised
@@ -13,6 +13,7 @@ from toolcrib_registry.calls.errors import InvalidArguments
 
 _PLACE = re.compile(r"\{([^{}/]+)\}")
 _IN_QUERY = (Method.GET, Method.DELETE)
+_SEPARATORS = re.compile("[&;]")
 
 
 def fill(
@@ -21,14 +22,16 @@ def fill(
     """(path with query, body) of a call.
 
     Args:
-        path: the backend's path; `{name}` stands for an argument. A query in it is kept.
+        path: the backend's path; `{name}` stands for an argument. A query in it is kept: no argument adds another
+            value to a parameter of it.
         method: GET and DELETE send what is left in the query, the others as a JSON object in the body.
         arguments: as the caller sent them, already validated.
         limit: longest path with query, in bytes.
         body: all arguments serialised, if that has been done already.
 
     Raises:
-        InvalidArguments: an argument that the path needs is missing, or a value that cannot stand there.
+        InvalidArguments: an argument that the path needs is missing, a value that cannot stand there, or a parameter that
+            the author of the tool has fixed.
     """
     route, mark, query = path.partition("?")
     used: set[str] = set()
@@ -36,6 +39,12 @@ def fill(
     filled = "/".join(segments)
     left = {k: v for k, v in arguments.items() if k not in used}
     if method in _IN_QUERY:
+        fixed = {
+            _parameter(unquote_plus(part.partition("=")[0])) for part in _SEPARATORS.split(query) if part
+        }
+        for name in left:
+            if _parameter(name) in fixed:
+                raise _wrong(name, "the tool fixes this query parameter; leave the argument out")
         pairs = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in _pairs(left))
         query = f"{query}&{pairs}" if query and pairs else query or pairs
         body = None
@@ -45,6 +54,11 @@ def fill(
     if len(whole) > limit:
         raise InvalidArguments(f"path and query are longer than {limit} bytes")
     return whole, body
+
+
+def _parameter(name: str) -> str:
+    """A parameter's name as servers tell names apart: some ignore case, and PHP reads `a.b`, `a b` and `a_b[x]` as `a_b`."""
+    return re.sub(r"[ .]", "_", name.strip().partition("\0")[0].partition("[")[0]).casefold()
 
 
 def _segment(template: str, arguments: dict[str, Any], used: set[str]) -> str:

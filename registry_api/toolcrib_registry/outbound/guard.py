@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
+from toolcrib import credential_hosts
 from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.outbound import addresses, hosts
 from toolcrib_registry.outbound.errors import EgressRefused, NoAddress
@@ -153,7 +154,7 @@ def check_url(url: str, policy: EgressPolicy) -> Target:
         check_address(str(literal), policy, port=place.port)
     elif place.host == "localhost" and not policy.loopback:
         raise EgressRefused("localhost is loopback")
-    names = frozenset({place.host, f"{place.host}:{place.port}"})
+    names = credential_hosts.of_url(place.scheme, place.host, place.port)
     return Target(place.scheme, place.host, place.port, place.path, Reach.PUBLIC, names)
 
 
@@ -233,8 +234,7 @@ def _service(backend: PublishedBackend, namespace: str, policy: EgressPolicy) ->
     if backend.service_namespace != namespace or name is None or port is None:
         raise EgressRefused("a service backend is a Service of the tool's own namespace")
     dns = hosts.canonical(f"{name}.{namespace}.svc")
-    known = (name, f"{name}.{namespace}", dns, f"{dns}.{policy.cluster_domain}")
-    names = frozenset({*known, *(f"{k}:{port}" for k in known)})
+    names = credential_hosts.of_service(name, namespace, port, policy.cluster_domain)
     mapped = policy.backends.get(f"{namespace}/{name}")
     if mapped is not None:
         host, port = hosts.split_host_port(mapped)

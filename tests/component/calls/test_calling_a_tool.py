@@ -31,6 +31,7 @@ from toolcrib_registry.calls.errors import (
     Refused,
     ToolError,
     UpstreamError,
+    UpstreamProtocol,
     UpstreamUnreachable,
 )
 from toolcrib_registry.calls.limits import CallLimits
@@ -144,6 +145,38 @@ async def test_a_url_backend_keeps_its_own_query() -> None:
         assert up.requests[0].target == "/x?v=1&q=2"
 
 
+@pytest.mark.parametrize("method", [Method.GET, Method.DELETE])
+@pytest.mark.parametrize(
+    ("fixed", "name"),
+    [
+        ("tenant=a", "tenant"),
+        ("x=1&tenant=a", "Tenant"),
+        ("ten%61nt=a", "tenant"),
+        ("x=1;tenant=a", "tenant"),
+        ("tenant", "tenant"),
+        ("tenant=a", "tenant[]"),
+        ("tenant=a", "tenant[0]"),
+        ("tenant=a", " tenant"),
+        ("tenant=a", "tenant\0x"),
+        ("tenant[]=a", "tenant"),
+        ("tenant_id=a", "tenant.id"),
+        ("tenant+id=a", "tenant_id"),
+    ],
+)
+async def test_an_argument_never_adds_a_value_to_a_query_parameter_that_the_author_fixed(
+    method: Method, fixed: str, name: str
+) -> None:
+    async with upstream(ok) as up, OutboundHttp(EgressPolicy(loopback=True)) as outbound:
+        caller = Caller(outbound, CredentialStore(), EgressPolicy(loopback=True))
+        one = tool(method=method, service_name=None, service_namespace=None, url=f"{up.url}/x?{fixed}")
+        with pytest.raises(InvalidArguments, match="fixes") as refused:
+            await caller.call(one, {name: "b", "q": "2"}, "r")
+        await caller.call(one, {"q": "2"}, "r")
+
+        assert refused.value.extra["errors"][0]["pointer"] == f"/{name}"
+        assert [r.target for r in up.requests] == [f"/x?{fixed}&q=2"]
+
+
 async def test_the_result_is_parsed_json_with_status_and_time() -> None:
     async with upstream(ok) as up, calling(up.port) as caller:
         result = await caller.call(tool(), {}, "r")
@@ -245,6 +278,50 @@ async def test_a_refusal_that_is_not_small_json_is_not_shown(body: bytes, kind: 
             with pytest.raises(ToolError) as refused:
                 await caller.call(tool(), {}, "r")
     assert refused.value.extra == {"upstream_status": 400}
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\u{ord(c):04x}" for c in text)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ('{"got": "Bearer s3cret-token"}', "application/json"),
+        ('{"deep": [{"s3cret-token": 1}]}', "application/json"),
+        (f'{{"got": "{_escaped("s3cret-token")}"}}', "application/json"),
+        (f'{{"got": "{_escaped("s3cret-token")}", "got": 1}}', "application/json"),
+        ('{"got": "s3cret-token", "got": 1}', "application/json"),
+        ("you sent s3cret-token", "text/plain"),
+        ("you sent s3cret-token", None),
+        ("{}", "text/s3cret-token"),
+    ],
+)
+@pytest.mark.parametrize("status", [200, 201, 299])
+async def test_a_result_that_repeats_the_credential_is_withheld(
+    body: str, content_type: str | None, status: int
+) -> None:
+    answer = response(body.encode(), status=status, content_type=content_type)
+    async with (
+        upstream(lambda _: answer) as up,
+        calling(up.port, credential("s3cret-token", "files")) as caller,
+    ):
+        with pytest.raises(UpstreamProtocol, match="withheld") as withheld:
+            await caller.call(tool(auth=auth(AuthType.BEARER)), {}, "r")
+    assert "s3cret" not in str(withheld.value) + str(withheld.value.extra)
+
+
+@pytest.mark.parametrize(
+    "said", ["u:long-password", "long-password", base64.b64encode(b"u:long-password").decode()]
+)
+async def test_a_result_that_repeats_a_part_of_a_basic_credential_is_withheld(said: str) -> None:
+    answer = response(json.dumps({"got": said}).encode())
+    async with (
+        upstream(lambda _: answer) as up,
+        calling(up.port, credential("u:long-password", "files")) as caller,
+    ):
+        with pytest.raises(UpstreamProtocol, match="withheld"):
+            await caller.call(tool(auth=auth(AuthType.BASIC)), {}, "r")
 
 
 @pytest.mark.parametrize("kind", [AuthType.BEARER, AuthType.BASIC])

@@ -1,5 +1,6 @@
 """A real OpenID provider: from its discovery document to the tools of its clients, through restarts and absences of it."""
 
+import base64
 import contextlib
 import json
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ from toolcrib.identity import Issuer
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
 
-TOOLS = [tool("calculator"), tool("vault"), tool("notes")]
+TOOLS = [tool("calculator"), tool("vault"), tool("notes"), tool("mail")]
+STABLE = base64.urlsafe_b64encode(b"\x0a\x0808a8684b\x12\x05local").rstrip(b"=").decode()
+"""Dex's `sub`: a protobuf message of the user's id and the connector's."""
 AUDIENCE = "openid audience:server:client_id:toolcrib"
 """The scope by which a trusted peer of the client toolcrib gets tokens with `toolcrib` in `aud`."""
 
@@ -38,11 +41,12 @@ def provider() -> Dex:
 def bindings(issuer: str) -> list[PublishedBinding]:
     def grant(scope: str, kind: SubjectKind, **fields: str) -> PublishedBinding:
         subject = PublishedSubject(kind=kind, issuer=issuer, **fields)  # type: ignore[arg-type]
-        return binding(kind.value, (scope,), subjects=(subject,))
+        return binding(scope, (scope,), subjects=(subject,))
 
     return [
         grant("calculator:use", SubjectKind.OAUTH_CLIENT, client_id="agent"),
-        grant("vault:use", SubjectKind.USER, name=USER),
+        grant("vault:use", SubjectKind.USER, name=STABLE),
+        grant("mail:use", SubjectKind.USER, name=USER),
         grant("notes:use", SubjectKind.GROUP, name="ops"),
     ]
 
@@ -54,7 +58,6 @@ def trusted(dex: Dex, **fields: Any) -> dict[str, Any]:
         "audience": ["toolcrib"],
         "scopes": "bindings",
         "accept_id_tokens": True,
-        "claims": {"user": "email"},
         **fields,
     }
 
@@ -78,6 +81,7 @@ def serving(dex: Dex, folder: Path) -> Iterator[RegistryProcess]:
     file = configuration(folder)
     settings = json.loads(file.read_text())
     settings["issuers"].append(trusted(dex))
+    settings["allow_dev_issuer"] = True  # this Dex speaks plain HTTP, on loopback
     file.write_text(json.dumps(settings))
     with process(file) as running:
         running.publish(*TOOLS, bindings=tuple(bindings(dex.issuer)))
@@ -107,6 +111,12 @@ def test_a_machine_client_a_user_and_a_group_of_dex_see_what_is_bound_to_them(de
         user = dex.user_token("stranger", f"{AUDIENCE} email groups")["access_token"]
         assert names(running.url, user) == ["notes", "vault"]
         assert "system:masters" in GROUPS, "and that it is, of this issuer, means nothing"
+
+
+def test_a_verified_address_of_dex_can_be_mapped_to_the_user(dex: Dex) -> None:
+    with registry(dex, claims={"user": "email"}) as running:
+        user = dex.user_token("stranger", f"{AUDIENCE} email groups")["access_token"]
+        assert names(running.url, user) == ["mail", "notes"]
 
 
 def test_without_a_client_for_the_registry_the_client_is_mapped_from_the_audience(dex: Dex) -> None:

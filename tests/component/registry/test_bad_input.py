@@ -129,9 +129,9 @@ def test_a_wildcard_is_every_name_below_the_domain_and_not_the_domain() -> None:
     """As in the host names of a Gateway or an Ingress, which the chart hands on."""
     rules = HostRules(RegistrySettings(allowed_hosts=("*.Example.com",), public_host="toolcrib.svc"))
     for host in ("a.example.com", "A.example.com:8443", "a.b.example.com", "a.example.com.", "toolcrib.svc"):
-        assert rules.check([host.encode()], None) is None, host
+        assert rules.check([host.encode()], []) is None, host
     for host in ("example.com", ".example.com", "badexample.com", "a.example.com.evil", "*.example.com", ""):
-        assert rules.check([host.encode()], None) is not None, host
+        assert rules.check([host.encode()], []) is not None, host
 
 
 def test_a_foreign_origin_is_403_and_ones_own_is_not(registry: RunningRegistry) -> None:
@@ -140,6 +140,16 @@ def test_a_foreign_origin_is_403_and_ones_own_is_not(registry: RunningRegistry) 
     own = registry.http.get(registry.url, headers={"Origin": registry.url})
 
     assert (foreign.status_code, null.status_code, own.status_code) == (403, 403, 200)
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/tools", "/mcp", "/healthz"])
+def test_two_origins_are_refused_though_each_were_let_in(registry: RunningRegistry, path: str) -> None:
+    own = registry.url
+    for second in (own, "http://evil.example", "null", ""):
+        for pair in ((own, second), (second, own)):
+            headers = [("Origin", origin) for origin in pair]
+            answer = registry.http.get(registry.url + path, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (403, "origin_refused"), (path, pair)
 
 
 def test_the_framework_s_own_refusals_are_problem_documents(registry: RunningRegistry) -> None:

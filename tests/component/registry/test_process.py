@@ -65,6 +65,27 @@ def test_issuers_whose_tokens_alone_decide_are_refused_outside_the_local_mode(tm
 
 
 @pytest.mark.parametrize(
+    "place",
+    [
+        {"issuer": "http://idp.example.com"},
+        {"issuer": "HTTP://idp.example.com"},
+        {"issuer": "https://idp.example.com", "jwks_uri": "http://idp.example.com/jwks"},
+        {"issuer": "https://idp.example.com", "jwks_uri": "http://127.0.0.1/jwks"},
+    ],
+)
+def test_keys_over_plain_http_are_refused_outside_the_local_mode(
+    tmp_path: Path, place: dict[str, str]
+) -> None:
+    path = configuration(tmp_path, issuers=[{"audience": ["x"], **place}])
+
+    done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 2
+    assert place["issuer"] in done.stderr
+    assert "plain HTTP" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"issuers": []}, ["issuers: none"]),
@@ -127,7 +148,7 @@ def test_a_stop_during_the_start_is_heard(tmp_path: Path, as_first_process: bool
         silent.settimeout(30)
         issuer = {"issuer": "https://away", "audience": ["x"], "scopes": "bindings"}
         keys = f"http://127.0.0.1:{silent.getsockname()[1]}/jwks"
-        path = configuration(tmp_path, issuers=[{**issuer, "jwks_uri": keys}])
+        path = configuration(tmp_path, issuers=[{**issuer, "jwks_uri": keys}], allow_dev_issuer=True)
         child = subprocess.Popen(
             [*within, *COMMAND, "--config", str(path)], stderr=subprocess.PIPE, text=True
         )

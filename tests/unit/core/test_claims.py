@@ -10,7 +10,7 @@ from toolcrib.errors import TokenRejected
 
 def test_claims_are_mapped_by_issuer() -> None:
     mapped = Claims(client=("aud",), user="email", groups="teams", scopes=("x",))
-    token = {"email": "a@b.example", "teams": ["ops"], "x": "s:use", "aud": ["toolcrib"], "azp": "ignored", "sub": "alice"}  # fmt: skip
+    token = {"email": "a@b.example", "teams": ["ops"], "email_verified": True, "x": "s:use", "aud": ["toolcrib"], "azp": "ignored", "sub": "alice"}  # fmt: skip
 
     assert (mapped.client_of(token), mapped.user_of(token)) == ("toolcrib", "a@b.example")
     assert (mapped.groups_of(token), mapped.scopes_of(token)) == ({"ops"}, {"s:use"})
@@ -40,6 +40,33 @@ def test_a_client_claim_that_names_nobody_is_not_made_up_for_by_the_next(azp: An
 )
 def test_groups_are_a_list_or_one_name_and_never_the_clusters(value: Any, groups: set[str]) -> None:
     assert Claims().groups_of({"groups": value}) == groups
+
+
+@pytest.mark.parametrize("verified", [None, False, 0, 1, "true", "True", [True], {}, ...])
+@pytest.mark.parametrize("name", ["email", "Email", "https://example.com/email"])
+def test_an_address_that_is_not_verified_is_a_reason_to_refuse(name: str, verified: Any) -> None:
+    token = {name: "a@b.example", "sub": "alice"} | (
+        {} if verified is ... else {f"{name}_verified": verified}
+    )
+    with pytest.raises(TokenRejected, match="not verified"):
+        Claims(user=name).user_of(token)
+    assert Claims(user=name).user_of(token | {f"{name}_verified": True}) == "a@b.example"
+    assert Claims().user_of(token) == "alice", "nobody asks where it is not mapped"
+
+
+@pytest.mark.parametrize("inner", [{}, {"email_verified": False}])
+def test_of_an_address_within_an_object_only_that_objects_word_counts(inner: dict[str, Any]) -> None:
+    mapped = Claims(user="profile.email")
+    with pytest.raises(TokenRejected, match="not verified"):
+        mapped.user_of({"profile": {"email": "a@b.example", **inner}, "email_verified": True})
+    token = {"profile": {"email": "a@b.example", "email_verified": True}}
+    assert mapped.user_of(token) == "a@b.example"
+
+
+def test_a_token_without_an_address_names_no_user_and_a_similar_name_is_none() -> None:
+    assert Claims(user="email").user_of({"sub": "alice"}) is None
+    assert Claims(user="email").user_of({"email": "", "email_verified": False}) is None
+    assert Claims(user="voicemail").user_of({"voicemail": "42"}) == "42"
 
 
 @pytest.mark.parametrize("value", [{"ops": True}, 5, True])

@@ -1,0 +1,33 @@
+"""How the annotation `toolcrib.dev/hosts` of a backend's Secret may name the place that its value goes to. Pure.
+
+For a URL a host alone means https on port 443: a credential that was meant for a provider's API must not go out in
+plain text, or to whatever else listens on that host. Other ports, and http, are written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_DEFAULTS = {"http": 80, "https": 443}
+
+
+def of_url(scheme: str, host: str, port: int) -> frozenset[str]:
+    """Every entry that allows a `url:` backend: `host` and `host:port` for https, `scheme://host[:port]` for both.
+
+    The host is in lower case, an IPv6 address without brackets; entries have them.
+    """
+    host = f"[{host}]" if ":" in host else host
+    places = {f"{host}:{port}"} | ({host} if port == _DEFAULTS[scheme] else set())
+    return frozenset({f"{scheme}://{place}" for place in places} | (places if scheme == "https" else set()))
+
+
+def of_service(name: str, namespace: str, port: int, domain: str = "cluster.local") -> frozenset[str]:
+    """Every entry that allows a `service:` backend: the Service's names, which mean the port that the Tool names."""
+    short = f"{name}.{namespace}"
+    names = (name, short, f"{short}.svc", f"{short}.svc.{domain}")
+    return frozenset({*names, *(f"{n}:{port}" for n in names)})
+
+
+def entries(written: Iterable[str]) -> frozenset[str]:
+    """The entries of an annotation in the spelling of `of_url` and `of_service`."""
+    return frozenset(entry.strip().lower().removesuffix("/").removesuffix(".") for entry in written)
