@@ -10,7 +10,8 @@ from toolcrib.errors import TokenRejected
 
 def test_claims_are_mapped_by_issuer() -> None:
     mapped = Claims(client=("aud",), user="email", groups="teams", scopes=("x",))
-    token = {"email": "a@b.example", "teams": ["ops"], "email_verified": True, "x": "s:use", "aud": ["toolcrib"], "azp": "ignored", "sub": "alice"}  # fmt: skip
+    token = {"email": "a@b.example", "email_verified": True, "teams": ["ops"], "x": "s:use", "aud": ["toolcrib"],
+             "azp": "ignored", "sub": "alice"}  # fmt: skip
 
     assert (mapped.client_of(token), mapped.user_of(token)) == ("toolcrib", "a@b.example")
     assert (mapped.groups_of(token), mapped.scopes_of(token)) == ({"ops"}, {"s:use"})
