@@ -1,0 +1,59 @@
+"""A few tools to search: each has a word of its own, and shares the others with its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.search.document import dense_text
+from toolcrib_registry.search.embedding import HashEmbedder
+from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.ranking import rank
+from toolcrib_registry.search.searcher import SearchAnswer
+
+EMBEDDER = HashEmbedder()
+WORDS = ("read", "write", "list", "delete", "weather", "city", "invoice", "customer", "database", "backup")
+
+
+def own(number: int) -> str:
+    """A word that tool `number` alone carries."""
+    return "z" + "".join("bcdfghjklm"[int(digit)] for digit in f"{number:04d}")
+
+
+def tool(number: int, **fields: Any) -> IndexEntry:
+    """Tool `number` with words that differ from its neighbours'."""
+    words = f"{WORDS[number % 10]} {WORDS[number // 10 % 10]} {own(number)}"
+    namespace = fields.pop("namespace", "ns")
+    given = {
+        "name": f"tool_{number}",
+        "description": words,
+        "digest": f"sha256:{number}",
+        "scopes": ("a:use",),
+    }
+    return IndexEntry(tool_id=f"{namespace}/tool-{number:04d}", namespace=namespace, **{**given, **fields})
+
+
+def view_of(entries: Iterable[IndexEntry]) -> dict[str, IndexEntry]:
+    """A view of exactly these."""
+    return {e.tool_id: e for e in entries}
+
+
+async def fill(store: EmbeddedStore, entries: list[IndexEntry]) -> None:
+    """Put `entries` in with their vectors."""
+    await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+
+
+async def oracle(view: dict[str, IndexEntry], query: str, limit: int) -> list[str]:
+    """The exact ranking of the view alone."""
+    entries = list(view.values())
+    vectors = await EMBEDDER.embed_documents([dense_text(e) for e in entries])
+    vector = await EMBEDDER.embed_query(query)
+    return [
+        r.entry.tool_id for r in rank(query, vector, list(zip(entries, vectors, strict=True)), limit=limit)
+    ]
+
+
+def ids(answer: SearchAnswer) -> list[str]:
+    """Tool ids, best first."""
+    return [h.tool_id for h in answer.hits]
