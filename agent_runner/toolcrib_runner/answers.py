@@ -19,6 +19,7 @@ _OF_TOOLS: Mapping[str, type[ToolError]] = {
     "not_found": errors.ToolNotFound,
     "ambiguous_name": errors.AmbiguousTool,
     "invalid_arguments": errors.InvalidArguments,
+    "arguments_too_complex": errors.InvalidArguments,
     "no_backend": errors.ToolUnavailable,
     "credential_pending": errors.ToolUnavailable,
     "service_pending": errors.ToolUnavailable,

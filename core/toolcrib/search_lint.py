@@ -1,4 +1,4 @@
-"""What makes a tool hard to find: one list of rules, judged tool by tool and among its neighbours.
+"""What makes a tool hard to find, or hard to call: one list of rules, judged tool by tool and among its neighbours.
 
 `toolcrib validate` prints what these rules say, and the operator writes it as the condition `Questionable` of a Tool.
 They never change whether a tool is used. Neighbours are the other active tools of the same namespace: whoever may read
@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
+from toolcrib import schemas
+from toolcrib.errors import SchemaUnsafe
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool, ToolState
+from toolcrib.schema_cost import SchemaCost
 from toolcrib.text import escape, truncate
 
 FEWEST_WORDS = 3
@@ -28,6 +31,7 @@ SHARED_BY = 3
 
 HINTS: dict[Reason, str] = {
     Reason.NO_DESCRIPTION: "say in one or two sentences what it does, to what, and when to use it",
+    Reason.SCHEMA_COSTLY: "use fewer alternatives and options, smaller patterns, and no nested unevaluated* keywords",
     Reason.DESCRIPTION_REPEATS_NAME: "say what the name does not: what it works on, what comes back, when to use it",
     Reason.DESCRIPTION_TOO_SHORT: "say what it does, to what, and when to use it",
     Reason.DUPLICATE_DESCRIPTION: "say what each of them does that the other does not",
@@ -155,6 +159,7 @@ class SearchLint:
 def alone(tool: Tool) -> Iterator[Weakness]:
     """What can be said of a tool without knowing any other."""
     spec = tool.spec
+    yield from _costly(tool)
     yield from _described(tool)
     if len(spec.description) > EMBEDDED:
         message = (
@@ -174,6 +179,16 @@ def alone(tool: Tool) -> Iterator[Weakness]:
             more = f" and {len(bare) - 3} more" if len(bare) > 3 else ""
             message = f"{len(bare)} of {len(properties)} without a description: {shown}{more}"
             yield _weakness(Reason.PARAMETERS_UNDESCRIBED, "spec.inputSchema.properties", message)
+
+
+def _costly(tool: Tool) -> Iterator[Weakness]:
+    try:
+        schemas.check(tool.spec.input_schema)
+    except SchemaUnsafe:
+        return  # said elsewhere, and not to be reckoned with
+    if SchemaCost(tool.spec.input_schema).is_costly:
+        message = "checking an ordinary call against it may take longer than 50 ms; such calls are refused"
+        yield _weakness(Reason.SCHEMA_COSTLY, "spec.inputSchema", message)
 
 
 def _described(tool: Tool) -> Iterator[Weakness]:

@@ -44,6 +44,7 @@ REMEDIES: dict[str, str] = {
     "invalid_json": "Send one JSON object in UTF-8, no key twice, not nested too deeply.",
     "invalid_request": "`errors` names the fields.",
     "invalid_arguments": "`errors` lists what does not fit; the schema is in `/v1/describe`.",
+    "arguments_too_complex": "Send fewer or shorter values in one call, or simplify the tool's schema: fewer alternatives, smaller patterns.",
     "invalid_cursor": "Begin again without a cursor.",
     "token_in_query": "Send the token in the header `Authorization: Bearer …`.",
     "already_registered": "Choose another name.",

@@ -23,6 +23,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "invalid_json": (400, "The body is not acceptable JSON"),
     "invalid_request": (400, "The request is not valid"),
     "invalid_arguments": (400, "The arguments do not fit the tool's schema"),
+    "arguments_too_complex": (400, "The arguments take too long to check"),
     "invalid_cursor": (400, "The cursor cannot be read"),
     "token_in_query": (400, "A token in the query string"),
     "already_registered": (400, "The name is taken"),

@@ -14,6 +14,7 @@ import yaml
 
 from toolcrib import names, schemas
 from toolcrib.resources import AgentScopeBinding, Tool, parse
+from toolcrib.schema_cost import SchemaCost
 
 CATALOG = Path(__file__).parents[2] / "examples" / "catalog"
 schema_of = runpy.run_path(str(CATALOG / "parameters.py"))["schema_of"]
@@ -59,6 +60,10 @@ def test_the_whole_catalog_is_there_and_valid(tools: list[Tool]) -> None:
 def test_every_schema_of_the_catalog_is_safe_to_evaluate(tools: list[Tool]) -> None:
     for tool in tools:
         schemas.check(tool.spec.input_schema)
+
+
+def test_no_schema_of_the_catalog_makes_an_ordinary_call_too_complex(tools: list[Tool]) -> None:
+    assert [tool.name for tool in tools if SchemaCost(tool.spec.input_schema).is_costly] == []
 
 
 def test_no_two_tools_share_an_id_or_a_name_on_their_server(tools: list[Tool]) -> None:

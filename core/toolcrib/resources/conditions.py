@@ -84,6 +84,7 @@ class Reason(StrEnum):
     NAME_SAYS_NOTHING = "NameSaysNothing"
     PARAMETERS_UNDESCRIBED = "ParametersUndescribed"
     BOILERPLATE_EXAMPLES = "BoilerplateExamples"
+    SCHEMA_COSTLY = "SchemaCostly"
 
 
 MEANINGS: dict[Reason, str] = {
@@ -137,6 +138,8 @@ MEANINGS: dict[Reason, str] = {
     Reason.DESCRIPTION_CUT: "The description is longer than the embedding model reads: of the rest only the words are searched.",
     Reason.NAME_SAYS_NOTHING: "Neither name nor server says what the tool does, as in tool1, run or helper.",
     Reason.PARAMETERS_UNDESCRIBED: "Properties of the input schema have no description.",
+    Reason.SCHEMA_COSTLY: "Checking an ordinary call (100 values, 1,000 characters) against the input schema may exceed 50 ms:"
+    " such calls are refused with `arguments_too_complex`.",
     Reason.BOILERPLATE_EXAMPLES: "The same example stands at three or more active tools of the namespace.",
 }
 

@@ -5,33 +5,84 @@ from __future__ import annotations
 import json
 import math
 from collections import OrderedDict
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import jsonschema_rs
 
+from toolcrib.schema_cost import BUDGET, SchemaCost
 from toolcrib.text import escape, truncate
-from toolcrib_registry.calls.errors import InvalidArguments, UpstreamProtocol
+from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments, UpstreamProtocol
 from toolcrib_registry.calls.limits import CallLimits
 
 CACHED = 4_096
 MAX_ERRORS = 16
 MAX_MESSAGE = 300
 _PATTERN_BYTES = 1 << 20
+_ALL_ERRORS = 80_000.0
+"""Nanoseconds of checking up to which all errors are built: one costs up to two thousand times the check it is about."""
+_ALL_ERRORS_BYTES = 64 * 1024
+"""Each error holds a copy of the value that it is about."""
 
 
 class _Validator(Protocol):
     def is_valid(self, instance: Any) -> bool: ...
     def iter_errors(self, instance: Any) -> Any: ...
+    def validate(self, instance: Any) -> None: ...
+
+
+class _Compiled:
+    """A validator, what it costs, and a second one that names the first error without trying every branch."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+        self._validator = compiled(schema)
+        self.cost = SchemaCost(schema)
+        self._first: _Validator | None = None
+
+    def is_valid(self, arguments: dict[str, Any]) -> bool:
+        return self._validator.is_valid(arguments)
+
+    def errors(self, arguments: dict[str, Any], *, cost: float, size: int) -> list[dict[str, str]]:
+        """What does not fit: all of it where that is cheap, else the first error."""
+        if cost <= _ALL_ERRORS and size <= _ALL_ERRORS_BYTES:
+            return [_problem(e) for e in islice(self._validator.iter_errors(arguments), MAX_ERRORS)]
+        if self._first is None:
+            self._first = self._without_branches()
+        try:
+            self._first.validate(arguments)
+        except jsonschema_rs.ValidationError as error:
+            return [_problem(error)]
+        return [{"pointer": "", "message": "the arguments do not fit"}]
+
+    def _without_branches(self) -> _Validator:
+        """The same schema, but a failed `anyOf` or `oneOf` does not list every error of every branch.
+
+        A double `not` has the same verdict and builds no errors within. It hides what the branches evaluate, so a
+        schema loses `unevaluated*` here: where nothing else fails, no place is named.
+        """
+        schema = json.loads(json.dumps(self._schema))
+        for node in SchemaCost(schema, reckon=False).nodes:
+            branches = {name: node.pop(name) for name in ("anyOf", "oneOf") if name in node}
+            for name in ("unevaluatedProperties", "unevaluatedItems"):
+                node.pop(name, None)
+            if branches:
+                wrapped = [{"not": {"not": {name: branch}}} for name, branch in branches.items()]
+                node["allOf"] = [*node.get("allOf", ()), *wrapped]
+        try:
+            return compiled(schema)
+        except UpstreamProtocol:
+            # a reference led into a branch
+            return compiled({})
 
 
 class Arguments:
-    """Validators by tool digest, compiled once, the least recently used forgotten."""
+    """Validators by tool digest, compiled once with their cost tables, the least recently used forgotten."""
 
     def __init__(self, limits: CallLimits, *, cached: int = CACHED) -> None:
         self._limits = limits
         self._cached = cached
-        self._validators: OrderedDict[str, _Validator] = OrderedDict()
+        self._validators: OrderedDict[str, _Compiled] = OrderedDict()
 
     def check(self, digest: str, schema: dict[str, Any], arguments: dict[str, Any]) -> bytes:
         """The arguments in our own serialisation, if they fit.
@@ -42,7 +93,9 @@ class Arguments:
             arguments: parsed JSON.
 
         Raises:
-            InvalidArguments: with a pointer and a message for each problem; values are not repeated.
+            InvalidArguments: with a pointer and a message for the first problem, for more where that is cheap;
+                values are not repeated.
+            ArgumentsTooComplex: the check may take longer than `schema_cost.BUDGET`; it was not begun.
         """
         if not isinstance(arguments, dict):
             raise InvalidArguments("arguments are a JSON object")
@@ -51,18 +104,24 @@ class Arguments:
         if len(body) > self._limits.argument_bytes:
             raise InvalidArguments(f"the arguments are larger than {self._limits.argument_bytes} bytes")
         validator = self._validator(digest, schema)
+        cost = validator.cost.of(arguments, body)
+        if cost > BUDGET:
+            raise ArgumentsTooComplex(
+                f"Checking these arguments may take longer than {BUDGET / 1e6:.0f} ms."
+                " Send fewer or shorter values in one call."
+            )
         try:
             if not validator.is_valid(arguments):
-                errors = [_problem(e) for e in islice(validator.iter_errors(arguments), MAX_ERRORS)]
+                errors = validator.errors(arguments, cost=cost, size=len(body))
                 raise InvalidArguments("the arguments do not fit the tool's input schema", errors)
         except (ValueError, TypeError, OverflowError) as error:
             raise InvalidArguments("the arguments hold a value that cannot be compared") from error
         return body
 
-    def _validator(self, digest: str, schema: dict[str, Any]) -> _Validator:
+    def _validator(self, digest: str, schema: dict[str, Any]) -> _Compiled:
         found = self._validators.get(digest)
         if found is None:
-            found = compiled(schema)
+            found = _Compiled(schema)
             self._validators[digest] = found
             if len(self._validators) > self._cached:
                 self._validators.popitem(last=False)
@@ -105,26 +164,32 @@ def serialised(arguments: dict[str, Any]) -> bytes:
 
 
 def check_depth(value: Any, limit: int) -> None:
-    """Refuse values nested deeper than `limit`, without recursion.
+    """Refuse values nested deeper than `limit`, level by level, without recursion.
 
     Raises:
-        InvalidArguments: it is deeper.
+        InvalidArguments: it is deeper, or holds NaN or an infinity.
     """
-    stack = [(value, 1)]
-    while stack:
-        node, depth = stack.pop()
-        if isinstance(node, dict | list):
-            if depth > limit:
-                raise InvalidArguments(f"the arguments are nested deeper than {limit} levels")
-            stack.extend((child, depth + 1) for child in (node.values() if isinstance(node, dict) else node))
-        elif isinstance(node, float) and not math.isfinite(node):
-            raise InvalidArguments("NaN and infinities are no JSON numbers")
+    level = [value]
+    for _ in range(limit):
+        inner = chain.from_iterable(v.values() if isinstance(v, dict) else v for v in level)
+        level = []
+        for node in inner:
+            if isinstance(node, dict | list):
+                level.append(node)
+            elif isinstance(node, float) and not math.isfinite(node):
+                raise InvalidArguments("NaN and infinities are no JSON numbers")
+        if not level:
+            return
+    raise InvalidArguments(f"the arguments are nested deeper than {limit} levels")
 
 
 def _problem(error: Any) -> dict[str, str]:
+    message = str(error.message)
+    if message.startswith('{"not":{"'):
+        message = "the value fits none of the alternatives, or too many"
     steps = [str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path]
     pointer = "".join(f"/{step}" for step in steps)
     return {
         "pointer": truncate(escape(pointer), MAX_MESSAGE),
-        "message": truncate(escape(str(error.message)), MAX_MESSAGE),
+        "message": truncate(escape(message), MAX_MESSAGE),
     }

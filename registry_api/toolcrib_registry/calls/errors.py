@@ -2,6 +2,7 @@
 
 CallError
 ├── InvalidArguments     400 invalid_arguments
+├── ArgumentsTooComplex  400 arguments_too_complex
 ├── NoBackend            503 no_backend
 ├── CredentialPending    503 credential_pending
 ├── ServicePending       503 service_pending
@@ -49,6 +50,13 @@ class InvalidArguments(CallError):
 
     def __init__(self, detail: str, errors: list[dict[str, str]] | None = None) -> None:
         super().__init__(detail, extra={"errors": errors or []})
+
+
+class ArgumentsTooComplex(CallError):
+    """Checking the arguments against the tool's schema would take too long; they were not checked."""
+
+    code = "arguments_too_complex"
+    status = 400
 
 
 class NoBackend(CallError):

@@ -155,6 +155,7 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
         *TOKEN,
         *BODY,
         "invalid_arguments",
+        "arguments_too_complex",
         "not_permitted",
         "revoked",
         "ambiguous_name",

@@ -195,6 +195,7 @@ async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
         **problems(
             *BODY,
             "invalid_arguments",
+            "arguments_too_complex",
             "unauthenticated",
             "invalid_token",
             "not_permitted",

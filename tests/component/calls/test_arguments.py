@@ -82,7 +82,7 @@ def test_arguments_are_an_object(arguments: Any) -> None:
 @pytest.mark.parametrize("pattern", ["^(a+)+$", "^(a|a)*$", "(.*a){20}$", "^([a-z]+)*\\d$"])
 def test_a_pattern_that_freezes_backtracking_engines_is_fast(pattern: str) -> None:
     started = time.monotonic()
-    problems({"properties": {"s": {"type": "string", "pattern": pattern}}}, {"s": "a" * 50_000 + "!"})
+    problems({"properties": {"s": {"type": "string", "pattern": pattern}}}, {"s": "a" * 20_000 + "!"})
     assert time.monotonic() - started < 10, "to such an engine it would take for ever"
 
 

@@ -1,0 +1,536 @@
+"""What checking arguments against a schema may cost, reckoned before the validator holds the process.
+
+A *state* is every subschema that one value is held against, each with how often: branches, references and what
+`unevaluated*` tries again are counted. A name or an index leads from state to state, so arguments are reckoned in one
+step for each value, however many branches the schema has. Costs are nanoseconds and err on the high side
+(`python bench/arguments.py` prints reckoned and measured times side by side).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from toolcrib.patterns import weight
+from toolcrib.schema_work import REFERENCES, lookup
+
+BUDGET = 50e6
+"""Nanoseconds that one check may take: what callers of other tools wait at most for it."""
+MAX_STEPS = 40_000
+"""Values and subschemas that the reckoning itself looks at: at most about 50 ms of Python."""
+_AT_LEAST = 20_000.0
+ORDINARY_VALUES = 100
+ORDINARY_TEXT = 1_000
+"""What an ordinary call carries, for the remark at apply."""
+
+_VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 300.0, 400.0
+_NUMERIC, _MULTIPLE, _PER_KEY, _NAME = 30.0, 2_500.0, 60.0, 110.0
+_EXACT = 2**53
+"""Beyond it integers of any length are compared by their digits, and their hashes collide."""
+_LONG_NUMBER = re.compile(rb"[0-9]{16,}")
+_BRANCHES = ("allOf", "anyOf", "oneOf")
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_SILENT = frozenset({
+    "$comment", "$defs", "$schema", "default", "definitions", "deprecated", "description", "examples", "format",
+    "readOnly", "title", "writeOnly",
+})  # fmt: skip
+_ASCII_CLASSES = re.compile(r"\\[wd]")
+
+_OTHER = "\ud800"
+"""Stands for every name that no property has: JSON cannot hold it."""
+
+Key = tuple[int, bool]
+"""A subschema and why it is tried: False to judge the value, True to find out what it evaluates (`unevaluated*`)."""
+_EVERYTHING: Key = (-1, False)
+"""Stands for comparing whole values, as `uniqueItems` does: it follows every value below."""
+
+
+def pattern_rate(pattern: str) -> float:
+    """Nanoseconds a byte of text at worst: every state of the automaton alive.
+
+    The validator reads `\\w` and `\\d` as ASCII (ECMA-262), one range each.
+    """
+    return 60.0 + 8.0 * weight(_ASCII_CLASSES.sub("w", pattern))
+
+
+class _Part:
+    """One subschema: what it costs for one value, and where it leads."""
+
+    __slots__ = (
+        "again", "beyond", "box", "contains", "every", "huge", "items", "judge", "key", "key_rate", "leads", "named",
+        "names", "number", "obj", "other", "prefix", "rate", "string", "unique", "value",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.value = _VISIT
+        self.string = self.number = self.box = self.obj = self.key = self.rate = self.key_rate = 0.0
+        self.huge = 0.0
+        """Comparisons of numbers: each costs the square of the digits where the number is long."""
+        self.unique = False
+        self.judge: list[Key] = []
+        """What is tried on the same value when this is judged, and in `again` when its marks are collected."""
+        self.again: list[Key] = []
+        self.leads = False
+        self.named: dict[str, int] = {}
+        self.every: list[int] = []
+        self.other: list[int] = []
+        self.beyond: list[int] = []
+        self.names: list[int] = []
+        self.prefix: list[int] = []
+        self.items: list[int] = []
+        self.contains: list[int] = []
+
+
+class State:
+    """All subschemas for one value: the sum of their costs, and the states below, made when first asked for.
+
+    Attributes:
+        size: subschemas in it.
+        most: the highest cost of one value here or anywhere below.
+        boxed: what an object or array costs beyond that.
+        fastest: the highest cost of one byte of text.
+    """
+
+    __slots__ = (
+        "_cost", "_members", "_named", "box", "boxed", "contains", "fastest", "huge", "key", "key_rate", "known", "leads", "most",
+        "names", "number", "obj", "rate", "size", "string", "unique", "value",
+    )  # fmt: skip
+
+    def __init__(self, cost: SchemaCost, members: dict[Key, float]) -> None:
+        self._cost, self._members = cost, members
+        self._named: dict[str | int, State] = {}
+        self.size = len(members)
+        self.known: set[str] = set()
+        self.leads = False
+        self.value = self.string = self.number = self.box = self.obj = self.key = 0.0
+        self.rate = self.key_rate = self.huge = self.unique = 0.0
+        self.most = self.boxed = self.fastest = float("inf")
+        self.names: State | None = None
+        names: dict[Key, float] = {}
+        for (at, marks), times in members.items():
+            if at < 0:
+                self.value += times * _DEEP
+                self.rate += times
+                self.key_rate += times
+                self.leads = True
+                continue
+            part = cost.parts[at]
+            self.leads |= part.leads
+            self.value += times * part.value
+            self.obj += times * part.obj
+            self.key += times * part.key
+            self.key_rate += times * part.key_rate
+            if part.named:
+                self.known.update(part.named)
+            if marks:
+                continue
+            self.string += times * part.string
+            self.number += times * part.number
+            self.box += times * part.box
+            self.rate += times * part.rate
+            self.huge += times * part.huge
+            self.unique += times * part.unique
+            for to in part.names:
+                names[to, False] = names.get((to, False), 0.0) + times
+        if names:
+            self.names = cost.state(names)
+
+    def unit(self) -> float:
+        """The most that one value costs here; its key counts with it."""
+        unit = self.value + self.key + max(self.string, self.number)
+        return unit + (self.names.value + self.names.string if self.names is not None else 0.0)
+
+    def container(self) -> float:
+        return self.obj + self.box
+
+    def text(self) -> float:
+        return max(self.rate, self.key_rate + (self.names.rate if self.names is not None else 0.0))
+
+    def below(self, step: str | int) -> State:
+        """The state of the value under a name or an index."""
+        if isinstance(step, int):
+            step = min(step, self._cost.longest)
+        elif step not in self.known:
+            step = _OTHER
+        found = self._named.get(step)
+        if found is None:
+            found = self._named[step] = self._cost.state(self._kernel(step))
+        return found
+
+    def _kernel(self, step: str | int) -> dict[Key, float]:
+        kernel: dict[Key, float] = {}
+        for (at, marks), times in self._members.items():
+            if at < 0:
+                kernel[_EVERYTHING] = kernel.get(_EVERYTHING, 0.0) + times
+                continue
+            for to in _led(self._cost.parts[at], step, marks=marks):
+                kernel[to, False] = kernel.get((to, False), 0.0) + times
+            if self._cost.parts[at].unique and not marks and isinstance(step, int):
+                kernel[_EVERYTHING] = kernel.get(_EVERYTHING, 0.0) + times
+        return kernel
+
+    def steps(self) -> Iterator[str | int]:
+        """Every step that leads somewhere of its own."""
+        if not self.leads:
+            return
+        yield from self.known
+        yield _OTHER
+        yield from range(self._cost.longest + 1)
+
+
+def _led(part: _Part, step: str | int, *, marks: bool) -> Iterator[int]:
+    if isinstance(step, str):
+        if not marks:
+            if step in part.named:
+                yield part.named[step]
+            else:
+                yield from part.other
+            yield from part.every
+        yield from part.beyond
+        return
+    if not marks:
+        if step < len(part.prefix):
+            yield part.prefix[step]
+        else:
+            yield from part.items
+    yield from part.contains
+
+
+class SchemaCost:
+    """The cost table of one schema that `schemas.check` has accepted.
+
+    Args:
+        schema: the schema; it is read, and not changed.
+        reckon: False where only `nodes` are wanted.
+
+    Raises:
+        SchemaUnsafe: a reference leads nowhere.
+    """
+
+    def __init__(self, schema: dict[str, Any], *, reckon: bool = True) -> None:
+        self.parts: list[_Part] = []
+        self.longest = 0
+        self._root = schema
+        self._ids: dict[int, int] = {}
+        self._states: dict[frozenset[tuple[Key, float]], State] = {}
+        self._made = 0
+        self._queue: list[tuple[int, dict[str, Any]]] = []
+        self.nodes: list[dict[str, Any]] = []
+        """Every subschema that a value may be held against."""
+        first = self._id(schema)
+        while self._queue:
+            at, node = self._queue.pop()
+            self._fill(self.parts[at], node)
+        self._ids.clear()
+        self.start: State | None = None
+        if not reckon:
+            return
+        try:
+            self.start = self.state({(first, False): 1.0})
+            self._explore(self.start)
+        except _TooManyError:
+            pass
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether a call of 100 values and 1,000 characters may be refused."""
+        if self.start is None:
+            return True
+        return _bound(self.start, ORDINARY_VALUES, ORDINARY_VALUES // 4, ORDINARY_TEXT) > BUDGET
+
+    def of(self, arguments: Any, text: bytes) -> float:
+        """Nanoseconds that the validator may take at most; above `BUDGET`, no more than that it is more.
+
+        Args:
+            arguments: parsed JSON.
+            text: the same, serialised without blanks.
+        """
+        if self.start is None:
+            return float("inf")
+        boxes = text.count(b"{") + text.count(b"[")
+        values = boxes + text.count(b",") + 1
+        long = _LONG_NUMBER.findall(text)
+        if not long and (bound := _bound(self.start, values, boxes, len(text))) <= BUDGET:
+            return bound
+        try:
+            return _Walk(self.start, values, boxes, len(text), long).run(arguments)
+        except _TooManyError:
+            return float("inf")
+
+    def state(self, kernel: dict[Key, float]) -> State:
+        """The state in which all of `kernel` holds.
+
+        Raises:
+            _TooManyError: the schema leads to more of them than is kept.
+        """
+        key = frozenset(kernel.items())
+        found = self._states.get(key)
+        if found is None:
+            members = self._closed(kernel)
+            self._made += 2 + len(members)
+            if self._made > 2 * MAX_STEPS:
+                raise _TooManyError
+            found = self._states[key] = State(self, members)
+        return found
+
+    def _closed(self, kernel: dict[Key, float]) -> dict[Key, float]:
+        """Everything tried on one value, with how often. What leads to what has no circles (`schema_work`)."""
+        if not any(map(self._beside, kernel)):
+            return kernel
+        order: list[Key] = []
+        seen: set[Key] = set()
+        stack: list[tuple[Key, bool]] = [(key, False) for key in kernel]
+        while stack:
+            key, done = stack.pop()
+            if done:
+                order.append(key)
+            elif key not in seen:
+                seen.add(key)
+                stack.append((key, True))
+                stack.extend((to, False) for to in self._beside(key) if to not in seen)
+        times = dict.fromkeys(reversed(order), 0.0)
+        for key, count in kernel.items():
+            times[key] += count
+        for key in times:
+            for to in self._beside(key):
+                times[to] += times[key]
+        return times
+
+    def _beside(self, key: Key) -> list[Key]:
+        at, marks = key
+        if at < 0:
+            return []
+        return self.parts[at].again if marks else self.parts[at].judge
+
+    def _explore(self, start: State) -> None:
+        """Note at each state what the dearest below it costs. Left open where the schema is too large for it."""
+        seen, order = {id(start)}, [start]
+        above: dict[int, list[State]] = {}
+        taken = 0
+        for state in order:
+            for step in state.steps():
+                taken += 1
+                if taken > MAX_STEPS:
+                    return
+                to = state.below(step)
+                above.setdefault(id(to), []).append(state)
+                if id(to) not in seen:
+                    seen.add(id(to))
+                    order.append(to)
+        for name, measure in (("most", State.unit), ("boxed", State.container), ("fastest", State.text)):
+            done: set[int] = set()
+            for state in sorted(order, key=measure, reverse=True):
+                cost, waiting = measure(state), [state]
+                while waiting:
+                    one = waiting.pop()
+                    if id(one) not in done:
+                        done.add(id(one))
+                        setattr(one, name, cost)
+                        waiting.extend(above.get(id(one), ()))
+
+    def _id(self, node: Any) -> int:
+        found = self._ids.get(id(node))
+        if found is None:
+            found = self._ids[id(node)] = len(self.parts)
+            self.parts.append(_Part())
+            if isinstance(node, dict):
+                self._queue.append((found, node))
+                self.nodes.append(node)
+        return found
+
+    def _fill(self, part: _Part, node: dict[str, Any]) -> None:
+        words = node.keys() - _SILENT
+        part.value += _KEYWORD * len(words)
+        if words <= {"type"}:
+            part.huge += len(words)
+            return
+        self._price(part, node)
+        beside: list[tuple[int, bool]] = [
+            (self._id(lookup(self._root, "", node[name])), False) for name in REFERENCES if name in node
+        ]
+        for name in _BRANCHES:
+            beside += [(self._id(child), True) for child in node.get(name, ())]
+        beside += [(self._id(node[name]), name == "if") for name in ("if", "then", "else") if name in node]
+        for name in ("dependentSchemas", "dependencies"):
+            given = node.get(name, {}).values()
+            beside += [(self._id(child), False) for child in given if isinstance(child, dict | bool)]
+        part.judge = [(at, False) for at, _ in beside]
+        if "not" in node:
+            part.judge.append((self._id(node["not"]), False))
+        # what a branch evaluates counts only where it fits, so it is judged again
+        part.again = [(at, False) for at, judged in beside if judged] + [(at, True) for at, _ in beside]
+        for name in _UNEVALUATED:
+            if name in node:
+                part.judge += part.again
+                part.key += _PER_KEY * (1 + len(node.get("patternProperties", ())))
+        self._lead(part, node)
+
+    def _price(self, part: _Part, node: dict[str, Any]) -> None:
+        for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "type"):
+            if name in node:
+                part.huge += 1
+                part.number += {"multipleOf": _MULTIPLE, "type": 0.0}.get(name, _NUMERIC)
+                part.number += _FRACTION if isinstance(node[name], float) else 0.0
+        options = [*node["enum"]] if isinstance(node.get("enum"), list) else []
+        if "const" in node:
+            options.append(node["const"])
+        strings = [option for option in options if isinstance(option, str)]
+        if len(strings) == len(options) > 10:
+            part.string += 100.0  # a hash table
+        else:
+            part.string += sum(35.0 + 0.1 * len(option) for option in strings)
+        for option in options:
+            if isinstance(option, int | float):
+                part.huge += 1
+                part.number += 1_800.0 if abs(option) < _EXACT else 1_800.0 + 0.2 * len(str(option)) ** 2
+            elif isinstance(option, dict | list):
+                nodes, numbers = _measured(option)
+                part.box += 200.0 + 250.0 * nodes + 1_800.0 * numbers
+                part.huge += numbers
+        if isinstance(node.get("pattern"), str):
+            part.string += 150.0
+            part.rate += pattern_rate(node["pattern"])
+        if "minLength" in node or "maxLength" in node:
+            part.rate += 0.5
+        patterns = [pattern_rate(pattern) for pattern in node.get("patternProperties", ())]
+        part.key += _PER_KEY * (1 + 3 * len(patterns)) if _has_keys(node) else 0.0
+        part.key_rate += sum(patterns) * (3 if any(name in node for name in _UNEVALUATED) else 1)
+        needed = [
+            node.get("required"),
+            node.get("dependentRequired"),
+            node.get("dependentSchemas"),
+            node.get("dependencies"),
+        ]
+        part.obj += _NAME * sum(len(names) for names in needed if isinstance(names, list | dict))
+        for names in (node.get("dependentRequired") or {}, node.get("dependencies") or {}):
+            part.obj += _NAME * sum(len(others) for others in names.values() if isinstance(others, list))
+        part.obj += 25.0 * min(len(node.get("properties", ())), 64)
+        part.unique = node.get("uniqueItems") is True
+
+    def _lead(self, part: _Part, node: dict[str, Any]) -> None:
+        def ids(*names: str) -> list[int]:
+            return [self._id(node[name]) for name in names if isinstance(node.get(name), dict | bool)]
+
+        part.named = {name: self._id(child) for name, child in node.get("properties", {}).items()}
+        part.every = [self._id(child) for child in node.get("patternProperties", {}).values()]
+        part.other = ids("additionalProperties")
+        part.beyond = ids("unevaluatedProperties")
+        part.names = ids("propertyNames")
+        listed = node["items"] if isinstance(node.get("items"), list) else node.get("prefixItems", ())
+        part.prefix = [self._id(child) for child in listed]
+        part.items = ids("items", "additionalItems")
+        part.contains = ids("contains", "unevaluatedItems")
+        part.leads = part.unique or any(
+            (part.named, part.every, part.other, part.beyond, part.prefix, part.items, part.contains)
+        )
+        self.longest = max(self.longest, len(part.prefix))
+
+
+class _TooManyError(Exception):
+    """The reckoning itself would take too long."""
+
+
+def _bound(state: State, values: int, boxes: int, size: int) -> float:
+    return _AT_LEAST + values * state.most + boxes * state.boxed + size * state.fastest
+
+
+class _Walk:
+    """One reckoning: the states that the values of one call are in."""
+
+    def __init__(self, start: State, values: int, boxes: int, size: int, long: list[bytes]) -> None:
+        self._start, self._values, self._boxes, self._size = start, values, boxes, size
+        self._long, self._digits = len(long), max(map(len, long), default=0)
+        self._most = self._boxed = self._fastest = 0.0
+        self._met: set[int] = set()
+        self._steps = 0
+
+    def run(self, arguments: Any) -> float:
+        total = 0.0
+        stack: list[tuple[State, Any]] = [(self._start, arguments)]
+        while stack:
+            state, value = stack.pop()
+            if isinstance(value, dict | list):
+                if not self._long and _bound(state, self._values, self._boxes, self._size) <= BUDGET / 4:
+                    # everything below such states together stays so cheap that nobody needs to look
+                    self._most = max(self._most, state.most)
+                    self._boxed = max(self._boxed, state.boxed)
+                    self._fastest = max(self._fastest, state.fastest)
+                    continue
+                total += self._container(state, value)
+                self._descend(stack, state, value)
+            else:
+                total += self._scalar(state, value)
+            if total > BUDGET:
+                break
+        skipped = self._values * self._most + self._boxes * self._boxed
+        return _AT_LEAST + total + skipped + self._size * self._fastest
+
+    def _container(self, state: State, value: Any) -> float:
+        cost = state.value + state.box
+        if isinstance(value, dict):
+            cost += state.obj + state.key * len(value)
+            if state.key_rate or state.names is not None:
+                text = sum(map(_bytes, value))
+                cost += state.key_rate * text
+                if state.names is not None:
+                    cost += len(value) * (state.names.value + state.names.string) + state.names.rate * text
+        elif state.unique and self._long:
+            # the hashes of long integers collide: all that hold one are compared with each other
+            pair = 1_500.0 + 0.2 * self._digits**2
+            cost += state.unique * self._long * (self._values * 200.0 + self._long * pair)
+        if self._long:
+            cost += state.huge * (2_000.0 + 0.2 * self._digits**2) if state.box else 0.0
+        return cost
+
+    def _descend(self, stack: list[tuple[State, Any]], state: State, value: Any) -> None:
+        self._steps += len(value)
+        if self._steps > MAX_STEPS:
+            raise _TooManyError
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for step, child in pairs:
+            to = state.below(step)
+            if id(to) not in self._met:
+                self._met.add(id(to))
+                self._steps += to.size
+            stack.append((to, child))
+
+    @staticmethod
+    def _scalar(state: State, value: Any) -> float:
+        if isinstance(value, str):
+            return state.value + state.string + state.rate * _bytes(value)
+        if isinstance(value, int | float):
+            cost = state.value + state.number + state.rate * 20
+            if isinstance(value, int) and abs(value) >= _EXACT:
+                digits = value.bit_length() / 3.32
+                cost += state.huge * (2_000.0 + 0.2 * digits**2) + state.rate * digits
+            return cost
+        return state.value
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+def _has_keys(node: dict[str, Any]) -> bool:
+    names = (
+        "additionalProperties",
+        "patternProperties",
+        "propertyNames",
+        "properties",
+        "unevaluatedProperties",
+    )
+    return any(name in node for name in names)
+
+
+def _measured(value: Any) -> tuple[int, int]:
+    """Nodes, and how many of them are numbers."""
+    nodes = numbers = 0
+    stack = [value]
+    while stack:
+        node = stack.pop()
+        nodes += 1
+        numbers += isinstance(node, int | float)
+        if isinstance(node, dict | list):
+            stack.extend(node.values() if isinstance(node, dict) else node)
+    return nodes, numbers

@@ -1,0 +1,148 @@
+"""No arguments within the limits hold the process longer than the budget, whatever schema `schemas.check` accepted."""
+
+import importlib
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from toolcrib import schemas
+from toolcrib.errors import SchemaUnsafe
+from toolcrib.schema_cost import BUDGET
+from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
+from toolcrib_registry.calls.limits import CallLimits
+
+SLACK = 6
+"""Times the budget: the reckoning in Python, the first error, compiling the schema, and a machine that does other work."""
+
+
+def taken(schema: dict[str, Any], arguments: Any) -> tuple[str, float]:
+    """How a first call ended, and the seconds of processor time that it took."""
+    checked = Arguments(CallLimits())
+    started = time.thread_time()
+    try:
+        checked.check("d", schema, arguments)
+        outcome = "fits"
+    except ArgumentsTooComplex:
+        outcome = "too complex"
+    except InvalidArguments as error:
+        named = error.extra["errors"] or "larger than" in error.detail
+        outcome = "invalid" if named else "invalid, and nobody knows why"
+    return outcome, time.thread_time() - started
+
+
+PATTERNS = st.sampled_from(
+    ["[ab]*a[ab]{4000}c", "(a|b)*a(a|b){200}$", "^[a-z]+$", "(.*a){20}$", "[^c]*a[^c]{300}c"]
+)
+VALUES = st.one_of(
+    st.integers(-3, 3), st.just(10**400), st.just(2**64 + 1), st.just(0.5), st.sampled_from(["a", "ab" * 50, ""]),
+    st.none(), st.builds(lambda n: {"a": n}, st.integers(0, 3)), st.builds(lambda n: [n] * 3, st.integers(0, 3)),
+)  # fmt: skip
+LEAVES = st.one_of(
+    st.sampled_from([{}, {"type": "integer"}, {"minLength": 1}, {"minimum": 0.5}, {"multipleOf": 0.01}]),
+    st.builds(lambda p: {"pattern": p}, PATTERNS),
+    st.builds(lambda n: {"enum": [{"a": i} for i in range(n)]}, st.integers(1, 600)),
+    st.builds(lambda n: {"enum": [i + 0.5 for i in range(n)]}, st.integers(1, 1_500)),
+    st.builds(lambda n: {"anyOf": [{"const": f"k{i}"} for i in range(n)]}, st.integers(1, 1_000)),
+    st.just({"uniqueItems": True}),
+    st.just({"$ref": "#/$defs/r"}),
+)
+
+
+KEYWORDS = ["items", "contains", "not", "additionalProperties", "propertyNames", "unevaluatedItems"]
+
+
+def grown(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        st.builds(lambda name, parts: {name: parts}, st.sampled_from(["allOf", "anyOf", "oneOf"]), st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda s, n: {"anyOf": [s] * n}, inner, st.integers(1, 20)),
+        st.builds(lambda name, s: {name: s}, st.sampled_from(KEYWORDS), inner),
+        st.builds(lambda s, t: {"allOf": [s], "unevaluatedProperties": t}, inner, inner),
+        st.builds(lambda s, t: {"if": s, "then": t, "properties": {"a": s}}, inner, inner),
+        st.builds(lambda p, s: {"patternProperties": {p: s}}, PATTERNS, inner),
+        st.builds(lambda s: {"dependentSchemas": {"a": s}, "prefixItems": [s]}, inner),
+    )  # fmt: skip
+
+
+SCHEMAS = st.builds(
+    lambda top, referenced: {"properties": {"l": top, "o": top}, "$defs": {"r": referenced}, **top},
+    st.recursive(LEAVES, grown, max_leaves=8),
+    st.recursive(st.sampled_from([{"minimum": 0}, {"items": {"$ref": "#/$defs/r"}}]), grown, max_leaves=4),
+)
+MANY = st.sampled_from([1, 10, 100, 1_000, 5_000])
+
+
+@settings(
+    deadline=None,
+    max_examples=60,
+    # shrinking would repeat what takes long
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(SCHEMAS, VALUES, MANY, st.integers(0, 60))
+def test_generated_schemas_and_arguments_are_refused_fast_or_checked_within_the_budget(
+    schema: dict[str, Any], value: Any, many: int, depth: int
+) -> None:
+    arguments = {
+        "l": [value] * many,
+        "o": {f"k{i}": value for i in range(many)},
+        "d": [[[value] * 5] * 5] * depth,
+        "s": "ab" * many,
+    }
+    try:
+        schemas.check(schema)
+    except SchemaUnsafe:
+        return
+    outcome, seconds = taken(schema, arguments)
+    assert outcome in ("fits", "invalid", "too complex")
+    assert seconds < SLACK * BUDGET / 1e9
+
+
+def items(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"properties": {"l": {"items": schema}}}
+
+
+def test_one_failed_item_does_not_build_every_error_of_every_branch() -> None:
+    """2.7 KB of arguments took 9.7 s and 510 MB."""
+    schema = items({"anyOf": [{"const": f"k{i}"} for i in range(2_000)]})
+    tracemalloc.start()
+    outcome, seconds = taken(schema, {"l": ["x"] * 300})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert outcome == "invalid"
+    assert seconds < 1.0, "tracing memory makes it slower"
+    assert peak < 64 << 20
+
+
+def test_the_first_error_has_its_place_also_where_the_arguments_are_many() -> None:
+    schema = items({"anyOf": [{"type": "string"}, {"type": "null"}]})
+    with pytest.raises(InvalidArguments) as refused:
+        Arguments(CallLimits()).check("d", schema, {"l": ["x"] * 5_000 + [1]})
+    assert [e["pointer"] for e in refused.value.extra["errors"]] == ["/l/5000"]
+    assert "alternatives" in refused.value.extra["errors"][0]["message"]
+
+
+def test_a_refused_check_says_what_to_do() -> None:
+    schema = items({"enum": [{"k": i} for i in range(2_000)]})
+    with pytest.raises(ArgumentsTooComplex) as refused:
+        Arguments(CallLimits()).check("d", schema, {"l": [{"k": 1}] * 5_000})
+    assert (refused.value.status, refused.value.code) == (400, "arguments_too_complex")
+    assert "50 ms" in refused.value.detail
+    assert "fewer or shorter" in refused.value.detail
+
+
+def test_what_is_reckoned_is_never_less_than_what_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(Path(__file__).parents[3] / "bench")
+    sys.path.insert(0, folder)
+    try:
+        figures = importlib.import_module("arguments").run(quick=True)
+    finally:
+        sys.path.remove(folder)
+    assert len(figures) > 30
+    assert "reckoned ms" in capsys.readouterr().out

@@ -1,0 +1,164 @@
+"""What a check may cost is reckoned from schema and arguments, and ordinary schemas are not remarked on."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from toolcrib.resources.conditions import Reason
+from toolcrib.resources.tools import Tool
+from toolcrib.schema_cost import BUDGET, SchemaCost
+from toolcrib.search_lint import SearchLint
+
+
+def cost(schema: dict[str, Any], arguments: Any) -> float:
+    return SchemaCost(schema).of(arguments, json.dumps(arguments, separators=(",", ":")).encode())
+
+
+def items(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {"l": {"type": "array", "items": schema}}}
+
+
+def tower(height: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"minProperties": 1}
+    for _ in range(height):
+        schema = {"allOf": [schema], "unevaluatedProperties": {"type": "integer"}}
+    return schema
+
+
+REFERENCES = {
+    "$defs": {
+        "a": {"allOf": [{"$ref": "#/$defs/b"}] * 30},
+        "b": {"allOf": [{"$ref": "#/$defs/c"}] * 30},
+        "c": {"minimum": 0},
+    },
+    **items({"$ref": "#/$defs/a"}),
+}
+HEAVY: dict[str, tuple[dict[str, Any], Any]] = {
+    "branches under an array": (
+        items({"anyOf": [{"const": f"k{i}"} for i in range(3_000)]}), {"l": ["k2999"] * 1_000},
+    ),
+    "options that are objects": (items({"enum": [{"k": i} for i in range(2_000)]}), {"l": [{"k": 1}] * 1_000}),
+    "options that are fractions": (items({"enum": [i + 0.5 for i in range(4_000)]}), {"l": [3.5] * 1_000}),
+    "constants that are objects": (
+        items({"anyOf": [{"const": {"k": i}} for i in range(1_000)]}), {"l": [{"k": 999}] * 1_000},
+    ),
+    "long integers": (items({"minimum": 5}), {"l": [10**4_200] * 200}),
+    "unique long integers": (
+        {"properties": {"l": {"uniqueItems": True}}}, {"l": [2**64 + i for i in range(2_000)]},
+    ),
+    "a large pattern": ({"properties": {"s": {"pattern": "[ab]*a[ab]{4000}c"}}}, {"s": "ab" * 15_000}),
+    "patterns of names": (
+        {"patternProperties": {f"a{{0,50}}{i}$": {} for i in range(100)}}, {f"k{i}": 1 for i in range(9_000)},
+    ),
+    "patterns of every name": (
+        {"propertyNames": {"pattern": "[k0-9]*k[k0-9]{200}c"}}, {f"k{i}": 1 for i in range(90_000)},
+    ),
+    "references that multiply": (REFERENCES, {"l": [1] * 10_000}),
+    "a tower of unevaluatedProperties": (tower(14), {"a": 1, "b": 2}),
+    "nested contains": (
+        {"properties": {"l": {"contains": {"allOf": [{"contains": {"minimum": i}} for i in range(500)]}}}},
+        {"l": [[-1] * 50] * 500},
+    ),
+    "conditions": (
+        items({"allOf": [{"if": {"required": [f"k{i}"]}, "then": {"minProperties": i}} for i in range(800)]}),
+        {"l": [{"a": 1}] * 5_000},
+    ),
+    "dependent schemas": (
+        items({"dependentSchemas": {f"k{i}": {"minProperties": 1} for i in range(1_000)}}), {"l": [{}] * 9_000},
+    ),
+    "divisors": (items({"multipleOf": 0.01}), {"l": [1.25] * 90_000}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_heavy_check_is_recognised_fast(name: str) -> None:
+    schema, arguments = HEAVY[name]
+    table = SchemaCost(schema)
+    text = json.dumps(arguments, separators=(",", ":")).encode()
+    started = time.thread_time()
+    assert table.of(arguments, text) > BUDGET
+    assert time.thread_time() - started < 0.2
+
+
+ROWS = [{"id": i, "name": f"row {i}", "x": 1.5} for i in range(25_000)]
+ROW = {"id": {"type": "integer"}, "name": {"type": "string"}, "x": {"type": "number"}}
+LIGHT: dict[str, tuple[dict[str, Any], Any]] = {
+    "a mebibyte of rows": (items({"type": "object", "properties": ROW, "required": ["id"]}), {"l": ROWS}),
+    "rows of nullable fields": (
+        items({"properties": {k: {"anyOf": [v, {"type": "null"}]} for k, v in ROW.items()}}), {"l": ROWS},
+    ),
+    "rows with forty optional fields": (
+        items({"properties": {**ROW, **{f"o{i}": {"type": "string"} for i in range(40)}}}), {"l": ROWS},
+    ),
+    "many numbers": (items({"type": "integer"}), {"l": [1] * 300_000}),
+    "a mebibyte of text": ({"properties": {"s": {"type": "string", "maxLength": 2_000_000}}}, {"s": "x, {" * 250_000}),
+    "a set of numbers": ({"properties": {"l": {"uniqueItems": True}}}, {"l": list(range(50_000))}),
+    "names from a long list": (items({"enum": [f"k{i}" for i in range(4_000)]}), {"l": ["k3999"] * 5_000}),
+    "a long text and a slug": ({"properties": {"s": {"pattern": "^[a-z0-9-]+$"}}}, {"s": "ab" * 50_000}),
+    "rows beside a heavy field": (
+        {"properties": {"l": {"items": {"properties": ROW}}, "c": {"enum": [{"k": i} for i in range(150)]}}},
+        {"l": ROWS, "c": {"k": 3}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_a_large_harmless_call_stays_within_the_budget(name: str) -> None:
+    schema, arguments = LIGHT[name]
+    assert cost(schema, arguments) <= BUDGET
+
+
+def test_the_cost_of_a_branch_is_charged_only_where_its_values_are() -> None:
+    schema = {
+        "properties": {"a": {"type": "string"}, "b": {"items": {"enum": [{"k": i} for i in range(2_000)]}}}
+    }
+    assert cost(schema, {"a": "x" * 100_000}) < BUDGET < cost(schema, {"b": [{"k": 1}] * 1_000})
+
+
+def test_recursion_costs_what_the_arguments_are_deep() -> None:
+    schema = {"$defs": {"n": {"properties": {"c": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
+    assert cost(schema, {"c": {"c": {"c": {}}}}) < BUDGET / 100
+
+
+def tool(schema: dict[str, Any]) -> Tool:
+    return Tool.model_validate(
+        {
+            "apiVersion": "toolcrib.dev/v1alpha1",
+            "kind": "Tool",
+            "metadata": {"name": "read-file", "namespace": "team"},
+            "spec": {
+                "description": "Read a text file of the shared folder",
+                "scopes": ["file:use"],
+                "inputSchema": schema,
+                "backend": {"http": {"url": "http://files.example/read"}},
+            },
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "odd"),
+    [
+        (items({"enum": [{"k": i} for i in range(2_000)]}), True),
+        ({"type": "object", **tower(12)}, True),
+        (
+            {
+                "type": "object",
+                "properties": {"s": {"type": "string", "pattern": "[ab]*a[ab]{4000}c", "description": "x"}},
+            },
+            True,
+        ),
+        ({"type": "object", "properties": {"s": {"type": "string", "description": "x"}}}, False),
+    ],
+)
+def test_a_tool_whose_ordinary_calls_would_be_refused_is_remarked_on(
+    schema: dict[str, Any], odd: bool
+) -> None:
+    lint, made = SearchLint(), tool(schema)
+    lint.update(made.tool_id, made)
+    found = {w.reason: w for w in lint.weaknesses(made)}
+    assert (Reason.SCHEMA_COSTLY in found) is odd
+    if odd:
+        assert found[Reason.SCHEMA_COSTLY].field == "spec.inputSchema"
