@@ -221,7 +221,7 @@ def test_a_difference_is_told_with_a_small_case_that_shows_it_again(monkeypatch:
 
     with pytest.raises(Disagreement) as found:
         # a seed whose first difference is of a grant: that of a deny takes a grant beside it
-        asyncio.run(proof.run(20_000, 11, patience=0.1))
+        asyncio.run(proof.run(20_000, 10, patience=0.1))
 
     small = json.loads(str(found.value).partition("\n")[2])
     assert len(small["script"]) == 1
