@@ -9,7 +9,7 @@ step for each value, however many branches the schema has. Costs are nanoseconds
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolcrib.patterns import weight
@@ -18,7 +18,11 @@ from toolcrib.schema_work import REFERENCES, lookup
 BUDGET = 50e6
 """Nanoseconds that one check may take: what callers of other tools wait at most for it."""
 MAX_STEPS = 40_000
-"""Values and subschemas that the reckoning itself looks at: at most about 50 ms of Python."""
+"""Values that the reckoning itself looks at, about 1 µs each."""
+MAX_EXPLORED = 10_000
+"""Subschemas and steps looked at when a table is made, about 5 µs each; the rest is looked at when a call leads there."""
+_MEMBER_STEPS = 8
+"""What a subschema in a state that is not explored counts among those steps."""
 _AT_LEAST = 20_000.0
 ORDINARY_VALUES = 100
 ORDINARY_TEXT = 1_000
@@ -93,7 +97,7 @@ class State:
     """
 
     __slots__ = (
-        "_cost", "_members", "_named", "box", "boxed", "contains", "fastest", "huge", "key", "key_rate", "known", "leads", "most",
+        "_cost", "_members", "_named", "box", "boxed", "explored", "fastest", "huge", "key", "key_rate", "known", "leads", "most",
         "names", "number", "obj", "rate", "size", "string", "unique", "value",
     )  # fmt: skip
 
@@ -102,7 +106,7 @@ class State:
         self._named: dict[str | int, State] = {}
         self.size = len(members)
         self.known: set[str] = set()
-        self.leads = False
+        self.leads = self.explored = False
         self.value = self.string = self.number = self.box = self.obj = self.key = 0.0
         self.rate = self.key_rate = self.huge = self.unique = 0.0
         self.most = self.boxed = self.fastest = float("inf")
@@ -170,6 +174,10 @@ class State:
                 kernel[_EVERYTHING] = kernel.get(_EVERYTHING, 0.0) + times
         return kernel
 
+    def forget(self) -> None:
+        """Drop the way to states that are not explored."""
+        self._named = {step: state for step, state in self._named.items() if state.explored}
+
     def steps(self) -> Iterator[str | int]:
         """Every step that leads somewhere of its own."""
         if not self.leads:
@@ -223,21 +231,15 @@ class SchemaCost:
             at, node = self._queue.pop()
             self._fill(self.parts[at], node)
         self._ids.clear()
-        self.start: State | None = None
-        if not reckon:
-            return
-        try:
-            self.start = self.state({(first, False): 1.0})
-            self._explore(self.start)
-        except _TooManyError:
-            pass
+        self._peak = 0.0
+        if reckon:
+            self._start = self.state({(first, False): 1.0})
+            self._explore(self._start)
 
     @property
     def is_costly(self) -> bool:
         """Whether a call of 100 values and 1,000 characters may be refused."""
-        if self.start is None:
-            return True
-        return _bound(self.start, ORDINARY_VALUES, ORDINARY_VALUES // 4, ORDINARY_TEXT) > BUDGET
+        return self._peak > BUDGET
 
     def of(self, arguments: Any, text: bytes) -> float:
         """Nanoseconds that the validator may take at most; above `BUDGET`, no more than that it is more.
@@ -246,31 +248,25 @@ class SchemaCost:
             arguments: parsed JSON.
             text: the same, serialised without blanks.
         """
-        if self.start is None:
-            return float("inf")
         boxes = text.count(b"{") + text.count(b"[")
         values = boxes + text.count(b",") + 1
         long = _LONG_NUMBER.findall(text)
-        if not long and (bound := _bound(self.start, values, boxes, len(text))) <= BUDGET:
+        if not long and (bound := _bound(self._start, values, boxes, len(text))) <= BUDGET:
             return bound
+        if self._made > 3 * MAX_EXPLORED:
+            self._forget()
         try:
-            return _Walk(self.start, values, boxes, len(text), long).run(arguments)
+            return _Walk(self._start, values, boxes, len(text), long).run(arguments)
         except _TooManyError:
             return float("inf")
 
     def state(self, kernel: dict[Key, float]) -> State:
-        """The state in which all of `kernel` holds.
-
-        Raises:
-            _TooManyError: the schema leads to more of them than is kept.
-        """
+        """The state in which all of `kernel` holds."""
         key = frozenset(kernel.items())
         found = self._states.get(key)
         if found is None:
             members = self._closed(kernel)
             self._made += 2 + len(members)
-            if self._made > 2 * MAX_STEPS:
-                raise _TooManyError
             found = self._states[key] = State(self, members)
         return found
 
@@ -307,17 +303,25 @@ class SchemaCost:
         """Note at each state what the dearest below it costs. Left open where the schema is too large for it."""
         seen, order = {id(start)}, [start]
         above: dict[int, list[State]] = {}
-        taken = 0
+        taken, whole = 0, True
         for state in order:
+            state.explored = whole
+            if not whole:
+                continue
             for step in state.steps():
                 taken += 1
-                if taken > MAX_STEPS:
-                    return
                 to = state.below(step)
                 above.setdefault(id(to), []).append(state)
                 if id(to) not in seen:
                     seen.add(id(to))
                     order.append(to)
+                whole = taken + self._made <= MAX_EXPLORED
+                if not whole:
+                    break
+        peaks = [max(map(measure, order)) for measure in (State.unit, State.container, State.text)]
+        self._peak = _sum(peaks, ORDINARY_VALUES, ORDINARY_VALUES // 4, ORDINARY_TEXT)
+        if not whole:
+            return
         for name, measure in (("most", State.unit), ("boxed", State.container), ("fastest", State.text)):
             done: set[int] = set()
             for state in sorted(order, key=measure, reverse=True):
@@ -328,6 +332,13 @@ class SchemaCost:
                         done.add(id(one))
                         setattr(one, name, cost)
                         waiting.extend(above.get(id(one), ()))
+
+    def _forget(self) -> None:
+        """Drop what calls led to beyond the explored states, so that the table stays small."""
+        self._states = {key: state for key, state in self._states.items() if state.explored}
+        for state in self._states.values():
+            state.forget()
+        self._made = sum(2 + state.size for state in self._states.values())
 
     def _id(self, node: Any) -> int:
         found = self._ids.get(id(node))
@@ -432,7 +443,11 @@ class _TooManyError(Exception):
 
 
 def _bound(state: State, values: int, boxes: int, size: int) -> float:
-    return _AT_LEAST + values * state.most + boxes * state.boxed + size * state.fastest
+    return _sum((state.most, state.boxed, state.fastest), values, boxes, size)
+
+
+def _sum(prices: Sequence[float], values: int, boxes: int, size: int) -> float:
+    return _AT_LEAST + values * prices[0] + boxes * prices[1] + size * prices[2]
 
 
 class _Walk:
@@ -490,9 +505,11 @@ class _Walk:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for step, child in pairs:
             to = state.below(step)
-            if id(to) not in self._met:
+            if not to.explored and id(to) not in self._met:
                 self._met.add(id(to))
-                self._steps += to.size
+                self._steps += _MEMBER_STEPS * (2 + to.size)
+                if self._steps > MAX_STEPS:
+                    raise _TooManyError
             stack.append((to, child))
 
     @staticmethod
