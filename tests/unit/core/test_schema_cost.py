@@ -122,6 +122,21 @@ def test_recursion_costs_what_the_arguments_are_deep() -> None:
     assert cost(schema, {"c": {"c": {"c": {}}}}) < BUDGET / 100
 
 
+def test_a_table_stays_small_where_each_level_costs_more_than_the_one_above() -> None:
+    schema = {
+        "$defs": {"n": {"items": {"$ref": "#/$defs/n"}, "uniqueItems": True}},
+        "properties": {"l": {"$ref": "#/$defs/n"}},
+    }
+    started = time.thread_time()
+    table = SchemaCost(schema)
+    assert time.thread_time() - started < 0.2
+    assert not table.is_costly
+    nested: Any = [1, 2]
+    for _ in range(28):
+        nested = [nested]
+    assert table.of({"l": nested}, json.dumps({"l": nested}).encode()) < BUDGET
+
+
 def tool(schema: dict[str, Any]) -> Tool:
     return Tool.model_validate(
         {
