@@ -40,8 +40,8 @@ def route_words(routes: Any) -> set[str]:
 
 def registry_routes(folder: Path) -> list[Any]:
     issuer = oauth.router(LocalIssuer.open(folder / "issuer"), lambda namespace, name: set())
-    agents, admin = FastAPI(docs_url=None, redoc_url=None), FastAPI(docs_url=None, redoc_url=None)
-    return [*app._agents(agents, issuer).routes, *app._admin(admin).routes]
+    agents, metrics, admin = (FastAPI(docs_url=None, redoc_url=None) for _ in range(3))
+    return [*app._agents(agents, issuer).routes, *app._metrics(metrics).routes, *app._admin(admin).routes]
 
 
 def test_every_route_word_is_reserved(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ SCHEMAS = st.builds(
 MANY = st.sampled_from([1, 10, 100, 1_000, 5_000])
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of a failing case: rather that than none
 @settings(
     deadline=None,
     max_examples=60,
