@@ -54,6 +54,17 @@ def test_no_module_grows_beyond_what_one_reads_in_one_go() -> None:
     assert {path: size for path, size in sizes.items() if size > MOST_LINES} == {}
 
 
+def test_no_file_holds_a_merge_that_was_not_finished() -> None:
+    marks = re.compile(r"^(?:<{7} |>{7} |={7}$)", re.MULTILINE)
+    texts = [
+        p
+        for p in tracked()
+        if p.suffix in (".py", ".md", ".yaml", ".yml", ".toml", ".json", ".tpl", ".txt", "")
+    ]
+
+    assert [str(p.relative_to(ROOT)) for p in texts if marks.search(p.read_text(errors="replace"))] == []
+
+
 def test_no_file_names_a_place_on_somebodys_machine() -> None:
     found = []
     for path in tracked():

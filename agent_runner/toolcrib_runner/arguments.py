@@ -73,15 +73,28 @@ def _unfit(value: Any, depth: int) -> str:
         return f"is nested deeper than {MAX_DEPTH}"
     if isinstance(value, float) and not math.isfinite(value):
         return "must be a finite number"
+    if isinstance(value, str) and not _is_unicode(value):
+        return "is not valid Unicode"
     if value is None or isinstance(value, str | int | float | bool):
         return ""
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             return "has keys that are no strings"
+        if not all(map(_is_unicode, value)):
+            return "has keys that are not valid Unicode"
         return next((w for v in value.values() if (w := _unfit(v, depth - 1))), "")
     if isinstance(value, list | tuple):
         return next((w for v in value if (w := _unfit(v, depth - 1))), "")
     return f"is a {type(value).__name__}, which JSON cannot carry"
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no lone surrogates, which UTF-8 cannot carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _kind(value: Any) -> str:

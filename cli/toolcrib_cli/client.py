@@ -65,7 +65,9 @@ class RegistryClient:
 
     def post(self, path: str, body: Any) -> Any:
         """The JSON object that answers a POST; errors as `get`."""
-        return self._answer("POST", path, json=body)
+        return self._answer(
+            "POST", path, content=_encoded(body), headers={"content-type": "application/json"}
+        )
 
     def _answer(self, method: str, path: str, **kwargs: Any) -> dict[str, Any]:
         try:
@@ -99,6 +101,20 @@ class RegistryClient:
         return CliError(
             f"what answers at {self.url} is no registry", hint=_where(path), code=Exit.UNREACHABLE
         )
+
+
+def _encoded(body: Any) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError as error:
+        why, hint = "the text is not valid Unicode", "send text as UTF-8, without lone surrogates"
+        raise CliError(f"the request cannot be sent: {why}", hint=hint, code=Exit.USAGE) from error
+    except ValueError as error:
+        why, hint = "a number is not finite", "JSON has no NaN and no infinities"
+        raise CliError(f"the request cannot be sent: {why}", hint=hint, code=Exit.USAGE) from error
+    except RecursionError as error:
+        why, hint = "the arguments are nested too deeply", "the registry takes 32 levels"
+        raise CliError(f"the request cannot be sent: {why}", hint=hint, code=Exit.USAGE) from error
 
 
 def _where(path: str) -> str:
@@ -166,6 +182,16 @@ def _words(answer: Any) -> str:
     return truncate(answer if isinstance(answer, str) else json.dumps(answer), 500)
 
 
+def _ids(body: dict[str, Any]) -> str:
+    """The ids that an ambiguous name stands for, as a hint."""
+    found = body.get("tool_ids")
+    return (
+        f"use one of {', '.join(truncate(str(i), 200) for i in found)}"
+        if isinstance(found, list) and found
+        else ""
+    )
+
+
 def _error(response: httpx.Response) -> CliError:
     problem = _json(response)
     body = problem if isinstance(problem, dict) else {}
@@ -188,7 +214,7 @@ def _error(response: httpx.Response) -> CliError:
         if code == "invalid_token"
         else "the token is missing, expired or of another issuer",
         403: _REVIEWERS if response.request.url.path == _REVIEW else _CALLERS,
-        409: "name the tool by its id, namespace/name",
+        409: _ids(body) or "name the tool by its id, namespace/name",
     }
     wait = response.headers.get("retry-after", "")
     if wait.isdecimal():

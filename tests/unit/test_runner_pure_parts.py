@@ -121,6 +121,12 @@ def test_whatever_json_can_carry_passes_where_any_type_will_do(value: Any) -> No
     arguments.check(DiscoveredTool("t", "/t", parameters=(Parameter("a"),)), {"a": value})
 
 
+@pytest.mark.parametrize("value", ["\ud800", ["a\udfff"], {"\ud800": 1}])
+def test_text_that_is_not_unicode_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidArguments, match="not valid Unicode"):
+        arguments.check(DiscoveredTool("t", "/t", parameters=(Parameter("a"),)), {"a": value})
+
+
 def test_arguments_nested_too_deeply_are_refused() -> None:
     deep: list[Any] = []
     for _ in range(40):

@@ -199,6 +199,8 @@ def _arguments(pairs: list[str], text: str | None, texts: frozenset[str] = froze
             found = json.loads(sys.stdin.read() if text == "-" else text)
         except ValueError as error:
             raise CliError(f"--json: not JSON: {error}", code=Exit.USAGE) from error
+        except RecursionError as error:
+            raise CliError("--json: nested too deeply", code=Exit.USAGE) from error
         if not isinstance(found, dict):
             raise CliError("--json: arguments are one JSON object", code=Exit.USAGE)
     for pair in pairs:
@@ -214,7 +216,7 @@ def _arguments(pairs: list[str], text: str | None, texts: frozenset[str] = froze
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

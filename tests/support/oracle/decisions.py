@@ -6,12 +6,8 @@ Everything is plain dicts, as `worlds` makes them:
     world    {"tools": [...], "bindings": [...], "accounts": {"ns/name": uid} | None, "anonymous": "none" | "list"}
     tool     {"id", "namespace", "name", "server" | None, "scopes", "match": "Any" | "All", "state"}
     binding  {"uid", "namespace" | None, "name", "subjects", "reach": [namespaces] | None (all), "scopes",
-<<<<<<< HEAD
-              "allow" | None, "deny", "deny_scopes", "servers" | None, "from" | None, "until" | None}
-=======
-              "allow" | None, "deny", "servers" | None, "from" | None, "until" | None, "listed": bool}
+              "allow" | None, "deny", "deny_scopes", "servers" | None, "from" | None, "until" | None, "listed": bool}
               ("listed": the namespaces of its reach are written out, not selected by labels)
->>>>>>> 224f367 (Names: a tool without its bare name is listed by id, and namespaces that bindings name come first)
     issuer   {"iss", "policy": "bindings" | "intersection" | "token" | "local", "cluster": bool}
     caller   {"iss", "claims": {...}} | "anonymous" | "garbage"
 

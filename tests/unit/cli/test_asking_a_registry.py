@@ -301,3 +301,38 @@ def test_a_refusal_and_its_hint_do_not_contradict_each_other(
     with registry(status, **problem) as address:
         run(*command, address)
     assert capsys.readouterr().err.splitlines() == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["steps=NaN"], "not finite"),
+        (["steps=1e400"], "not finite"),
+        (["--json", '{"a": NaN}'], "not finite"),
+        (["--json", r'{"a": "\ud800"}'], "not valid Unicode"),
+        (["a=\udcff"], "not valid Unicode"),
+        (["--json", "[" * 100_000], "nested too deeply"),
+    ],
+)
+def test_arguments_that_json_cannot_carry_are_a_usage_error_and_nobody_is_asked(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("a.b.c")
+    with registry(200) as url:
+        assert run("call", "t", "--url", url, "--token-file", str(file), *arguments) == Exit.USAGE
+
+    assert said in capsys.readouterr().err
+
+
+def test_an_ambiguous_name_is_told_with_the_ids_that_it_may_mean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("a.b.c")
+    with registry(
+        409, code="ambiguous_name", detail="It means several tools.", tool_ids=["a/t", "b/t"]
+    ) as url:
+        assert run("call", "t", "--url", url, "--token-file", str(file)) == Exit.FAILED
+
+    assert "use one of a/t, b/t" in capsys.readouterr().err
