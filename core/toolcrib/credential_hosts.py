@@ -22,9 +22,12 @@ def of_url(scheme: str, host: str, port: int) -> frozenset[str]:
 
 
 def of_service(name: str, namespace: str, port: int, domain: str = "cluster.local") -> frozenset[str]:
-    """Every entry that allows a `service:` backend: the Service's names, which mean the port that the Tool names."""
-    short = f"{name}.{namespace}"
-    names = (name, short, f"{short}.svc", f"{short}.svc.{domain}")
+    """Every entry that allows a `service:` backend: the Service's names, which mean the port that the Tool names.
+
+    Not `name.namespace`: in a namespace `dev` or `com` that is a domain of somebody else's.
+    """
+    full = f"{name}.{namespace}.svc"
+    names = (name, full, f"{full}.{domain}")
     return frozenset({*names, *(f"{n}:{port}" for n in names)})
 
 

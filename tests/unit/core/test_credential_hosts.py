@@ -36,13 +36,21 @@ def test_what_is_written_out_means_that_place_alone(
 
 
 @pytest.mark.parametrize(
-    "entry", ["files", "Files.heist", "files.heist.svc.", "files.heist.svc.cluster.local", "files:8080"]
+    "entry", ["files", "Files.heist.svc", "files.heist.svc.", "files.heist.svc.cluster.local", "files:8080"]
 )
 def test_a_services_name_means_the_port_that_its_tool_names(entry: str) -> None:
     for port in (8080, 9090):
         names = credential_hosts.of_service("files", "heist", port)
         allowed = not names.isdisjoint(credential_hosts.entries([entry]))
         assert allowed == (port == 8080 or ":" not in entry)
+
+
+@pytest.mark.parametrize("namespace", ["dev", "com", "heist"])
+def test_a_service_is_never_taken_for_a_domain_of_the_same_spelling(namespace: str) -> None:
+    """A Service `example` in a namespace `dev` must not get what is meant for https://example.dev."""
+    names = credential_hosts.of_service("example", namespace, 80)
+
+    assert names.isdisjoint(credential_hosts.entries([f"example.{namespace}", f"example.{namespace}:80"]))
 
 
 @pytest.mark.parametrize("entry", ["*", "files.bank", "file", "http://files", "https://files:8080", ""])
