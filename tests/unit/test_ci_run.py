@@ -196,6 +196,27 @@ def test_a_second_run_that_does_not_run_the_failed_test_is_refused(repository: R
     assert "did not run again" in done.stdout
 
 
+def test_a_worker_that_crashes_is_refused(repository: Repository) -> None:
+    """Its test may be a guarantee: the report of a crash does not tell."""
+    repository.put(
+        one=PASSES,
+        crash="import os, pytest\n@pytest.mark.guarantee\ndef test_promise(nth):\n    if not nth: os._exit(1)\n",
+    )
+    done = repository.run("test", workers=True)
+
+    assert done.returncode == 1
+    assert "could not run, or finish, checks/test_crash.py::test_promise" in done.stdout
+    assert "=== again" not in done.stdout
+
+
+def test_a_module_that_cannot_be_imported_is_refused(repository: Repository) -> None:
+    repository.put(one=PASSES, broken="import nowhere_to_be_found\n")
+    done = repository.run("test")
+
+    assert done.returncode == 1
+    assert "could not run, or finish, checks/test_broken.py" in done.stdout
+
+
 def test_a_run_that_breaks_without_a_failed_test_is_refused(repository: Repository) -> None:
     repository.put(one="import os\ndef test_it(): pass\n")
     with (repository.folder / "conftest.py").open("a") as conftest:

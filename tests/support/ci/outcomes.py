@@ -13,11 +13,13 @@ MOST_FAILED = 3
 """Failed files (errors of one fixture count once) beyond which a run is refused: so much is not flaky."""
 
 SLOWEST = 30
+_WHOLE = ("setup", "call", "teardown")
+"""Phases that a test reports itself: not a module that cannot be imported, nor a worker that ended under a test."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a test: `when` is setup, call, teardown or collect; `fixture` is the one that failed."""
+    """A phase of a test: `when` is setup, call, teardown, collect, or ??? where its worker crashed; `fixture` is the one that failed."""
 
     test: str
     when: str
@@ -65,6 +67,10 @@ def refusal(status: int, phases: Sequence[Phase]) -> str:
     failed = failures(phases)
     if not failed:
         return f"it ended with {status} and told of no failed test"
+    crashed = [test for test, phase in failed.items() if phase.when not in _WHOLE]
+    if crashed:
+        # neither says whether the test, or one of the module, is a guarantee
+        return f"pytest could not run, or finish, {', '.join(crashed)}"
     kept = [test for test, phase in failed.items() if phase.guarantee]
     if kept:
         return f"a guarantee failed, which never runs again: {', '.join(kept)}"
