@@ -136,7 +136,7 @@ class Loop:
         if self._world.unlisted or not self.policies.known or not self._publisher.may_act():
             return
         dirty, change = self._world.take()
-        refs = self.assessor.expand(dirty | self.policies.admitted.ripe())
+        refs = await self._expanded(dirty | self.policies.admitted.ripe())
         undecided = [entry for ref in refs if (entry := self._undecided(ref)) is not None]
         self.policies.settle()
         for entry in undecided:
@@ -144,10 +144,9 @@ class Loop:
         if {entry.ref for entry in undecided} - self.policies.admitted.ripe():
             # a revocation of the same turn does not wait for a slow API server: the new grants alone do
             await self.policies.asked(self.settings.look_within)
-        await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
         for start in range(0, len(refs), _CHUNK):
             self.assessor.judge(refs[start : start + _CHUNK])
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
         batch = self.assessor.batch()
         self._publisher.set_credentials(self.assessor.credentials)
         revision = self._publisher.revision
@@ -176,6 +175,15 @@ class Loop:
         self._covered = change
         self._turned.set()
         self._turned = asyncio.Event()
+
+    async def _expanded(self, dirty: set[Ref]) -> list[Ref]:
+        """`Assessor.expand`, in parts: the lint looks at each tool's words."""
+        given = sorted(dirty)
+        touched: set[Ref] = set()
+        for start in range(0, len(given), _CHUNK):
+            touched.update(self.assessor.expand(given[start : start + _CHUNK]))
+            await asyncio.sleep(0)
+        return sorted(touched)
 
     def _undecided(self, ref: Ref) -> Entry | None:
         """The binding, if it depends on the admission policies of this moment whether it is used."""

@@ -85,7 +85,8 @@ class Watching:
     async def _list(self, kind: str) -> None:
         asked = self._monotonic()
         listing = await self._reader.list(kind)
-        self._world.replace(kind, listing.objects, listing.resource_version)
+        # parsing thousands of objects would hold the loop
+        await asyncio.to_thread(self._world.replace, kind, listing.objects, listing.resource_version)
         self._proven[kind] = max(asked, self._proven.get(kind, asked))
         if listing.problem:
             self._trouble(kind, ClusterUnavailable(listing.problem))
