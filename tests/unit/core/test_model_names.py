@@ -126,6 +126,16 @@ def test_no_two_visible_tools_have_the_same_name_for_models(tools: list[Publishe
         assert view.model_name(tool_id) == alone or names.count(alone) == 0
 
 
+def test_a_view_tells_two_tools_apart_whose_marked_names_meet() -> None:
+    first, second = met()
+    # a dot: neither may have its bare name
+    view = view_of(bot(), snapshot([tool(first, name="a.b"), tool(second, name="a.c")]), 0.0)
+    assert model_name("a.b", first) == model_name("a.c", second)
+
+    assert view.model_name(first) != view.model_name(second)
+    assert model_name("a.b", first) not in (view.model_name(first), view.model_name(second))
+
+
 def test_all_tools_of_the_catalog_have_names_for_models_of_their_own() -> None:
     tools = []
     for path in sorted(CATALOG.glob("*.yaml")):
