@@ -58,6 +58,11 @@ class Link:
         """The end of its decision log, as it last said."""
         self.wake = asyncio.Event()
         self._source = source
+        self._hash = ""
+        """Of its content as it named it with its last confirmation: another version may make it in another form."""
+        self._doubted = False
+        """Steps led to another hash than ours: only a full snapshot proves its content."""
+        self._recheck_at = 0.0
         self._told: int | None = None
         self._features: tuple[str, ...] | None = None
         """What it enforces; None: it was not asked yet."""
@@ -109,7 +114,8 @@ class Link:
         source = self._source
         while source.may_act() and source.revision is not None:
             await self._tell_credentials()
-            steps = source.steps(self.confirmed)
+            recheck = self._doubted and time.monotonic() >= self._recheck_at
+            steps = source.steps(None if recheck else self.confirmed)
             if not steps:
                 self._behind_since = None
                 return
@@ -120,7 +126,7 @@ class Link:
                     return
                 # this task's lines carry it from here on, the replica's lines about the request too
                 logs.request_id.set(f"op-{step.to.epoch}-{step.to.seq}")
-                age, last = source.age(), step.to == source.revision
+                age, last, ours = source.age(), step.to == source.revision, source.hash
                 if not last:
                     # a revocation may be among those to come: a replica that was cut off is no surer of its policy yet
                     age = max(age, time.monotonic() - self._complete_at)
@@ -137,8 +143,25 @@ class Link:
                 log.info("revision %s confirmed", step.to, extra=about)
                 if step.base is None:
                     self._told = None  # it may have been restarted: it has no credentials then
+                self._compare(state.hash, ours if last else None, full=step.base is None)
                 self._set(step.to)
                 self._beat_due = time.monotonic() + source.settings.heartbeat
+
+    def _compare(self, named: str, ours: str | None, *, full: bool) -> None:
+        """Take the hash that the replica named. It is doubted if it is not ours, but not after a full snapshot.
+
+        A replica of another version may make hashes in another form, or was sent what it can enforce. Its content is
+        known by the full snapshot that it confirmed; after further steps it gets one again, at most every `recheck`.
+        """
+        differs = self._doubted if ours is None else named != ours
+        if full and (differs or self._doubted):
+            self._recheck_at = time.monotonic() + self._source.settings.recheck
+        if full and differs:
+            log.warning(
+                "the replica names another hash than this operator after a full snapshot, as other versions do: its"
+                " own is taken", extra=self._about(),
+            )  # fmt: skip
+        self._hash, self._doubted = named, differs and not full
 
     async def _enforceable(self, step: Publish) -> Publish:
         """The step as this replica can enforce it. Before a full one it is asked: another version may answer by now."""
@@ -171,7 +194,7 @@ class Link:
         indexer = source.is_indexer(self.replica.name)
         self._beats += 1
         logs.request_id.set(f"op-{self.confirmed.epoch}-{self.confirmed.seq}-beat-{self._beats}")
-        beat = Heartbeat(revision=self.confirmed, hash=source.hash, indexer=indexer)
+        beat = Heartbeat(revision=self.confirmed, hash=self._hash, indexer=indexer)
         self.audit = (await self.replica.heartbeat(beat)).audit
         self._complete_at = time.monotonic()
 

@@ -70,6 +70,9 @@ class PublisherSettings:
     history: int = 64
     """Steps kept for replicas that are a little behind; one that is further gets a full snapshot."""
 
+    recheck: float = 60.0
+    """Seconds at least between full snapshots to a replica whose hash alone is another than the operator's."""
+
 
 @dataclass(frozen=True)
 class IndexSettings:

@@ -59,12 +59,16 @@ class MemoryReplica:
         self.pushed: Credentials | None = None
 
     @property
+    def hash(self) -> str:
+        return self.snapshot.hash
+
+    @property
     def state(self) -> ReplicaState:
         revision = self.snapshot.revision
         return ReplicaState(
             replica=self.name,
             revision=revision,
-            hash=self.snapshot.hash,
+            hash=self.hash,
             ready=revision is not None,
             audit=self.audit,
             features=self.features,
@@ -91,7 +95,7 @@ class MemoryReplica:
         revision = self.snapshot.revision
         if revision is not None and heartbeat.revision.epoch < revision.epoch:
             raise EpochFenced(f"{revision.epoch} leads")
-        if heartbeat.revision != revision or heartbeat.hash != self.snapshot.hash:
+        if heartbeat.revision != revision or heartbeat.hash != self.hash:
             raise RevisionMismatch(f"{revision} is here")
         self.heartbeats.append(heartbeat)
         return self.state

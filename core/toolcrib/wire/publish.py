@@ -322,8 +322,12 @@ class OutboxAcks(Wire):
 
 
 def fingerprint(item: PublishedTool | PublishedBinding | PublishedAccount) -> int:
-    """A number that changes whenever anything of the item changes."""
-    return int.from_bytes(hashlib.sha256(item.model_dump_json().encode()).digest())
+    """A number that changes whenever anything of the item changes.
+
+    Fields at their defaults are left out: one that a later version adds changes nothing while it is not used.
+    """
+    written = item.model_dump_json(exclude_defaults=True)
+    return int.from_bytes(hashlib.sha256(written.encode()).digest())
 
 
 HASH_MODULUS = 1 << 256

@@ -5,13 +5,22 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import Field
 
 from published import binding, bot, tool
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import view_of
-from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool, Removed, Revision
+from toolcrib.wire.publish import (
+    Publish,
+    PublishedBackend,
+    PublishedBinding,
+    PublishedTool,
+    Removed,
+    Revision,
+    fingerprint,
+)
 
 
 def at(epoch: int, seq: int) -> Revision:
@@ -99,6 +108,27 @@ def test_the_hash_sees_every_field_of_tools_and_bindings() -> None:
     hashes = {Snapshot().apply(publish(at(1, 1), tools=t, bindings=b)).hash for t, b in variants}
 
     assert len(hashes) == len(variants)
+
+
+def test_a_field_that_a_later_version_adds_changes_no_fingerprint_until_it_is_used() -> None:
+    class LaterBackend(PublishedBackend):
+        mode: str | None = None
+
+    class Later(PublishedTool):
+        backend: LaterBackend | None = None
+        extra: tuple[str, ...] = ()
+        hints: dict[str, str] = Field(default_factory=dict)
+
+    held = tool(backend=PublishedBackend(url="https://x.example"), input_schema={"type": "object", "x": None})
+    later = Later.model_validate_json(held.model_dump_json())
+
+    assert fingerprint(later) == fingerprint(held)
+    for used in (
+        {"extra": ("x",)},
+        {"hints": {"a": "b"}},
+        {"backend": LaterBackend(url="https://x.example", mode="m")},
+    ):
+        assert fingerprint(later.model_copy(update=used)) != fingerprint(held)
 
 
 def test_a_publish_survives_the_wire() -> None:
