@@ -9,7 +9,7 @@ step for each value, however many branches the schema has. Costs are nanoseconds
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from toolcrib.patterns import weight
@@ -28,11 +28,20 @@ ORDINARY_VALUES = 100
 ORDINARY_TEXT = 1_000
 """What an ordinary call carries, for the remark at apply."""
 
-_VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 300.0, 400.0
-_NUMERIC, _MULTIPLE, _PER_KEY, _NAME = 30.0, 2_500.0, 60.0, 110.0
+_VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 300.0, 1_200.0
+_NUMERIC, _MULTIPLE, _PER_KEY, _NAME = 30.0, 1_500.0, 60.0, 110.0
+_OPTION = 12.0
+"""An option that a value of another type is compared with."""
+_BIT, _BIT_OF_SCHEMA, _BIT_OF_BOUND = 20.0, 12.0, 0.6
+"""Nanoseconds a bit of a number as a ratio, where fractions are compared exactly (`_bits`)."""
+_ORDINARY_BITS = 128
+"""The most bits of a number whose text has no exponent; longer integers are counted apart."""
 _EXACT = 2**53
 """Beyond it integers of any length are compared by their digits, and their hashes collide."""
-_LONG_NUMBER = re.compile(rb"[0-9]{16,}")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_SUSPECT = re.compile(rb"[0-9]{16}|[0-9]e[-+]?[0-9]", re.IGNORECASE)
+_LONG_NUMBER = re.compile(rb"(?<![0-9.])[0-9]{16,}(?![0-9.eE])")
+_EXPONENT = re.compile(rb"[0-9]e[-+]?([0-9]+)", re.IGNORECASE)
 _BRANCHES = ("allOf", "anyOf", "oneOf")
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _SILENT = frozenset({
@@ -63,7 +72,7 @@ class _Part:
 
     __slots__ = (
         "again", "beyond", "box", "contains", "every", "huge", "items", "judge", "key", "key_rate", "leads", "named",
-        "names", "number", "obj", "other", "prefix", "rate", "string", "unique", "value",
+        "names", "number", "obj", "other", "prefix", "rate", "string", "unique", "value", "wide",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -71,6 +80,8 @@ class _Part:
         self.string = self.number = self.box = self.obj = self.key = self.rate = self.key_rate = 0.0
         self.huge = 0.0
         """Comparisons of numbers: each costs the square of the digits where the number is long."""
+        self.wide = 0.0
+        """Nanoseconds for each bit of a number."""
         self.unique = False
         self.judge: list[Key] = []
         """What is tried on the same value when this is judged, and in `again` when its marks are collected."""
@@ -94,11 +105,14 @@ class State:
         most: the highest cost of one value here or anywhere below.
         boxed: what an object or array costs beyond that.
         fastest: the highest cost of one byte of text.
+        widest: the highest cost of one bit of a number.
+        hugest: the most comparisons of a long integer.
+        sets: the most comparisons of whole values that may hold long integers.
     """
 
     __slots__ = (
-        "_cost", "_members", "_named", "box", "boxed", "explored", "fastest", "huge", "key", "key_rate", "known", "leads", "most",
-        "names", "number", "obj", "rate", "size", "string", "unique", "value",
+        "_cost", "_members", "_named", "box", "boxed", "explored", "fastest", "huge", "hugest", "key", "key_rate", "known",
+        "leads", "most", "names", "number", "obj", "rate", "sets", "size", "string", "unique", "value", "wide", "widest",
     )  # fmt: skip
 
     def __init__(self, cost: SchemaCost, members: dict[Key, float]) -> None:
@@ -108,8 +122,8 @@ class State:
         self.known: set[str] = set()
         self.leads = self.explored = False
         self.value = self.string = self.number = self.box = self.obj = self.key = 0.0
-        self.rate = self.key_rate = self.huge = self.unique = 0.0
-        self.most = self.boxed = self.fastest = float("inf")
+        self.rate = self.key_rate = self.huge = self.unique = self.wide = 0.0
+        self.most = self.boxed = self.fastest = self.widest = self.hugest = self.sets = float("inf")
         self.names: State | None = None
         names: dict[Key, float] = {}
         for (at, marks), times in members.items():
@@ -134,6 +148,7 @@ class State:
             self.box += times * part.box
             self.rate += times * part.rate
             self.huge += times * part.huge
+            self.wide += times * part.wide
             self.unique += times * part.unique
             for to in part.names:
                 names[to, False] = names.get((to, False), 0.0) + times
@@ -150,6 +165,19 @@ class State:
 
     def text(self) -> float:
         return max(self.rate, self.key_rate + (self.names.rate if self.names is not None else 0.0))
+
+    def prices(self) -> list[float]:
+        """What is dearest here or anywhere below, in the order of `_BELOW`."""
+        return [self.most, self.boxed, self.fastest, self.widest, self.hugest, self.sets]
+
+    def bit(self) -> float:
+        return self.wide
+
+    def long(self) -> float:
+        return self.huge
+
+    def whole(self) -> float:
+        return self.unique + (self.huge if self.box else 0.0)
 
     def below(self, step: str | int) -> State:
         """The state of the value under a name or an index."""
@@ -185,6 +213,12 @@ class State:
         yield from self.known
         yield _OTHER
         yield from range(self._cost.longest + 1)
+
+
+_BELOW: tuple[tuple[str, Callable[[State], float]], ...] = (
+    ("most", State.unit), ("boxed", State.container), ("fastest", State.text),
+    ("widest", State.bit), ("hugest", State.long), ("sets", State.whole),
+)  # fmt: skip
 
 
 def _led(part: _Part, step: str | int, *, marks: bool) -> Iterator[int]:
@@ -250,15 +284,15 @@ class SchemaCost:
         """
         boxes = text.count(b"{") + text.count(b"[")
         values = boxes + text.count(b",") + 1
-        long = _LONG_NUMBER.findall(text)
-        if not long and (bound := _bound(self._start, values, boxes, len(text))) <= BUDGET:
+        call = _Call(values, boxes, len(text), text)
+        if (bound := call.bound(self._start.prices())) <= BUDGET:
             return bound
         if self._made > 3 * MAX_EXPLORED:
             self._forget()
         try:
-            return _Walk(self._start, values, boxes, len(text), long).run(arguments)
+            return _Walk(self._start, call).run(arguments)
         except _TooManyError:
-            return float("inf")
+            return bound
 
     def state(self, kernel: dict[Key, float]) -> State:
         """The state in which all of `kernel` holds."""
@@ -319,11 +353,17 @@ class SchemaCost:
                 if not whole:
                     break
         peaks = [max(map(measure, order)) for measure in (State.unit, State.container, State.text)]
+        peaks[0] += _ORDINARY_BITS * max(state.wide for state in order)
         self._peak = _sum(peaks, ORDINARY_VALUES, ORDINARY_VALUES // 4, ORDINARY_TEXT)
         if not whole:
             return
-        for name, measure in (("most", State.unit), ("boxed", State.container), ("fastest", State.text)):
+        for name, measure in _BELOW:
             done: set[int] = set()
+            costs = [measure(state) for state in order]
+            if min(costs) == max(costs):
+                for state in order:
+                    setattr(state, name, costs[0])
+                continue
             for state in sorted(order, key=measure, reverse=True):
                 cost, waiting = measure(state), [state]
                 while waiting:
@@ -354,7 +394,6 @@ class SchemaCost:
         words = node.keys() - _SILENT
         part.value += _KEYWORD * len(words)
         if words <= {"type"}:
-            part.huge += len(words)
             return
         self._price(part, node)
         beside: list[tuple[int, bool]] = [
@@ -378,11 +417,15 @@ class SchemaCost:
         self._lead(part, node)
 
     def _price(self, part: _Part, node: dict[str, Any]) -> None:
-        for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "type"):
+        for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"):
             if name in node:
                 part.huge += 1
-                part.number += {"multipleOf": _MULTIPLE, "type": 0.0}.get(name, _NUMERIC)
-                part.number += _FRACTION if isinstance(node[name], float) else 0.0
+                part.number += _MULTIPLE if name == "multipleOf" else _NUMERIC
+                if isinstance(node[name], float):
+                    part.number += _FRACTION + _BIT_OF_SCHEMA * _bits(node[name])
+                    part.wide += _BIT
+                else:
+                    part.wide += _BIT_OF_BOUND
         options = [*node["enum"]] if isinstance(node.get("enum"), list) else []
         if "const" in node:
             options.append(node["const"])
@@ -390,15 +433,18 @@ class SchemaCost:
         if len(strings) == len(options) > 10:
             part.string += 100.0  # a hash table
         else:
+            part.value += _OPTION * len(options)
             part.string += sum(35.0 + 0.1 * len(option) for option in strings)
         for option in options:
             if isinstance(option, int | float):
                 part.huge += 1
-                part.number += 1_800.0 if abs(option) < _EXACT else 1_800.0 + 0.2 * len(str(option)) ** 2
+                part.wide += _BIT
+                part.number += _of_number(option)
             elif isinstance(option, dict | list):
                 nodes, numbers = _measured(option)
-                part.box += 200.0 + 250.0 * nodes + 1_800.0 * numbers
-                part.huge += numbers
+                part.box += 200.0 + 250.0 * nodes + sum(map(_of_number, numbers))
+                part.huge += len(numbers)
+                part.wide += _BIT * len(numbers)
         if isinstance(node.get("pattern"), str):
             part.string += 150.0
             part.rate += pattern_rate(node["pattern"])
@@ -442,21 +488,48 @@ class _TooManyError(Exception):
     """The reckoning itself would take too long."""
 
 
-def _bound(state: State, values: int, boxes: int, size: int) -> float:
-    return _sum((state.most, state.boxed, state.fastest), values, boxes, size)
-
-
 def _sum(prices: Sequence[float], values: int, boxes: int, size: int) -> float:
     return _AT_LEAST + values * prices[0] + boxes * prices[1] + size * prices[2]
+
+
+class _Call:
+    """What the text of one call says of its values."""
+
+    def __init__(self, values: int, boxes: int, size: int, text: bytes) -> None:
+        self.values, self.boxes, self.size = values, boxes, size
+        self.count = self.digits = 0
+        self.squares, self.bits = 0, _ORDINARY_BITS
+        if _SUSPECT.search(text) is None:
+            return
+        bare = _STRING.sub(b"", text)
+        lengths = [len(digits) for digits in _LONG_NUMBER.findall(bare)]
+        self.count, self.digits = len(lengths), max(lengths, default=0)
+        self.squares = sum(length**2 for length in lengths)
+        if exponents := [int(exponent[:4]) for exponent in _EXPONENT.findall(bare)]:
+            self.bits += 4 * min(max(exponents), 330)
+
+    def bound(self, prices: Sequence[float]) -> float:
+        """Nanoseconds for all that the call holds, were every value in the dearest state (`State.prices`)."""
+        _, _, fastest, widest, hugest, sets = prices
+        total = _sum(prices, self.values, self.boxes, self.size) + self.values * self.bits * widest
+        if self.count:
+            total += hugest * (2_000.0 * self.count + 0.2 * self.squares) + fastest * 20 * self.count
+            total += widest * 3.4 * self.digits * self.count
+            total += sets * self.boxes * self.collisions(self.values, self.count) if sets else 0.0
+        return total
+
+    def collisions(self, values: int, count: int) -> float:
+        """A list that holds `count` long integers: their hashes collide, so all are compared with each other."""
+        return count * (values * 200.0 + count * (2_000.0 + 0.2 * self.digits**2))
 
 
 class _Walk:
     """One reckoning: the states that the values of one call are in."""
 
-    def __init__(self, start: State, values: int, boxes: int, size: int, long: list[bytes]) -> None:
-        self._start, self._values, self._boxes, self._size = start, values, boxes, size
-        self._long, self._digits = len(long), max(map(len, long), default=0)
-        self._most = self._boxed = self._fastest = 0.0
+    def __init__(self, start: State, call: _Call) -> None:
+        self._start, self._call = start, call
+        self._skips: dict[int, bool] = {}
+        self._skipped = [0.0] * len(_BELOW)
         self._met: set[int] = set()
         self._steps = 0
 
@@ -466,11 +539,7 @@ class _Walk:
         while stack:
             state, value = stack.pop()
             if isinstance(value, dict | list):
-                if not self._long and _bound(state, self._values, self._boxes, self._size) <= BUDGET / 4:
-                    # everything below such states together stays so cheap that nobody needs to look
-                    self._most = max(self._most, state.most)
-                    self._boxed = max(self._boxed, state.boxed)
-                    self._fastest = max(self._fastest, state.fastest)
+                if self._skip(state):
                     continue
                 total += self._container(state, value)
                 self._descend(stack, state, value)
@@ -478,8 +547,17 @@ class _Walk:
                 total += self._scalar(state, value)
             if total > BUDGET:
                 break
-        skipped = self._values * self._most + self._boxes * self._boxed
-        return _AT_LEAST + total + skipped + self._size * self._fastest
+        return total + self._call.bound(self._skipped)
+
+    def _skip(self, state: State) -> bool:
+        """Whether everything below such states together stays so cheap that nobody needs to look."""
+        known = self._skips.get(id(state))
+        if known is None:
+            prices = state.prices()
+            known = self._skips[id(state)] = self._call.bound(prices) <= BUDGET / 4
+            if known:
+                self._skipped = list(map(max, self._skipped, prices))
+        return known
 
     def _container(self, state: State, value: Any) -> float:
         cost = state.value + state.box
@@ -490,26 +568,31 @@ class _Walk:
                 cost += state.key_rate * text
                 if state.names is not None:
                     cost += len(value) * (state.names.value + state.names.string) + state.names.rate * text
-        elif state.unique and self._long:
-            # the hashes of long integers collide: all that hold one are compared with each other
-            pair = 1_500.0 + 0.2 * self._digits**2
-            cost += state.unique * self._long * (self._values * 200.0 + self._long * pair)
-        if self._long:
-            cost += state.huge * (2_000.0 + 0.2 * self._digits**2) if state.box else 0.0
+        elif state.unique and self._call.count:
+            nodes, numbers = _measured(value)
+            self._take(nodes)
+            count = sum(isinstance(number, int) and abs(number) >= _EXACT for number in numbers)
+            cost += state.unique * self._call.collisions(nodes, count)
+        if state.box:
+            cost += state.wide * self._call.bits
+            if self._call.count:
+                cost += state.huge * (2_000.0 + 0.2 * self._call.digits**2)
+                cost += state.wide * 3.4 * self._call.digits
         return cost
 
-    def _descend(self, stack: list[tuple[State, Any]], state: State, value: Any) -> None:
-        self._steps += len(value)
+    def _take(self, steps: int) -> None:
+        self._steps += steps
         if self._steps > MAX_STEPS:
             raise _TooManyError
+
+    def _descend(self, stack: list[tuple[State, Any]], state: State, value: Any) -> None:
+        self._take(len(value))
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for step, child in pairs:
             to = state.below(step)
             if not to.explored and id(to) not in self._met:
                 self._met.add(id(to))
-                self._steps += _MEMBER_STEPS * (2 + to.size)
-                if self._steps > MAX_STEPS:
-                    raise _TooManyError
+                self._take(_MEMBER_STEPS * (2 + to.size))
             stack.append((to, child))
 
     @staticmethod
@@ -517,12 +600,31 @@ class _Walk:
         if isinstance(value, str):
             return state.value + state.string + state.rate * _bytes(value)
         if isinstance(value, int | float):
-            cost = state.value + state.number + state.rate * 20
+            cost = (
+                state.value
+                + state.number
+                + state.rate * 20
+                + state.wide * (_bits(value) if state.wide else 0.0)
+            )
             if isinstance(value, int) and abs(value) >= _EXACT:
                 digits = value.bit_length() / 3.32
                 cost += state.huge * (2_000.0 + 0.2 * digits**2) + state.rate * digits
             return cost
         return state.value
+
+
+def _bits(number: float) -> int:
+    """Bits of a number as a ratio of two integers."""
+    if isinstance(number, int):
+        return number.bit_length() + 1
+    over, under = number.as_integer_ratio()
+    return over.bit_length() + under.bit_length()
+
+
+def _of_number(option: float) -> float:
+    """What comparing a number with this one costs, besides the bits of the other."""
+    cost = 1_800.0 + _BIT_OF_SCHEMA * _bits(option)
+    return cost if abs(option) < _EXACT or isinstance(option, float) else cost + 0.2 * len(str(option)) ** 2
 
 
 def _bytes(text: str) -> int:
@@ -540,14 +642,15 @@ def _has_keys(node: dict[str, Any]) -> bool:
     return any(name in node for name in names)
 
 
-def _measured(value: Any) -> tuple[int, int]:
-    """Nodes, and how many of them are numbers."""
-    nodes = numbers = 0
+def _measured(value: Any) -> tuple[int, list[float]]:
+    """Nodes, and the numbers among them."""
+    nodes, numbers = 0, []
     stack = [value]
     while stack:
         node = stack.pop()
         nodes += 1
-        numbers += isinstance(node, int | float)
+        if isinstance(node, int | float):
+            numbers.append(node)
         if isinstance(node, dict | list):
             stack.extend(node.values() if isinstance(node, dict) else node)
     return nodes, numbers

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from toolcrib import schemas
 from toolcrib.errors import SchemaUnsafe
-from toolcrib.schema_cost import BUDGET
-from toolcrib_registry.calls.arguments import Arguments
+from toolcrib.schema_cost import BUDGET, SchemaCost
+from toolcrib_registry.calls.arguments import Arguments, compiled, serialised
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.limits import CallLimits
 
@@ -47,7 +47,8 @@ PATTERNS = st.sampled_from(
 )
 VALUES = st.one_of(
     st.integers(-3, 3), st.just(10**400), st.just(2**64 + 1), st.just(0.5), st.sampled_from(["a", "ab" * 50, ""]),
-    st.none(), st.builds(lambda n: {"a": n}, st.integers(0, 3)), st.builds(lambda n: [n] * 3, st.integers(0, 3)),
+    st.none(), st.booleans(), st.sampled_from([1.7e308, 5e-324, 2.2250738585072014e-308, 1.2345678901234567]),
+    st.builds(lambda n: {"a": n}, st.integers(0, 3)), st.builds(lambda n: [n] * 3, st.integers(0, 3)),
 )  # fmt: skip
 LEAVES = st.one_of(
     st.sampled_from([{}, {"type": "integer"}, {"minLength": 1}, {"minimum": 0.5}, {"multipleOf": 0.01}]),
@@ -58,6 +59,20 @@ LEAVES = st.one_of(
     st.just({"uniqueItems": True}),
     st.just({"$ref": "#/$defs/r"}),
 )
+
+
+FRACTIONS = st.sampled_from([0.1, 0.01, 5e-324, 1e-300, 1.7e308])
+BOXES = st.sampled_from([[], {}, [1], {"a": None}])
+SCALARS = st.sampled_from(
+    ["x", None, True, 7, 1.7e308, 5e-324, 1e-100, 2.2250738585072014e-308, 1.2345678901234567, 10**300]
+)
+PAIRED = st.one_of(
+    st.builds(lambda box, n, last: {"enum": [box] * n + [last]}, BOXES, st.integers(1_000, 9_000), SCALARS),
+    st.builds(lambda n, k: {"allOf": [{"multipleOf": n}] * k}, FRACTIONS, st.integers(1, 20)),
+    st.builds(lambda n, k: {"allOf": [{"minimum": n}] * k}, FRACTIONS, st.integers(1, 40)),
+    st.builds(lambda n, k: {"not": {"enum": [n] * k + ["x"]}}, FRACTIONS, st.integers(1, 40)),
+)
+"""Cheap for most values, and dear for a scalar that is no option, or a fraction that takes many digits."""
 
 
 KEYWORDS = ["items", "contains", "not", "additionalProperties", "propertyNames", "unevaluatedItems"]
@@ -108,6 +123,43 @@ def test_generated_schemas_and_arguments_are_refused_fast_or_checked_within_the_
     outcome, seconds = taken(schema, arguments)
     assert outcome in ("fits", "invalid", "too complex")
     assert seconds < SLACK * BUDGET / 1e9
+
+
+@settings(
+    deadline=None,
+    max_examples=40,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(PAIRED, SCALARS, st.booleans())
+def test_scalars_beside_every_kind_of_option_are_refused_or_checked_within_what_was_reckoned(
+    schema: dict[str, Any], value: Any, negated: bool
+) -> None:
+    """Not at once: as many as are still reckoned to fit, since that is where too low a price shows."""
+    schema = {"properties": {"l": {"items": {"anyOf": [schema, {}]} if negated else schema}}}
+    table, many = SchemaCost(schema), 1
+    while many < 120_000:
+        arguments = {"l": [value] * (many * 2)}
+        body = serialised(arguments)
+        if len(body) > 1 << 20 or table.of(arguments, body) > BUDGET:
+            break
+        many *= 2
+    arguments = {"l": [value] * many}
+    reckoned = table.of(arguments, serialised(arguments))
+    validator = compiled(schema)
+    seconds = min(timed(validator, arguments) for _ in range(3))
+    assert seconds * 1e9 <= reckoned
+
+
+def timed(validator: Any, arguments: Any) -> float:
+    """Seconds of processor time that one check takes."""
+    gc.disable()
+    try:
+        started = time.thread_time()
+        validator.is_valid(arguments)
+        return time.thread_time() - started
+    finally:
+        gc.enable()
 
 
 def items(schema: dict[str, Any]) -> dict[str, Any]:

@@ -68,6 +68,14 @@ HEAVY: dict[str, tuple[dict[str, Any], Any]] = {
     "dependent schemas": (
         items({"dependentSchemas": {f"k{i}": {"minProperties": 1} for i in range(1_000)}}), {"l": [{}] * 9_000},
     ),
+    "texts beside options that are lists": (items({"enum": [[]] * 9_900 + ["x"]}), {"l": ["x"] * 200_000}),
+    "nulls beside options that are objects": (items({"enum": [{}] * 9_900 + [None]}), {"l": [None] * 180_000}),
+    "texts that are none of the options": (items({"not": {"enum": [{}, *([[]] * 9_900)]}}), {"l": ["x"] * 200_000}),
+    "truths beside options that are numbers": (items({"enum": [*range(9_000), True]}), {"l": [True] * 150_000}),
+    "the smallest divisor": (items({"multipleOf": 5e-324}), {"l": [1.7e308] * 12_000}),
+    "divisors of the largest number": (items({"multipleOf": 0.1}), {"l": [1.7e308] * 12_000}),
+    "bounds of the smallest numbers": (items({"minimum": 0.5}), {"l": [2.2250738585072014e-308] * 12_000}),
+    "options in fractions and small numbers": (items({"const": {"a": 5e-324}}), {"l": [{"a": 1e-300}] * 12_000}),
     "divisors": (items({"multipleOf": 0.01}), {"l": [1.25] * 90_000}),
 }  # fmt: skip
 
@@ -97,6 +105,18 @@ LIGHT: dict[str, tuple[dict[str, Any], Any]] = {
     "a set of numbers": ({"properties": {"l": {"uniqueItems": True}}}, {"l": list(range(50_000))}),
     "names from a long list": (items({"enum": [f"k{i}" for i in range(4_000)]}), {"l": ["k3999"] * 5_000}),
     "a long text and a slug": ({"properties": {"s": {"pattern": "^[a-z0-9-]+$"}}}, {"s": "ab" * 50_000}),
+    "rows with the number of a card": (
+        items({"type": "object", "properties": ROW, "required": ["id"]}), {"l": ROWS, "note": "4111111111111111"},
+    ),
+    "rows that nobody describes, with long numbers": ({"type": "object"}, {"l": ROWS, "n": 2**70}),
+    "rows with ids of twenty digits": (
+        items({"type": "object", "properties": ROW}), {"l": [{"id": 10**19 + i, "name": "x"} for i in range(20_000)]},
+    ),
+    "rows with long fractions and a set of tags": (
+        {"properties": {"l": {"items": {"properties": ROW}}, "t": {"uniqueItems": True}}},
+        {"l": [{"id": 10**19 + i, "x": 0.30000000000000004} for i in range(15_000)], "t": [1, 2]},
+    ),
+    "numbers with bounds": (items({"type": "integer", "minimum": 0}), {"l": [1] * 300_000}),
     "rows beside a heavy field": (
         {"properties": {"l": {"items": {"properties": ROW}}, "c": {"enum": [{"k": i} for i in range(150)]}}},
         {"l": ROWS, "c": {"k": 3}},
