@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from toolcrib.schema_cost import BUDGET, SchemaCost
+from toolcrib.argument_cost import BUDGET
+from toolcrib.schema_cost import SchemaCost
 from toolcrib_registry.calls.arguments import compiled, serialised
 
 Class = tuple[str, Callable[[int], tuple[dict[str, Any], Any]]]

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 import jsonschema_rs
 
-from toolcrib.schema_cost import BUDGET, SchemaCost
+from toolcrib.argument_cost import BUDGET
+from toolcrib.schema_cost import SchemaCost
 from toolcrib.text import escape, truncate
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments, UpstreamProtocol
 from toolcrib_registry.calls.limits import CallLimits
@@ -100,7 +101,7 @@ class Arguments:
         Raises:
             InvalidArguments: with a pointer and a message for the first problem, for more where that is cheap;
                 values are not repeated.
-            ArgumentsTooComplex: the check may take longer than `schema_cost.BUDGET`; it was not begun.
+            ArgumentsTooComplex: the check may take longer than `argument_cost.BUDGET`; it was not begun.
         """
         if not isinstance(arguments, dict):
             raise InvalidArguments("arguments are a JSON object")

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from toolcrib import schemas
+from toolcrib.argument_cost import BUDGET
 from toolcrib.errors import SchemaUnsafe
-from toolcrib.schema_cost import BUDGET, SchemaCost
+from toolcrib.schema_cost import SchemaCost
 from toolcrib_registry.calls.arguments import Arguments, compiled, serialised
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.limits import CallLimits

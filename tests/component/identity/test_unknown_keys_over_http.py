@@ -49,6 +49,7 @@ async def test_good_tokens_go_on_working_and_the_issuer_is_asked_once_in_thirty_
     ):
         file = configuration(tmp_path)
         settings = json.loads(file.read_text())
+        settings["allow_dev_issuer"] = True  # its keys come over plain HTTP, on loopback
         settings["issuers"].append({"issuer": ISSUER, "audience": ["toolcrib"], "jwks_uri": up.url})
         file.write_text(json.dumps(settings))
         with ExitStack() as stack:

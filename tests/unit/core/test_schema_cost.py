@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from toolcrib.argument_cost import BUDGET
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
-from toolcrib.schema_cost import BUDGET, SchemaCost
+from toolcrib.schema_cost import SchemaCost
 from toolcrib.search_lint import SearchLint
 
 
