@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from frozen_heap import frozen_by
 from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool, until
 from toolcrib.admission import FINALIZER
+from toolcrib.process.garbage import LARGE
 from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.indexing import Indexing
@@ -581,3 +583,12 @@ async def test_a_binding_deleted_long_ago_still_waits_for_the_replicas_a_little(
         assert time.time() - began >= settings.removal_least
         stage.world.remove("AgentScopeBinding", "heist/planner", "8")
         await until(lambda: ref not in stage.loop._board._gone)
+
+
+async def test_what_a_turn_over_many_objects_makes_is_frozen() -> None:
+    async def listed(count: int) -> None:
+        async with staged(*(tool(f"calculator-{i}") for i in range(count))) as stage:
+            await until(lambda: stage.publisher.revision is not None, what="a first publish")
+
+    assert await frozen_by(lambda: listed(1)) == 0
+    assert await frozen_by(lambda: listed(LARGE)) > LARGE

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from frozen_heap import frozen_by
+from toolcrib.process.garbage import LARGE
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.visible import Visible
@@ -69,5 +71,18 @@ async def test_a_view_is_ranked_by_its_own_words_whatever_another_snapshot_takes
     monkeypatch.setattr(index, "_follow_view", overtaken)
     try:
         assert await found(index, before, "weather") == ["ns/a"]
+    finally:
+        index.close()
+
+
+async def test_the_words_of_many_tools_are_frozen_once_they_are_taken_in() -> None:
+    index = LocalIndex(0)
+
+    async def taken_in(count: int) -> None:
+        await index.rank(view(*((f"tool-{i}", f"weather {i}") for i in range(count))), "weather", None, 10)
+
+    try:
+        assert await frozen_by(lambda: taken_in(1)) == 0
+        assert await frozen_by(lambda: taken_in(1 + LARGE)) > LARGE
     finally:
         index.close()

@@ -121,7 +121,6 @@ class LocalIndex:
             with self._lock:
                 for tool_id, (digest, vector) in vectors.items():
                     self._index.learn(tool_id, digest, vector)
-            process.heap.grown(len(vectors))
 
         await self._run(work)
 
