@@ -66,6 +66,25 @@ def _unique(value: Callable[[int], Any]) -> Callable[[int], tuple[dict[str, Any]
     return lambda n: ({"properties": {"l": {"uniqueItems": True}}}, {"l": [value(i) for i in range(n)]})
 
 
+def _sets(value: Callable[[int], Any], length: int) -> Callable[[int], tuple[dict[str, Any], Any]]:
+    """Many lists of so many values, each made for itself: the same object is equal without a look."""
+    schema = {"properties": {"l": {"items": {"uniqueItems": True}}}}
+    return lambda n: (schema, {"l": [[value(i) for i in range(length)] for _ in range(n)]})
+
+
+_FEW: dict[str, Callable[[int], Any]] = {
+    "numbers": lambda i: i,
+    "long numbers": lambda i: 2**52 + i,
+    "halves": lambda i: i + 0.5,
+    "halves and numbers": lambda i: 2**52 + i if i % 2 else i + 0.5,
+    "small fractions": lambda i: (i + 1) * 5e-324,
+    "numbers and small fractions": lambda i: 2**52 + i if i % 2 else (i + 1) * 5e-324,
+    "objects of small fractions": lambda i: {**{f"k{j}": (j + 1) * 5e-324 for j in range(8)}, "z": i},
+    "lists of texts": lambda i: [*(["xy"] * 50), i],
+    "texts alike": lambda i: "x" * 500 + str(i),
+}
+
+
 def _keys(schema: dict[str, Any]) -> Callable[[int], tuple[dict[str, Any], Any]]:
     return lambda n: (schema, {f"k{i}": 1 for i in range(n)})
 
@@ -128,6 +147,9 @@ def _classes() -> Iterator[Class]:
     yield "enum, large number", _items({"enum": [1, 2, 3, "x"]}, 10**4_200)
     yield "uniqueItems, numbers", _unique(lambda i: i)
     yield "uniqueItems, fractions", _unique(lambda i: i + 0.5)
+    for name, few in _FEW.items():
+        yield f"uniqueItems, fifteen {name}", _sets(few, 15)
+        yield f"uniqueItems, sixteen {name}", _sets(few, 16)
     yield "uniqueItems, objects", _unique(lambda i: {"a": i, "b": [i, "x"]})
     yield "uniqueItems, 2^60", _unique(lambda i: 2**60 + i)
     yield "uniqueItems, 2^64", _unique(lambda i: 2**64 + i)

@@ -6,7 +6,8 @@ Costs are nanoseconds and err on the high side.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,10 +24,13 @@ ORDINARY_BITS = 128
 """The most bits of a number whose text has no exponent; longer integers are counted apart."""
 EXACT = 2**53
 """Beyond it integers of any length are compared by their digits, and their hashes collide."""
+HASHED_FROM = 16
+"""Values of a list of which `uniqueItems` hashes each; those of a shorter one are compared in pairs."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SUSPECT = re.compile(rb"[0-9]{16}|[0-9]e[-+]?[0-9]", re.IGNORECASE)
 _LONG_NUMBER = re.compile(rb"(?<![0-9.])[0-9]{16,}(?![0-9.eE])")
 _EXPONENT = re.compile(rb"[0-9]e[-+]?([0-9]+)", re.IGNORECASE)
+_FRACTION = re.compile(rb"[0-9]+[.e]", re.IGNORECASE)
 
 
 class TooManyError(Exception):
@@ -42,6 +46,7 @@ class Call:
 
     def __init__(self, values: int, boxes: int, size: int, text: bytes) -> None:
         self.values, self.boxes, self.size = values, boxes, size
+        self._text = text
         self.count = self.digits = 0
         self.squares, self.bits = 0, ORDINARY_BITS
         if _SUSPECT.search(text) is None:
@@ -53,10 +58,17 @@ class Call:
         if exponents := [int(exponent[:4]) for exponent in _EXPONENT.findall(bare)]:
             self.bits += 4 * min(max(exponents), 330)
 
+    @cached_property
+    def fractions(self) -> int:
+        """Numbers with a point or an exponent, at most: texts may hold what looks like some."""
+        return len(_FRACTION.findall(self._text))
+
     def bound(self, prices: Sequence[float]) -> float:
         """Nanoseconds for all that the call holds, were every value in the dearest state (`State.prices`)."""
-        _, _, fastest, widest, hugest, sets = prices
+        _, _, fastest, widest, hugest, sets, paired = prices
         total = total_of(prices, self.values, self.boxes, self.size) + self.values * self.bits * widest
+        if paired and self.fractions:
+            total += paired * self.fractions * in_pairs(self.bits)
         if self.count:
             total += hugest * (2_000.0 * self.count + 0.2 * self.squares) + fastest * 20 * self.count
             total += widest * 3.4 * self.digits * self.count
@@ -132,7 +144,13 @@ class Walk:
 
     def _descend(self, stack: list[tuple[State, Any]], state: State, value: Any) -> None:
         self._take(len(value))
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        pairs: Iterable[tuple[str | int, Any]]
+        if isinstance(value, dict):
+            pairs = value.items()
+        elif state.unique and len(value) >= HASHED_FROM:
+            pairs = ((~index, child) for index, child in enumerate(value))
+        else:
+            pairs = enumerate(value)
         for step, child in pairs:
             to = state.below(step)
             if not to.explored and id(to) not in self._met:
@@ -151,11 +169,18 @@ class Walk:
                 + state.rate * 20
                 + state.wide * (bits_of(value) if state.wide else 0.0)
             )
+            if state.pairs and isinstance(value, float):
+                cost += state.pairs * in_pairs(bits_of(value))
             if isinstance(value, int) and abs(value) >= EXACT:
                 digits = value.bit_length() / 3.32
                 cost += state.huge * (2_000.0 + 0.2 * digits**2) + state.rate * digits
             return cost
         return state.value
+
+
+def in_pairs(bits: float) -> float:
+    """Nanoseconds for a fraction that is compared with half of the others in a list of `HASHED_FROM` - 1."""
+    return HASHED_FROM / 2 * (3_000.0 + 24.0 * bits)
 
 
 def bits_of(number: float) -> int:

@@ -32,8 +32,10 @@ ORDINARY_VALUES = 100
 ORDINARY_TEXT = 1_000
 """What an ordinary call carries, for the remark at apply."""
 
-_VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 300.0, 1_200.0
+_VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 420.0, 1_200.0
 _NUMERIC, _MULTIPLE, _PER_KEY, _NAME = 30.0, 1_500.0, 60.0, 110.0
+_TEXT_IN_PAIRS, _BIT_HASHED = 25.0, 1.2
+"""Nanoseconds a byte where values are compared in pairs (of fractions: `in_pairs`), and a bit of a number that is hashed."""
 _OPTION = 12.0
 """An option that a value of another type is compared with."""
 _BIT, _BIT_OF_SCHEMA, _BIT_OF_BOUND = 20.0, 12.0, 0.6
@@ -51,8 +53,10 @@ _OTHER = "\ud800"
 
 Key = tuple[int, bool]
 """A subschema and why it is tried: False to judge the value, True to find out what it evaluates (`unevaluated*`)."""
-_EVERYTHING: Key = (-1, False)
-"""Stands for comparing whole values, as `uniqueItems` does: it follows every value below."""
+_HASHED: Key = (-1, False)
+"""Stands for hashing whole values, as `uniqueItems` does in long lists: it follows every value below."""
+_COMPARED: Key = (-2, False)
+"""Stands for comparing whole values in pairs, as `uniqueItems` does in lists of fewer than `HASHED_FROM`."""
 
 
 def pattern_rate(pattern: str) -> float:
@@ -104,11 +108,13 @@ class State:
         widest: the highest cost of one bit of a number.
         hugest: the most comparisons of a long integer.
         sets: the most comparisons of whole values that may hold long integers.
+        paired: the most lists in which one value is compared with those of others.
     """
 
     __slots__ = (
         "_cost", "_members", "_named", "box", "boxed", "explored", "fastest", "huge", "hugest", "key", "key_rate", "known",
-        "leads", "most", "names", "number", "obj", "rate", "sets", "size", "string", "unique", "value", "wide", "widest",
+        "leads", "most", "names", "number", "obj", "paired", "pairs", "rate", "sets", "size", "string", "unique", "value", "wide",
+        "widest",
     )  # fmt: skip
 
     def __init__(self, cost: SchemaCost, members: dict[Key, float]) -> None:
@@ -118,15 +124,21 @@ class State:
         self.known: set[str] = set()
         self.leads = self.explored = False
         self.value = self.string = self.number = self.box = self.obj = self.key = 0.0
-        self.rate = self.key_rate = self.huge = self.unique = self.wide = 0.0
-        self.most = self.boxed = self.fastest = self.widest = self.hugest = self.sets = float("inf")
+        self.rate = self.key_rate = self.huge = self.unique = self.wide = self.pairs = 0.0
+        self.most = self.boxed = self.fastest = self.widest = self.hugest = self.sets = self.paired = float(
+            "inf"
+        )
         self.names: State | None = None
         names: dict[Key, float] = {}
         for (at, marks), times in members.items():
             if at < 0:
+                paired = (at, marks) == _COMPARED
+                rate = times * (_TEXT_IN_PAIRS if paired else 1.0)
                 self.value += times * _DEEP
-                self.rate += times
-                self.key_rate += times
+                self.rate += rate
+                self.key_rate += rate
+                self.pairs += times * paired
+                self.wide += times * (not paired) * _BIT_HASHED
                 self.leads = True
                 continue
             part = cost.parts[at]
@@ -164,7 +176,7 @@ class State:
 
     def prices(self) -> list[float]:
         """What is dearest here or anywhere below, in the order of `_BELOW`."""
-        return [self.most, self.boxed, self.fastest, self.widest, self.hugest, self.sets]
+        return [self.most, self.boxed, self.fastest, self.widest, self.hugest, self.sets, self.paired]
 
     def bit(self) -> float:
         return self.wide
@@ -175,10 +187,14 @@ class State:
     def whole(self) -> float:
         return self.unique + (self.huge if self.box else 0.0)
 
+    def compared(self) -> float:
+        return self.pairs
+
     def below(self, step: str | int) -> State:
-        """The state of the value under a name or an index."""
+        """The state of the value under a name or an index; under ~index in a list of `HASHED_FROM` values or more."""
         if isinstance(step, int):
-            step = min(step, self._cost.longest)
+            longest = self._cost.longest
+            step = min(step, longest) if step >= 0 else ~min(~step, longest)
         elif step not in self.known:
             step = _OTHER
         found = self._named.get(step)
@@ -190,12 +206,13 @@ class State:
         kernel: dict[Key, float] = {}
         for (at, marks), times in self._members.items():
             if at < 0:
-                kernel[_EVERYTHING] = kernel.get(_EVERYTHING, 0.0) + times
+                kernel[at, marks] = kernel.get((at, marks), 0.0) + times
                 continue
             for to in _led(self._cost.parts[at], step, marks=marks):
                 kernel[to, False] = kernel.get((to, False), 0.0) + times
             if self._cost.parts[at].unique and not marks and isinstance(step, int):
-                kernel[_EVERYTHING] = kernel.get(_EVERYTHING, 0.0) + times
+                key = _HASHED if step < 0 else _COMPARED
+                kernel[key] = kernel.get(key, 0.0) + times
         return kernel
 
     def forget(self) -> None:
@@ -209,11 +226,13 @@ class State:
         yield from self.known
         yield _OTHER
         yield from range(self._cost.longest + 1)
+        if self.unique:
+            yield from range(-self._cost.longest - 1, 0)
 
 
 _BELOW: tuple[tuple[str, Callable[[State], float]], ...] = (
     ("most", State.unit), ("boxed", State.container), ("fastest", State.text),
-    ("widest", State.bit), ("hugest", State.long), ("sets", State.whole),
+    ("widest", State.bit), ("hugest", State.long), ("sets", State.whole), ("paired", State.compared),
 )  # fmt: skip
 
 
@@ -228,6 +247,7 @@ def _led(part: _Part, step: str | int, *, marks: bool) -> Iterator[int]:
         yield from part.beyond
         return
     if not marks:
+        step = step if step >= 0 else ~step
         if step < len(part.prefix):
             yield part.prefix[step]
         else:

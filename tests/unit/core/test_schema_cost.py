@@ -77,6 +77,20 @@ HEAVY: dict[str, tuple[dict[str, Any], Any]] = {
     "divisors of the largest number": (items({"multipleOf": 0.1}), {"l": [1.7e308] * 12_000}),
     "bounds of the smallest numbers": (items({"minimum": 0.5}), {"l": [2.2250738585072014e-308] * 12_000}),
     "options in fractions and small numbers": (items({"const": {"a": 5e-324}}), {"l": [{"a": 1e-300}] * 12_000}),
+    "short sets of small fractions": (
+        items({"uniqueItems": True}), {"l": [[(i + 1) * 5e-324 for i in range(15)] for _ in range(100)]},
+    ),
+    "short sets of fractions": (
+        items({"uniqueItems": True}), {"l": [[i + 0.1 for i in range(15)] for _ in range(2_000)]},
+    ),
+    "short sets of objects that differ last": (
+        items({"uniqueItems": True}),
+        {"l": [[{**{f"k{j}": 1e-300 for j in range(50)}, "z": i} for i in range(15)] for _ in range(9)]},
+    ),
+    "sets in sets": (
+        {"properties": {"l": {"uniqueItems": True, "items": {"uniqueItems": True, "items": {"uniqueItems": True}}}}},
+        {"l": [[[1e-300 * (i + 1), [i]] for i in range(12)] for _ in range(12)]},
+    ),
     "divisors": (items({"multipleOf": 0.01}), {"l": [1.25] * 90_000}),
 }  # fmt: skip
 
@@ -104,6 +118,10 @@ LIGHT: dict[str, tuple[dict[str, Any], Any]] = {
     "many numbers": (items({"type": "integer"}), {"l": [1] * 300_000}),
     "a mebibyte of text": ({"properties": {"s": {"type": "string", "maxLength": 2_000_000}}}, {"s": "x, {" * 250_000}),
     "a set of numbers": ({"properties": {"l": {"uniqueItems": True}}}, {"l": list(range(50_000))}),
+    "a set of fractions": ({"properties": {"l": {"uniqueItems": True}}}, {"l": [i / 7 for i in range(10_000)]}),
+    "rows with sets of tags": (
+        items({"properties": {"tags": {"uniqueItems": True}}}), {"l": [{"tags": ["red", "green", "blue"]}] * 12_000},
+    ),
     "names from a long list": (items({"enum": [f"k{i}" for i in range(4_000)]}), {"l": ["k3999"] * 5_000}),
     "a long text and a slug": ({"properties": {"s": {"pattern": "^[a-z0-9-]+$"}}}, {"s": "ab" * 50_000}),
     "rows with the number of a card": (
