@@ -8,23 +8,44 @@ repeats multiply (`(\\w{100}){100}`), and which `weight` estimates before anythi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated
 
 from pydantic import StringConstraints, TypeAdapter
 from pydantic_core import SchemaError
 
+MAX_BYTES = 1 << 20
+"""Of one pattern once compiled: the limit of the registry's validator (`calls.arguments`), whose dialect reads classes otherwise."""
 MAX_WEIGHT = 50_000
 """Of all patterns of one schema together: about a second of compiling at worst, measured on 2 cores."""
 _UNICODE_CLASS = 16
 """`\\w`, `\\d`, `\\s` and `\\p{…}` compile to tables of Unicode ranges; a plain character counts 1."""
+_CLASS_BYTES = {
+    **dict.fromkeys("pP", 48_000),
+    "S": 2_200,
+    "W": 1_200,
+    "D": 1_100,
+    "s": 800,
+    "w": 100,
+    "d": 80,
+}
+_ANY_BYTES = 1_100
+"""A dot, and a class that excludes: all lengths of UTF-8."""
+_SET_BYTES, _GROUP_BYTES, _ATOM_BYTES, _WIDE_BYTES, _CASE_BYTES = 120, 70, 40, 110, 220
+"""A class, a group, an ASCII character, any other one, and what `(?i)` adds to each.
+
+Upper bounds, measured: how often each may be repeated until the validator refuses the pattern.
+"""
+_EITHER_CASE = re.compile(r"\(\?[a-zA-Z]*i")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _REPEAT = re.compile(r"\{([0-9]{1,9})(,([0-9]{0,9}))?\}")
 
 
 @lru_cache(maxsize=4_096)
 def is_linear(pattern: str) -> bool:
     """Whether the linear-time engine accepts the pattern."""
-    if weight(pattern) > MAX_WEIGHT:
+    if weight(pattern) > MAX_WEIGHT or compiled_bytes(pattern) > MAX_BYTES:
         return False
     try:
         TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])
@@ -35,14 +56,44 @@ def is_linear(pattern: str) -> bool:
 
 def weight(pattern: str) -> int:
     """About how large the compiled pattern gets: atoms, multiplied by the counted repeats around them."""
+    return _summed(pattern, _weight_of)
+
+
+def compiled_bytes(pattern: str) -> int:
+    """At most how many bytes the registry's validator takes for the pattern."""
+    either_case = _CASE_BYTES if _EITHER_CASE.search(pattern) else 0
+    return _summed(pattern, lambda atom: _bytes_of(atom) + either_case)
+
+
+def _summed(pattern: str, price: Callable[[str], int]) -> int:
     groups: list[list[int]] = [[]]
     at = 0
     while at < len(pattern):
-        at = _step(pattern, at, groups)
+        at = _step(pattern, at, groups, price)
     return sum(sum(group) for group in groups)
 
 
-def _step(pattern: str, at: int, groups: list[list[int]]) -> int:
+def _weight_of(atom: str) -> int:
+    if atom[0] == "[":
+        return 1 + len(atom) // 4 + _UNICODE_CLASS * atom.count("\\")
+    if atom[0] == "\\":
+        return _UNICODE_CLASS if atom[1:] in set("wWdDsSpPbB") else 1
+    return 4 if atom == "." else 1
+
+
+def _bytes_of(atom: str) -> int:
+    if atom[0] == "[":
+        escapes = sum(_CLASS_BYTES.get(c, 0) for c in _ESCAPED.findall(atom))
+        wide = _WIDE_BYTES * sum(not c.isascii() for c in atom)
+        return _SET_BYTES + escapes + wide + (_ANY_BYTES if "[^" in atom else 0)
+    if atom[0] == "\\":
+        return _CLASS_BYTES.get(atom[1:], _ATOM_BYTES)
+    if atom in ".(":
+        return _ANY_BYTES if atom == "." else _GROUP_BYTES
+    return _ATOM_BYTES if atom.isascii() else _WIDE_BYTES
+
+
+def _step(pattern: str, at: int, groups: list[list[int]], price: Callable[[str], int]) -> int:
     """Take the piece at `at` into the innermost open group; the position after it."""
     atoms, c = groups[-1], pattern[at]
     if c == "(":
@@ -50,7 +101,7 @@ def _step(pattern: str, at: int, groups: list[list[int]]) -> int:
         return at + 1
     if c == ")" and len(groups) > 1:
         closed = sum(groups.pop())
-        groups[-1].append(closed + 1)
+        groups[-1].append(closed + price("("))
         return at + 1
     if c == "{" and (repeat := _REPEAT.match(pattern, at)) is not None:
         low, high = int(repeat[1]), int(repeat[3] or 0)
@@ -59,13 +110,12 @@ def _step(pattern: str, at: int, groups: list[list[int]]) -> int:
         return repeat.end()
     if c == "[":
         end = _class_end(pattern, at)
-        inside = pattern[at:end]
-        atoms.append(1 + len(inside) // 4 + _UNICODE_CLASS * inside.count("\\"))
+        atoms.append(price(pattern[at:end]))
         return end
     if c == "\\":
-        atoms.append(_UNICODE_CLASS if pattern[at + 1 : at + 2] in set("wWdDsSpPbB") else 1)
+        atoms.append(price(pattern[at : at + 2]))
         return at + 2
-    atoms.append(4 if c == "." else 1)
+    atoms.append(price(c))
     return at + 1
 
 
