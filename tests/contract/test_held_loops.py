@@ -10,8 +10,7 @@ BEGAN_WITH = {
     "toolcrib_registry.routes.admin.publish",
     "toolcrib.view.view_of",
     "toolcrib_registry.discovery.encoded",
-    "toolcrib.process.garbage.Heap._note",
-    "gc",
+    "toolcrib.process.garbage.Heap.make_pass",
 }
 """Never add to it: mend what holds the loop. Take out what was mended, here and in the file."""
 LINE = '{"level": "warning", "message": "the main event loop was held for 180 ms by a.b", "stack": ["x.y", "a.b"]}'

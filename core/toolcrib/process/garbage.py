@@ -26,7 +26,9 @@ THRESHOLDS = (5_000, 20, 50)
 LARGE = 100
 """Tools, bindings or entries of the index that make a step a growth."""
 LONG = 0.005
-"""Seconds: an automatic collection that takes longer has met what stays, and what is left after it is frozen."""
+"""Seconds: an automatic collection that takes longer has met what stays, and what is left after it is frozen.
+
+That of the middle generation is the first to meet it, after 100,000 new containers; a full one, after 5,000,000, took a second."""
 GROWTH = 0.5
 """Share by which frozen objects may grow before a pass: as much of them may be garbage, plus `FLOOR`."""
 FLOOR = 100_000
@@ -49,6 +51,8 @@ class Heap:
     passes: int = 0
     pass_seconds: float = 0.0
     """All passes together; the process stands still meanwhile."""
+    passing: bool = False
+    """A pass is being made."""
     _unlooked: bool = False
     """Something was frozen since the frozen objects were counted: counting a million takes 30 ms."""
     _started: float = 0.0
@@ -98,9 +102,11 @@ class Heap:
     def make_pass(self) -> None:
         """Look for garbage in everything, and freeze what is left."""
         began = time.perf_counter()
+        self.passing = True
         gc.unfreeze()
         found = gc.collect()
         gc.freeze()
+        self.passing = False
         seconds = time.perf_counter() - began
         self.passes += 1
         self.pass_seconds += seconds
@@ -126,8 +132,8 @@ class Heap:
         self._unlooked = True
 
     def _note(self, phase: Literal["start", "stop"], info: Mapping[str, int]) -> None:
-        """Of `gc.callbacks`."""
-        if info["generation"] < 2:
+        """Of `gc.callbacks`. The youngest are left out: what is in the making would be frozen with its garbage."""
+        if info["generation"] < 1:
             return
         if phase == "start":
             self._started = time.perf_counter()

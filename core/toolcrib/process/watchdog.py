@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Literal
 
 from toolcrib import logs
+from toolcrib.process.garbage import heap
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,9 @@ PLACES = 32
 DEPTH = 12
 """How many functions of a stack a line shows: the innermost."""
 GC, UNKNOWN, OTHER = "gc", "unknown", "other"
-"""Places that are no function: a garbage collection; too short to be sampled; beyond `PLACES`."""
+"""Places that are no function: an automatic garbage collection; too short to be sampled; beyond `PLACES`."""
+PASS = "toolcrib.process.garbage.Heap.make_pass"
+"""A collection over everything: nothing is sampled while it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class _Watch:
     _used: float = field(default_factory=time.thread_time)
     _collecting: float = 0.0
     _collected: float = 0.0
+    _passed: float = 0.0
     _stacks: list[tuple[str, ...]] = field(default_factory=list)
     _timer: asyncio.TimerHandle | None = None
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -132,12 +136,13 @@ class _Watch:
         if lag > LAG and busy >= BUSY:
             self._tell(lag, busy, collected, stacks)
             now, used = time.monotonic(), time.thread_time()
-        self._stacks, self._collected = [], 0.0
+        self._stacks, self._collected, self._passed = [], 0.0, 0.0
         self._beaten, self._used = now, used
         self._timer = self.loop.call_later(BEAT, self._beat)
 
     def _tell(self, lag: float, busy: float, collected: float, stacks: list[tuple[str, ...]]) -> None:
-        place, stack = (GC, ()) if collected > lag / 2 else _most(stacks)
+        collection = PASS if self._passed > collected / 2 else GC
+        place, stack = (collection, ()) if collected > lag / 2 else _most(stacks)
         self.counts.count(place, lag)
         log.warning(
             "the %s event loop was held for %d ms by %s",
@@ -161,7 +166,9 @@ class _Watch:
         if phase == "start":
             self._collecting = time.monotonic()
         else:
-            self._collected += time.monotonic() - self._collecting
+            seconds = time.monotonic() - self._collecting
+            self._collected += seconds
+            self._passed += seconds * heap.passing
 
     def _sample(self) -> None:
         """On the watchdog's thread."""

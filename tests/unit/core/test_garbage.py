@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import time
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -54,12 +56,22 @@ def test_a_large_growth_is_frozen_at_once_and_a_small_one_is_not(heap: Heap) -> 
     assert visited() < len(small)
 
 
-def test_a_growth_that_nobody_told_of_is_frozen_by_the_first_long_collection(heap: Heap) -> None:
-    growth = [[number] for number in range(600_000)]
-    assert visited() >= len(growth)
+def test_a_growth_that_nobody_told_of_is_frozen_while_it_grows(heap: Heap) -> None:
+    longest, began = 0.0, 0.0
 
-    gc.collect()
+    def note(phase: str, info: Any) -> None:
+        nonlocal longest, began
+        if phase == "start":
+            began = time.thread_time()
+        else:
+            longest = max(longest, time.thread_time() - began)
+
+    gc.callbacks.append(note)
+    growth = [[[number]] for number in range(3_000_000)]
+    gc.callbacks.remove(note)
+
     assert visited() < len(growth) / 10
+    assert longest < 0.25, "of 6,000,000 objects no more than 105,000 are visited at once"
 
 
 def test_nothing_is_frozen_outside_of_the_block() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import logging
 import threading
 import time
@@ -10,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from toolcrib.process import HeldLoops, series, watching
-from toolcrib.process.watchdog import BEAT, BUSY, GC, LAG, OTHER, PLACES
+from toolcrib.process import HeldLoops, heap, series, watching
+from toolcrib.process.watchdog import BEAT, BUSY, GC, LAG, OTHER, PASS, PLACES
 
 SOURCE = """
 def compute(seconds, secret):
@@ -109,6 +110,21 @@ def test_a_garbage_collection_is_named_as_one() -> None:
             gc.collect()
 
     assert set(run(work).places()) == {GC}
+    assert kept
+
+
+def test_a_pass_over_everything_is_told_from_an_automatic_collection() -> None:
+    kept = [[number] for number in range(1_500_000)]
+    module, _, name = PASS.rpartition(".Heap.")
+    assert getattr(importlib.import_module(module).Heap, name)
+
+    def work() -> None:
+        end = time.thread_time() + 2 * LAG
+        while time.thread_time() < end:
+            heap.make_pass()
+        gc.unfreeze()
+
+    assert set(run(work).places()) == {PASS}
     assert kept
 
 
