@@ -15,9 +15,11 @@ from typing import Any
 
 import yaml
 
-from toolcrib import publishing, schemas
+from toolcrib import hidden_text, publishing, schemas
 from toolcrib.errors import Finding, InvalidManifest, SchemaUnsafe
+from toolcrib.hidden_text import Hidden
 from toolcrib.resources import KINDS, Tool, parse
+from toolcrib.resources.conditions import Reason
 from toolcrib.resources.kinds import Resource
 
 STDIN = Path("-")
@@ -154,8 +156,11 @@ def _hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(root).parts)
 
 
-def read(file: Path, *, default_namespace: str = "default") -> FileContent:
-    """Everything a file holds and everything wrong with it. Never raises for what stands in the file."""
+def read(file: Path, *, default_namespace: str = "default", hidden: Hidden = Hidden.REFUSE) -> FileContent:
+    """Everything a file holds and everything wrong with it. Never raises for what stands in the file.
+
+    With `hidden` REFUSE, hidden characters in the texts of a Tool are a problem.
+    """
     content = FileContent(file)
     try:
         if file == STDIN:
@@ -172,7 +177,7 @@ def read(file: Path, *, default_namespace: str = "default") -> FileContent:
     try:
         _check_bounds(text)
         for node in list(_documents(text)):
-            _add(content, node, default_namespace)
+            _add(content, node, default_namespace, hidden)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(str(part) for part in (error.context, error.problem) if part)
@@ -237,7 +242,7 @@ def _construct(node: yaml.Node) -> Any:
         loader.dispose()
 
 
-def _add(content: FileContent, node: yaml.Node, default_namespace: str) -> None:
+def _add(content: FileContent, node: yaml.Node, default_namespace: str, hidden: Hidden) -> None:
     body = _construct(node)
     if body is None:
         return
@@ -251,13 +256,13 @@ def _add(content: FileContent, node: yaml.Node, default_namespace: str) -> None:
         and isinstance(body.get("items"), list)
     ):
         for item in _child(node, "items").value:
-            _add(content, item, default_namespace)
+            _add(content, item, default_namespace, hidden)
         return
     kind = body.get("kind")
     if (isinstance(kind, str) and kind in KINDS) or str(body.get("apiVersion", "")).startswith(
         "toolcrib.dev/"
     ):
-        _add_ours(content, node, body, line, default_namespace)
+        _add_ours(content, node, body, line, default_namespace, hidden)
     elif kind in COMPANIONS and body.get("apiVersion") == "v1":
         _add_companion(content, node, body, line, default_namespace)
     elif not isinstance(kind, str) or not isinstance(body.get("apiVersion"), str):
@@ -272,8 +277,9 @@ def _add(content: FileContent, node: yaml.Node, default_namespace: str) -> None:
 
 
 def _add_ours(
-    content: FileContent, node: yaml.Node, body: dict[str, Any], line: int, default_namespace: str
-) -> None:
+    content: FileContent, node: yaml.Node, body: dict[str, Any], line: int, default_namespace: str,
+    hidden: Hidden,
+) -> None:  # fmt: skip
     try:
         resource = parse(body, strict=True)
     except InvalidManifest as error:
@@ -286,22 +292,29 @@ def _add_ours(
         metadata = resource.metadata.model_copy(update={"namespace": namespace})
         resource = resource.model_copy(update={"metadata": metadata})
     if isinstance(resource, Tool):
-        for field_name, finding in unusable(resource):
+        for field_name, finding in unusable(resource, hidden):
             at = _line_of(node, f"spec.{field_name}")
             content.problems.append(Problem(content.file, at, finding, refused=False))
     name = resource.metadata.name
     content.objects.append(Loaded(content.file, line, resource.kind, namespace, name, body, resource))
 
 
-def unusable(tool: Tool) -> Iterator[tuple[str, Finding]]:
-    """What the API server would store but the operator would not accept: unsafe schemas (DESIGN §5)."""
+def unusable(tool: Tool, hidden: Hidden = Hidden.REFUSE) -> Iterator[tuple[str, Finding]]:
+    """What the API server would store but the operator would not accept: unsafe schemas (DESIGN §5), hidden text."""
+    unsafe = False
     for name, schema in (("inputSchema", tool.spec.input_schema), ("outputSchema", tool.spec.output_schema)):
         if schema is None:
             continue
         try:
             schemas.check(schema, arguments=name == "inputSchema")
         except SchemaUnsafe as error:
+            unsafe = True
             yield name, Finding(f"spec.{name}", f"Accepted=False/SchemaUnsafe: {error}")
+    if hidden is Hidden.REFUSE and not unsafe:
+        for place in hidden_text.places(tool.spec):
+            where, what = place.said
+            said = Finding(where, f"Accepted=False/{Reason.HIDDEN_TEXT}: {what}", hidden_text.HINT)
+            yield place.field, said
     try:
         publishing.tool(tool)
     except ValueError as error:

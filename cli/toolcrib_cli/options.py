@@ -10,6 +10,7 @@ from typing import Annotated
 import platformdirs
 import typer
 
+from toolcrib.hidden_text import Hidden
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
@@ -78,6 +79,14 @@ TrustedLabels = Annotated[
         "--trusted-namespace-label",
         help="A namespace label that the operator is set to trust; repeat for more.",
         show_default="kubernetes.io/metadata.name",
+    ),
+]
+HiddenText = Annotated[
+    Hidden,
+    typer.Option(
+        "--hidden-text",
+        envvar="TOOLCRIB_HIDDEN_TEXT",
+        help="Tools with control, bidirectional, tag or zero-width characters in their texts: refuse or warn.",
     ),
 ]
 

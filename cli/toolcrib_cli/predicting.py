@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from toolcrib.errors import InvalidManifest
+from toolcrib.hidden_text import Hidden
 from toolcrib.resources import KINDS, parse
+from toolcrib.resources.conditions import Reason
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Removed, Revision
 from toolcrib_cli import applying, manifests
@@ -120,7 +122,9 @@ def predict(
         CliError: a deletion names nothing that is there.
     """
     # who may call does not depend on Services, and few who ask may read them
-    settings = LoopSettings(trusted_namespace_labels=tuple(trusted), accounts=accounts, services=False)
+    settings = LoopSettings(
+        trusted_namespace_labels=tuple(trusted), accounts=accounts, services=False, hidden_text=_hidden(world)
+    )
     assessor = Assessor(world, settings, _admitted())
     before = _step(None, _assessed(world, assessor))
     for ref in [_deletion(world, text) for text in deletions]:
@@ -156,6 +160,13 @@ def predict(
     )
     changed = frozenset(b.uid for b in batch.bindings)
     return Prediction(before, _step(before, batch), changed, (*invalid, *refused), tuple(left))
+
+
+def _hidden(world: World) -> Hidden:
+    """What the operator does with hidden text, by a status that tells of it; a folder's tools have none."""
+    said = (c for entry in world.all("Tool") for c in entry.status.get("conditions") or ())
+    warns = any(c.get("type") == "Questionable" and c.get("reason") == Reason.HIDDEN_TEXT for c in said)
+    return Hidden.WARN if warns else Hidden.REFUSE
 
 
 def _admitted() -> Admitted:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from toolcrib import hidden_text
 from toolcrib.errors import Finding
 from toolcrib.resources import Tool
+from toolcrib.resources.conditions import Reason
 from toolcrib.search_lint import SearchLint
 from toolcrib_cli.manifests import FileContent, Loaded
 
@@ -41,3 +43,21 @@ def hard_to_find(contents: Iterable[FileContent], others: Iterable[Tool] = ()) -
         if isinstance(item.resource, Tool)
         for w in lint.weaknesses(item.resource)
     ]
+
+
+def hidden(contents: Iterable[FileContent]) -> list[Expected]:
+    """Hidden characters in the texts of tools, as warnings."""
+    return [
+        Expected(
+            item, Reason.HIDDEN_TEXT.value, Finding(where, f"{Reason.HIDDEN_TEXT}: {what}", hidden_text.HINT)
+        )
+        for content in contents
+        if not content.refused
+        for item in content.objects
+        if isinstance(item.resource, Tool)
+        and not any(p.finding.field.startswith(_SCHEMAS) for p in content.problems)
+        for where, what in (place.said for place in hidden_text.places(item.resource.spec))
+    ]
+
+
+_SCHEMAS = ("spec.inputSchema", "spec.outputSchema")

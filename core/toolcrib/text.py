@@ -9,7 +9,7 @@ _INVISIBLE = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 # text can be smuggled. U+FE0F stays: it only asks for the coloured form of an emoji.
 _IGNORABLE = frozenset({
     0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0,
-    *range(0x180B, 0x1810), *range(0xFE00, 0xFE0F), *range(0xE0000, 0xE1000),
+    0x2065, *range(0x180B, 0x1810), *range(0xFE00, 0xFE0F), *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000),
 })  # fmt: skip
 
 

@@ -48,6 +48,7 @@ REMEDIES: dict[str, str] = {
     "invalid_cursor": "Begin again without a cursor.",
     "token_in_query": "Send the token in the header `Authorization: Bearer …`.",
     "already_registered": "Choose another name.",
+    "hidden_text": "`detail` says where and which code points; delete them. Newline and tab are allowed, joiners where a script or emoji needs them.",
     "schema_unsafe": "`detail` says where: only `#/…` references, bounded depth and size.",
     "reserved_scope": "Choose a scope that does not begin with `registry:`.",
     "egress_refused": "400 at a registration, 502 at a call. The operator of the registry opens hosts with `egress.allow`.",

@@ -239,9 +239,11 @@ class Assessor:
                 self._credentials[entry.ref] = credential
         try:
             service = self._judge_service(entry)
-            verdict = assess_tool(entry, owner=owner, credential=problem, service=service)
+            hidden = self._settings.hidden_text
+            verdict = assess_tool(entry, owner=owner, credential=problem, service=service, hidden=hidden)
             if verdict.published is not None and isinstance(entry.resource, Tool):
-                verdict = replace(verdict, weaknesses=self._lint.weaknesses(entry.resource))
+                weak = self._lint.weaknesses(entry.resource)
+                verdict = replace(verdict, weaknesses=(*verdict.weaknesses, *weak))
         except Exception:
             log.exception("it cannot be assessed", extra=about_object(entry.ref.kind, entry.ref.key))
             verdict = ToolVerdict(None, _POISON)

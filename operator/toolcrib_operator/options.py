@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from toolcrib.hidden_text import Hidden
 from toolcrib_operator.settings import (
     AnchorSettings,
     ElectionSettings,
@@ -75,6 +76,11 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         help="policy: new grants take effect only while the admission policies of crds/ are in place; external: "
         "something else checks who may write grants [TOOLCRIB_OPERATOR_ADMISSION; policy]",
     )  # fmt: skip
+    option(
+        "hidden-text",
+        "refuse",
+        "refuse Tools with control, bidirectional, tag or zero-width characters in their texts; or warn",
+    )
     option("service-account", None, "namespace/name of the operator's own account, as the policies have it")
     option(
         "audit-anchors",
@@ -112,6 +118,8 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
         usage.error(f"--registry-service is namespace/name, not {a.registry_service!r}")
     if a.admission not in ("policy", "external"):
         usage.error(f"TOOLCRIB_OPERATOR_ADMISSION is policy or external, not {a.admission!r}")
+    if a.hidden_text not in tuple(Hidden):
+        usage.error(f"--hidden-text is refuse or warn, not {a.hidden_text!r}")
     if a.service_account and a.service_account.count("/") != 1:
         usage.error(f"--service-account is namespace/name, not {a.service_account!r}")
     if not a.lease_retry < a.lease_renew < a.lease_duration:
@@ -134,6 +142,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
             credential_namespaces=_list(a.credential_namespaces),
             metric_grants=a.metric_grants,
             metric_tools=a.metric_tools,
+            hidden_text=Hidden(a.hidden_text),
         ),
         publisher=PublisherSettings(heartbeat=a.heartbeat),
         index=IndexSettings(inventory=a.inventory, spared_namespace=a.runtime_namespace),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolcrib.hidden_text import Hidden
+
 
 @dataclass(frozen=True)
 class LoopSettings:
@@ -49,6 +51,9 @@ class LoopSettings:
 
     look_within: float = 0.5
     """A turn that brings a new grant waits this long for a fresh look at the admission policies; then the grant waits alone."""
+
+    hidden_text: Hidden = Hidden.REFUSE
+    """What becomes of Tools whose texts hide characters: refused, or used and called Questionable."""
 
     credential_namespaces: tuple[str, ...] | None = None
     """Namespaces whose labelled Secrets may be sent to backends; None means every namespace (local mode)."""

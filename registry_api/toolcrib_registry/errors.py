@@ -28,6 +28,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "token_in_query": (400, "A token in the query string"),
     "already_registered": (400, "The name is taken"),
     "schema_unsafe": (400, "The schema must not be evaluated"),
+    "hidden_text": (400, "A text hides characters"),
     "reserved_scope": (400, "The scope is reserved"),
     "egress_refused": (400, "The address may not be called"),
     "unauthenticated": (401, "No identity"),

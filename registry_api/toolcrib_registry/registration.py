@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from toolcrib import names, publishing, schemas
+from toolcrib import hidden_text, names, publishing, schemas
 from toolcrib.errors import InvalidManifest, SchemaUnsafe
 from toolcrib.resources import parse
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
@@ -101,6 +101,9 @@ def tool_of(body: Registration, namespace: str) -> PublishedTool:
         raise ProblemError("invalid_request", str(error)[:500]) from error
     except ValueError as error:
         raise ProblemError("invalid_request", "The definition cannot be written as JSON.") from error
+    if found := list(hidden_text.places(made)):
+        said = hidden_text.message(found)
+        raise ProblemError("hidden_text", f"{said} ({hidden_text.HINT})"[:500])
     return made
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from toolcrib import names, schemas
+from toolcrib import hidden_text, names, schemas
 from toolcrib.resources import AgentScopeBinding, Tool, parse
 from toolcrib.schema_cost import SchemaCost
 
@@ -55,6 +55,10 @@ def regenerated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_whole_catalog_is_there_and_valid(tools: list[Tool]) -> None:
     assert len(tools) == 2651
     assert len({tool.spec.server for tool in tools}) == 293
+
+
+def test_no_text_of_the_catalog_hides_a_character(tools: list[Tool]) -> None:
+    assert [tool.tool_id for tool in tools if any(hidden_text.places(tool.spec))] == []
 
 
 def test_every_schema_of_the_catalog_is_safe_to_evaluate(tools: list[Tool]) -> None:

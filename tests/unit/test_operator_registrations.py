@@ -179,6 +179,8 @@ async def _idle(parts: Parts) -> None:
         ({"scopes": ()}, "scopes"),
         ({"input_schema": {"$ref": "http://169.254.169.254/"}}, "ref"),
         ({"output_schema": {"$ref": "file:///etc/passwd"}}, "ref"),
+        ({"description": "adds\u2066"}, "U\\+2066"),
+        ({"input_schema": {"type": "object", "$comment": "\U000e0041"}}, "inputSchema/\\$comment"),
         (
             {"backend": PublishedBackend(service_namespace="kube-system", service_name="x", service_port=1)},
             "URL",

@@ -12,7 +12,8 @@ import typer
 import yaml
 
 from toolcrib import admission, crd
-from toolcrib_cli import manifests, options, output
+from toolcrib.hidden_text import Hidden
+from toolcrib_cli import manifests, options, output, remarks
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 from toolcrib_cli.remarks import Expected, hard_to_find
@@ -34,11 +35,15 @@ def validate(
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
     trusted_namespace_label: options.TrustedLabels = None,
+    hidden_text: options.HiddenText = Hidden.REFUSE,
     out: options.Output = Format.TABLE,
 ) -> None:
     """Check manifests: the verdict that the API server and the operator would give, and warnings about tools that a
     search would find badly. Offline, unless told otherwise."""
-    contents = [manifests.read(file, default_namespace=namespace) for file in manifests.files_in(files)]
+    contents = [
+        manifests.read(file, default_namespace=namespace, hidden=hidden_text)
+        for file in manifests.files_in(files)
+    ]
     if not contents:
         raise CliError("no manifest files (.yaml, .yml, .json) there", code=Exit.USAGE)
     if not any(c.objects or c.problems or c.skipped for c in contents):
@@ -49,7 +54,7 @@ def validate(
         problems += [_problem(e) for e in said if not e.used]
     else:
         said = hard_to_find(contents)
-    warnings = [e for e in said if e.used]
+    warnings = (remarks.hidden(contents) if hidden_text is Hidden.WARN else []) + [e for e in said if e.used]
     if out is not Format.TABLE:
         output.data(
             {

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from toolcrib.hidden_text import Hidden
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
 
@@ -35,6 +36,7 @@ def up(
             help="packaged (hybrid search), none (lexical only), or a folder with an ONNX sentence model.",
         ),
     ] = "packaged",
+    hidden_text: options.HiddenText = Hidden.REFUSE,
 ) -> None:
     """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything."""
     from toolcrib.logs import configure
@@ -54,6 +56,7 @@ def up(
             tour=tour,
             embedder=embedder,
             default_data=data is None,
+            hidden_text=hidden_text,
         )
     )
 

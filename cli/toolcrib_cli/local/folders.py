@@ -19,6 +19,7 @@ from typing import Any
 import anyio._backends._asyncio  # noqa: F401
 import watchfiles
 
+from toolcrib.hidden_text import Hidden
 from toolcrib.resources import KINDS
 from toolcrib_cli import manifests
 from toolcrib_cli.manifests import FileContent, Loaded, Problem
@@ -43,7 +44,15 @@ class Change:
 class Folders:
     """Manifest files under some paths, kept in step with a `World`."""
 
-    def __init__(self, paths: Sequence[Path], world: World, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        world: World,
+        clock: Callable[[], float] = time.time,
+        *,
+        hidden: Hidden = Hidden.REFUSE,
+    ) -> None:
+        self._hidden = hidden
         self._paths = tuple(p.absolute() for p in paths)
         self._world = world
         self._clock = clock
@@ -106,7 +115,7 @@ class Folders:
             stamp = _stamp(file)
             if stamp is not None and self._stamps.get(file) == stamp:
                 continue
-            content = manifests.read(file)
+            content = manifests.read(file, hidden=self._hidden)
             if stamp is None and not file.exists():
                 continue
             problems += content.problems

@@ -21,6 +21,7 @@ import uvloop
 
 from toolcrib import process
 from toolcrib.authorizer import granted_scopes
+from toolcrib.hidden_text import Hidden
 from toolcrib.identity import Identity, KeySet
 from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
@@ -68,6 +69,7 @@ class Options:
     embedder: str = "packaged"
     """packaged, none, or a folder with a model."""
     default_data: bool = False
+    hidden_text: Hidden = Hidden.REFUSE
 
 
 def run(options: Options) -> None:
@@ -103,7 +105,7 @@ async def _up(options: Options, store: Store) -> None:
     report = Report(options.data, hybrid=options.embedder != "none")
     report.starting(options.manifests)
     world = World()
-    folders = Folders((*options.manifests, store.path("registrations")), world)
+    folders = Folders((*options.manifests, store.path("registrations")), world, hidden=options.hidden_text)
     issuer = LocalIssuer.open(store.path("issuer"))
     async with contextlib.AsyncExitStack() as stack:
         bound = serving.Listener(_nothing, "127.0.0.1", options.port).bind()
@@ -118,7 +120,7 @@ async def _up(options: Options, store: Store) -> None:
             s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
         } | options.backends
         settings = _settings(options, store, issuer, port, backends)
-        loop, registry = await _compose(settings, store, world, issuer, stack, stop.set)
+        loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, options.hidden_text)
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(
             options, store, folders, world, loop, registry, issuer, report, stop, port, str(tools.url), loaded
@@ -190,6 +192,7 @@ async def _compose(
     issuer: LocalIssuer,
     stack: contextlib.AsyncExitStack,
     on_broken: Callable[[], None],
+    hidden: Hidden,
 ) -> tuple[Loop, Registry]:
     """The registry and the loop, each given the other by its port."""
 
@@ -217,7 +220,7 @@ async def _compose(
         publisher,
         indexing,
         MemoryWriter(world),
-        settings=LoopSettings(finalizers=False, accounts=False, services=False),
+        settings=LoopSettings(finalizers=False, accounts=False, services=False, hidden_text=hidden),
     )
     return loop, registry
 

@@ -45,6 +45,7 @@ class Reason(StrEnum):
     INDEXED = "Indexed"
     INVALID = "Invalid"
     SCHEMA_UNSAFE = "SchemaUnsafe"
+    HIDDEN_TEXT = "HiddenText"
     NAME_CONFLICT = "NameConflict"
     NOT_ACCEPTED = "NotAccepted"
     NOT_PUBLISHED = "NotPublished"
@@ -94,6 +95,8 @@ MEANINGS: dict[Reason, str] = {
     Reason.INDEXED: "The registry has indexed the definition and read it back.",
     Reason.INVALID: "A field cannot be used; the message names it.",
     Reason.SCHEMA_UNSAFE: "A JSON schema of the tool must not be evaluated; the message says where and why.",
+    Reason.HIDDEN_TEXT: "A text of the tool has characters that people do not see and models read: control, bidirectional, tag or"
+    " zero-width ones. The message says where and which. With `text.hidden: warn` the tool is used, and Questionable.",
     Reason.NAME_CONFLICT: "An older Tool of this namespace and server has this name; rename or delete one of them.",
     Reason.NOT_ACCEPTED: "See the Accepted condition.",
     Reason.NOT_PUBLISHED: "No replica of the registry has this generation yet.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolcrib import names, publishing, schemas
+from toolcrib import hidden_text, names, publishing, schemas
 from toolcrib.errors import InvalidManifest, SchemaUnsafe
 from toolcrib.resources import parse
 from toolcrib.resources.tools import Tool
@@ -33,6 +33,8 @@ def manifest_of(asked: PublishedTool, namespace: str) -> dict[str, Any]:
             schemas.check(asked.output_schema, arguments=False)
     except (InvalidManifest, SchemaUnsafe) as error:
         raise ValueError(str(error)) from error
+    if found := list(hidden_text.places(asked)):
+        raise ValueError(hidden_text.message(found))
     return manifest
 
 

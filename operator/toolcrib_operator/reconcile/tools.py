@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from toolcrib import publishing, schemas
+from toolcrib import hidden_text, publishing, schemas
 from toolcrib.errors import Finding, SchemaUnsafe
+from toolcrib.hidden_text import Hidden
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
+from toolcrib.search_lint import Weakness
 from toolcrib_operator.reconcile.services import NOT_ASKED, ServiceVerdict
 from toolcrib_operator.reconcile.verdicts import Problem, ToolVerdict
 from toolcrib_operator.world import Entry
@@ -30,8 +32,9 @@ def name_owner(entries: Iterable[Entry]) -> Entry | None:
 
 
 def assess_tool(
-    entry: Entry, *, owner: Entry | None, credential: Problem | None, service: ServiceVerdict = NOT_ASKED
-) -> ToolVerdict:
+    entry: Entry, *, owner: Entry | None, credential: Problem | None, service: ServiceVerdict = NOT_ASKED,
+    hidden: Hidden = Hidden.REFUSE,
+) -> ToolVerdict:  # fmt: skip
     """Whether a Tool is used, and what is published of it.
 
     Args:
@@ -39,6 +42,7 @@ def assess_tool(
         owner: which object keeps its name (`name_owner`); None if that is not in question.
         credential: what is wrong with the Secret that its backend needs, if anything.
         service: what is known of the Service that its backend names.
+        hidden: what becomes of hidden characters in its texts.
     """
     tool = entry.resource
     if not isinstance(tool, Tool):
@@ -50,6 +54,9 @@ def assess_tool(
             schemas.check(schema, arguments=field == "inputSchema")
         except SchemaUnsafe as error:
             return ToolVerdict(None, Problem(Reason.SCHEMA_UNSAFE, f"spec.{field}{error}"))
+    found = list(hidden_text.places(tool.spec))
+    if found and hidden is Hidden.REFUSE:
+        return ToolVerdict(None, Problem(Reason.HIDDEN_TEXT, hidden_text.message(found)))
     if owner is not None and owner.ref != entry.ref:
         where = f"server {tool.spec.server!r}" if tool.spec.server else "tools without a server"
         message = (
@@ -62,7 +69,11 @@ def assess_tool(
         published = publishing.tool(tool, cluster_ip=service.cluster_ip)
     except ValueError as error:
         return ToolVerdict(None, Problem(Reason.INVALID, f"spec: {error}"))
-    return ToolVerdict(published, service=service.missing, credential=credential)
+    odd = tuple(
+        Weakness(Reason.HIDDEN_TEXT, *place.said, hidden_text.HINT)
+        for place in found[: hidden_text.MOST_PLACES]
+    )
+    return ToolVerdict(published, service=service.missing, credential=credential, weaknesses=odd)
 
 
 def invalid(findings: tuple[Finding, ...]) -> Problem:

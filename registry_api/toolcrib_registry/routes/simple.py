@@ -112,6 +112,7 @@ async def stats(deps: DepsOf, asker: AskerOf) -> Stats:
         "already_registered",
         "reserved_scope",
         "schema_unsafe",
+        "hidden_text",
         "egress_refused",
         "unauthenticated",
         "invalid_token",

@@ -104,6 +104,24 @@ def test_an_unsafe_schema_is_a_broken_edit_too(local: LocalMode, manifests: Path
     assert local.names(planner) == PLANNER
 
 
+def test_hidden_text_is_a_broken_edit_unless_only_a_warning_is_asked_for(
+    local: LocalMode, manifests: Path, tmp_path: Path
+) -> None:
+    planner = local.token("planner")
+    file = manifests / "30-tool-calculator.yaml"
+    rewrite(file, file.read_text().replace("title: Calculator", 'title: "a\\u202eb"'))
+    local.child.wait_ready(lambda: "HiddenText" in local.output, timeout=60)
+    assert f"{file}:" in local.output
+    assert "U+202E" in local.output
+    assert local.names(planner) == PLANNER
+    (folder := tmp_path / "warned").mkdir()
+    with LocalMode(folder, manifests, extra=("--hidden-text", "warn")) as lenient:
+        assert lenient.names(lenient.token("planner")) == PLANNER
+    (folder := tmp_path / "refused").mkdir()
+    with LocalMode(folder, manifests) as strict:
+        assert strict.names(strict.token("planner")) == [n for n in PLANNER if n != "calculator"]
+
+
 def test_a_removed_file_revokes_what_it_granted(local: LocalMode, manifests: Path) -> None:
     planner = local.token("planner")
     (manifests / "40-binding-planner.yaml").unlink()

@@ -167,6 +167,9 @@ def test_a_registration_is_in_the_next_discovery_and_callable(port: int) -> None
         ({"host": "evil.example/#", "port": 80}, "invalid_request"),
         ({"host": "example.com"}, "invalid_request"),
         ({"input_schema": {"type": "object", "$ref": "http://evil.example/s"}}, "schema_unsafe"),
+        ({"description": "Rates.\u202e"}, "hidden_text"),
+        ({"examples": ["EUR\U000e0041"]}, "hidden_text"),
+        ({"parameters": {"pa\u200bir": "string"}}, "hidden_text"),
         ({"unknown": 1}, "invalid_request"),
     ],
 )

@@ -85,6 +85,25 @@ def test_tools_that_a_search_finds_badly_are_warnings_and_fail_where_it_is_stric
     assert all(w["hint"] for w in told["warnings"])
 
 
+def test_hidden_text_is_a_problem_with_its_place_and_code_point_or_a_warning_where_that_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / "tool.yaml").write_text(
+        "apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: read-file}\nspec:\n  scopes: [x]\n"
+        "  backend: {none: {}}\n  description: Reads a file of the project as text.\n  inputSchema:\n"
+        '    type: object\n    $comment: "a\\u200bb"\n'
+    )
+    assert run("validate", str(file)) == 1
+    shown = capsys.readouterr().out
+    assert (
+        f"{file}:8: spec.inputSchema/$comment: Accepted=False/HiddenText: hidden U+200B ZERO WIDTH SPACE"
+        in shown
+    )
+    assert run("validate", str(file), "--hidden-text", "warn") == 0
+    assert "warning: " in (warned := capsys.readouterr().out)
+    assert "HiddenText: hidden U+200B" in warned
+
+
 @pytest.mark.parametrize("folder", ["heist", "limits", "access"])
 def test_our_own_examples_are_found_well(folder: str) -> None:
     assert run("validate", "--strict", str(HEIST.parent / folder)) == 0
