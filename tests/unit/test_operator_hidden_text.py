@@ -14,6 +14,7 @@ from toolcrib_operator import options
 from toolcrib_operator.reconcile.tools import assess_tool
 from toolcrib_operator.world import entry_of
 
+pytestmark = pytest.mark.anyio
 URLS = ["--registry-url", "http://r"]
 TEXT = "Adds numbers.\u202e\U000e0041"
 
