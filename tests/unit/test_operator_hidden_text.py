@@ -39,12 +39,12 @@ def test_a_tool_with_hidden_text_is_refused_by_default_and_used_with_a_warning_w
 
 async def test_the_condition_says_where_and_which_and_the_setting_decides() -> None:
     async with staged(tool("calculator", description=TEXT)) as stage:
-        await until(lambda: stage.said("calculator", "Tool").get("Accepted") == ("False", "HiddenText"))
+        await until(lambda: stage.said("heist/calculator", "Tool").get("Accepted") == ("False", "HiddenText"))
     async with staged(
         tool("calculator", description=TEXT), settings=replace(SETTINGS, hidden_text=Hidden.WARN)
     ) as stage:
-        await until(lambda: stage.said("calculator", "Tool").get("Ready") == ("True", "Ready"))
-        assert stage.said("calculator", "Tool")["Questionable"] == ("True", "HiddenText")
+        await until(lambda: stage.said("heist/calculator", "Tool").get("Ready") == ("True", "Ready"))
+        assert stage.said("heist/calculator", "Tool")["Questionable"] == ("True", "HiddenText")
 
 
 def test_hidden_text_is_refused_unless_the_operator_is_told_otherwise() -> None:
