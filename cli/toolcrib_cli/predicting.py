@@ -121,9 +121,13 @@ def predict(
     Raises:
         CliError: a deletion names nothing that is there.
     """
-    # who may call does not depend on Services, and few who ask may read them
+    # who may call does not depend on Services, and few who ask may read them; of quotas the statuses tell
     settings = LoopSettings(
-        trusted_namespace_labels=tuple(trusted), accounts=accounts, services=False, hidden_text=_hidden(world)
+        trusted_namespace_labels=tuple(trusted),
+        accounts=accounts,
+        services=False,
+        hidden_text=_hidden(world),
+        quota=None,
     )
     assessor = Assessor(world, settings, _admitted())
     before = _step(None, _assessed(world, assessor))

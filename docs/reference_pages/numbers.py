@@ -92,6 +92,7 @@ LABELS = {
     "subject": "Whom a binding names, written as `agent` would be "
     "if the client's id or the user's name is the token's subject; a group as `group:NAME`.",
     "tool": "The tool's id, `namespace/name` of its object; empty where the caller may not know of it. In the runner: its listed name.",
+    "tool_namespace": "The namespace of tools; `other`: beyond the first 100.",
     "type": "The type of a watch event.",
     "version": "The version of the program.",
 }

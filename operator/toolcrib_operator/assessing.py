@@ -11,15 +11,18 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from toolcrib.logs import about_object
+from toolcrib.quantities import Quota
 from toolcrib.resources.bindings import AgentScopeBinding
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.tools import Tool
 from toolcrib.search_lint import SearchLint
 from toolcrib.wire.publish import Credential, PublishedAccount, PublishedBinding, PublishedTool, Removed
 from toolcrib_operator.accounts import Accounts
+from toolcrib_operator.reconcile import statuses
 from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.reconcile.bindings import assess_binding, uses_selector
 from toolcrib_operator.reconcile.credentials import assess_credential, secret_of
+from toolcrib_operator.reconcile.quotas import Quotas
 from toolcrib_operator.reconcile.services import NOT_ASKED, ServiceVerdict, assess_service, service_of
 from toolcrib_operator.reconcile.tools import NameKey, assess_tool, name_key, name_owner
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
@@ -92,6 +95,7 @@ class Assessor:
         """Of a Service, the EndpointSlices that are not its controller's, and why not; `_strays` is the way back."""
         self._strays: dict[Ref, str] = {}
         self._lint = SearchLint()
+        self.quotas = Quotas(settings.quota or Quota(0, 0))
         self._selecting: set[Ref] = set()
         self._left: dict[Ref, PublishedTool] = {}
         """The last tools that went, without their definitions: one that comes back is compared with what it was."""
@@ -142,12 +146,25 @@ class Assessor:
                 self.verdicts.pop(ref, None)
                 self._credentials.pop(ref, None)
                 self._admitted.forget(ref)
+                self.quotas.drop(ref)
             elif ref.kind in BINDINGS:
                 if namespaces is None and ref in self._selecting:
                     namespaces = {e.ref.name: dict(e.labels) for e in self._world.all(NAMESPACE)}
                 self.verdicts[ref] = self._judge_binding(entry, namespaces or {})
             else:
-                self.verdicts[ref] = self._judge_tool(entry)
+                self.verdicts[ref] = self._placed(entry, self._judge_tool(entry))
+
+    def settle(self) -> tuple[list[Ref], list[Ref]]:
+        """Have the quotas decide, once everything that changed was judged; `batch` publishes what follows.
+
+        Returns the tools that have a place again, which are to be judged again, and those that have none from now on.
+        """
+        moved = self.quotas.settle()
+        for ref in moved.lost:
+            self.verdicts[ref] = ToolVerdict(None, self.quotas.refusal(ref))
+            self._credentials.pop(ref, None)
+            self._pending.add(ref)
+        return sorted(moved.regained), sorted(moved.lost)
 
     def batch(self) -> Batch:
         """What has changed since the last batch, to be published in one step."""
@@ -250,6 +267,22 @@ class Assessor:
         if verdict.published is None:
             self._credentials.pop(entry.ref, None)
         return verdict
+
+    def _placed(self, entry: Entry, verdict: ToolVerdict) -> ToolVerdict:
+        """The verdict, unless its namespace has no room for the tool."""
+        tool = verdict.published
+        if tool is None:
+            self.quotas.drop(entry.ref)
+            return verdict
+        if self._settings.quota is None:
+            refusal = statuses.told_quota(entry)
+        else:
+            self.quotas.put(entry, len(tool.model_dump_json()))
+            refusal = self.quotas.refusal(entry.ref)
+        if refusal is None:
+            return verdict
+        self._credentials.pop(entry.ref, None)
+        return ToolVerdict(None, refusal)
 
     def _judge_service(self, entry: Entry) -> ServiceVerdict:
         key = self._backends.get(entry.ref)

@@ -144,9 +144,7 @@ class Loop:
         if {entry.ref for entry in undecided} - self.policies.admitted.ripe():
             # a revocation of the same turn does not wait for a slow API server: the new grants alone do
             await self.policies.asked(self.settings.look_within)
-        for start in range(0, len(refs), _CHUNK):
-            self.assessor.judge(refs[start : start + _CHUNK])
-            await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
+        refs = await self._judged(refs)
         batch = self.assessor.batch()
         self._publisher.set_credentials(self.assessor.credentials)
         revision = self._publisher.revision
@@ -184,6 +182,17 @@ class Loop:
             touched.update(self.assessor.expand(given[start : start + _CHUNK]))
             await asyncio.sleep(0)
         return sorted(touched)
+
+    async def _judged(self, refs: list[Ref]) -> list[Ref]:
+        """Judge these objects; returns them and those whose place among the quotas is another now."""
+        found, due = set(refs), refs
+        while due:
+            for start in range(0, len(due), _CHUNK):
+                self.assessor.judge(due[start : start + _CHUNK])
+                await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
+            due, lost = self.assessor.settle()
+            found.update(due, lost)
+        return sorted(found)
 
     def _undecided(self, ref: Ref) -> Entry | None:
         """The binding, if it depends on the admission policies of this moment whether it is used."""

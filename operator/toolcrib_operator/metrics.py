@@ -13,10 +13,13 @@ from prometheus_client.registry import Collector
 from toolcrib import process
 from toolcrib_operator.anchoring import Anchoring
 from toolcrib_operator.ledger import Labels, Rows
+from toolcrib_operator.reconcile.quotas import Quotas
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.world import WATCHED
 
 _PROCESS = ProcessCollector(registry=None)
+NAMESPACES = 100
+"""Namespaces with a series of their own."""
 PROPAGATION_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -90,6 +93,7 @@ def _leading(parts: Leading) -> Iterator[Any]:
         "Age of the oldest thing to be assessed, published or written; 0 if there is none.",
         parts.loop.oldest_waiting,
     )
+    yield from _quotas(parts.loop.assessor.quotas)
     unlisted = GaugeMetricFamily(
         "toolcrib_operator_kind_unlisted",
         "1 where a kind cannot be listed: nothing is published.",
@@ -117,6 +121,24 @@ def _leading(parts: Leading) -> Iterator[Any]:
     if parts.anchoring is not None:
         yield from _anchors(parts.anchoring)
     yield _counter("toolcrib_operator_events_dropped", "Events not written.", parts.loop.events.dropped)
+
+
+def _quotas(quotas: Quotas) -> Iterator[GaugeMetricFamily]:
+    """Which namespaces have more tools than they may: the first by number, the others together."""
+    refused = sorted(
+        ((use.refused, name) for name, (use, _) in quotas.over().items()), key=lambda r: (-r[0], r[1])
+    )
+    rows: dict[Labels, float] = {(name,): float(count) for count, name in refused[:NAMESPACES]}
+    if rest := sum(count for count, _ in refused[NAMESPACES:]):
+        rows[("other",)] = float(rest)
+    yield _family(
+        "toolcrib_quota_refused_tools", "Tools that the older tools of their namespace leave no room.", ("tool_namespace",), rows
+    )  # fmt: skip
+    yield _gauge(
+        "toolcrib_quota_used_ratio",
+        "Share of its quota that the tools of the fullest namespace come to; over 1: some are refused.",
+        quotas.fullest,
+    )
 
 
 def _of_process() -> Iterator[CounterMetricFamily | GaugeMetricFamily]:

@@ -6,10 +6,12 @@ import argparse
 import os
 import socket
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from toolcrib import quantities
 from toolcrib.hidden_text import Hidden
+from toolcrib.quantities import Quota
 from toolcrib_operator.settings import (
     AnchorSettings,
     ElectionSettings,
@@ -27,7 +29,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     """Every option; each one's default may stand in `TOOLCRIB_OPERATOR_<OPTION>` of `environ`."""
     parser = argparse.ArgumentParser("toolcrib-operator", description="Reconciles Tools and bindings.")
 
-    def option(name: str, default: object, text: str, kind: type = str) -> None:
+    def option(name: str, default: object, text: str, kind: Callable[[str], object] = str) -> None:
         variable = "TOOLCRIB_OPERATOR_" + name.upper().replace("-", "_")
         chosen = environ.get(variable, default)
         parser.add_argument(f"--{name}", default=chosen, type=kind, help=f"{text} [{variable}; {default}]")
@@ -60,6 +62,13 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "trusted-namespace-labels", "kubernetes.io/metadata.name", "labels for namespaceSelectors, by comma"
     )
     option("removal-deadline", 60.0, "seconds that a deleted binding waits for replicas at most", float)
+    option("quota-tools", 5000, "tools of a namespace that are accepted, the oldest ones; 0: no limit", int)
+    option(
+        "quota-bytes",
+        "64Mi",
+        "JSON bytes that the accepted tools of a namespace have together, as in 64Mi; 0: no limit",
+        _bytes,
+    )
     option("metric-grants", 2000, "bindings with series of their own in /metrics", int)
     option("metric-tools", 5000, "tools with series of their own in /metrics", int)
     option("heartbeat", 10.0, "seconds between heartbeats", float)
@@ -122,6 +131,8 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
         usage.error(f"--hidden-text is refuse or warn, not {a.hidden_text!r}")
     if a.service_account and a.service_account.count("/") != 1:
         usage.error(f"--service-account is namespace/name, not {a.service_account!r}")
+    if a.quota_tools < 0:
+        usage.error(f"--quota-tools is a number of tools, or 0 for no limit, not {a.quota_tools}")
     if not a.lease_retry < a.lease_renew < a.lease_duration:
         usage.error("the lease needs --lease-retry < --lease-renew < --lease-duration")
     return OperatorSettings(
@@ -140,6 +151,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
             removal_deadline=a.removal_deadline,
             trusted_namespace_labels=_list(a.trusted_namespace_labels),
             credential_namespaces=_list(a.credential_namespaces),
+            quota=Quota(a.quota_tools, a.quota_bytes),
             metric_grants=a.metric_grants,
             metric_tools=a.metric_tools,
             hidden_text=Hidden(a.hidden_text),
@@ -162,6 +174,13 @@ def _service_name(service: str | None) -> str | None:
         return None
     namespace, name = service.split("/")
     return f"{name}.{namespace}.svc"
+
+
+def _bytes(text: str) -> int:
+    try:
+        return quantities.in_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _user(account: str | None) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolcrib.hidden_text import Hidden
+from toolcrib.quantities import Quota
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class LoopSettings:
 
     hidden_text: Hidden = Hidden.REFUSE
     """What becomes of Tools whose texts hide characters: refused, or used and called Questionable."""
+    quota: Quota | None = field(default_factory=Quota)
+    """Of each namespace. None: another operator judges it, and what its statuses say holds."""
 
     credential_namespaces: tuple[str, ...] | None = None
     """Namespaces whose labelled Secrets may be sent to backends; None means every namespace (local mode)."""

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from toolcrib import quantities
 from toolcrib.hidden_text import Hidden
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
@@ -37,6 +38,22 @@ def up(
         ),
     ] = "packaged",
     hidden_text: options.HiddenText = Hidden.REFUSE,
+    quota_tools: Annotated[
+        int,
+        typer.Option(
+            "--quota-tools",
+            min=0,
+            help="Tools of a namespace that are accepted, the oldest ones; 0: no limit.",
+        ),
+    ] = 5_000,
+    quota_bytes: Annotated[
+        str,
+        typer.Option(
+            "--quota-bytes",
+            metavar="SIZE",
+            help="JSON bytes that the accepted tools of a namespace have together; 0: no limit.",
+        ),
+    ] = "64Mi",
 ) -> None:
     """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything."""
     from toolcrib.logs import configure
@@ -57,8 +74,16 @@ def up(
             embedder=embedder,
             default_data=data is None,
             hidden_text=hidden_text,
+            quota=(quota_tools, _size("--quota-bytes", quota_bytes)),
         )
     )
+
+
+def _size(option: str, text: str) -> int:
+    try:
+        return quantities.in_bytes(text)
+    except ValueError as error:
+        raise CliError(f"{option}: {error}", code=Exit.USAGE) from error
 
 
 def _backends(given: list[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -13,6 +14,8 @@ from toolcrib.resources import KINDS
 from toolcrib.snapshot import Snapshot
 from toolcrib_cli import output
 from toolcrib_cli.local.folders import Change, Folders
+from toolcrib_operator.reconcile.quotas import Quotas
+from toolcrib_operator.reconcile.verdicts import BindingVerdict, ToolVerdict
 from toolcrib_operator.world import Ref, World
 
 _MAX_LINES = 20
@@ -67,7 +70,15 @@ class Report:
         )
         output.line(f"up in {seconds:.1f} s")
 
-    def changed(self, change: Change, world: World) -> None:
+    def refused(self, quotas: Quotas) -> None:
+        """Which namespaces have more tools than their quota allows."""
+        over = [quotas.over()[name] for name in sorted(quotas.over())]
+        for use, why in over[:_MAX_LINES]:
+            output.line(f"{use.refused:,} tools refused: QuotaExceeded: {why}", style="red")
+        if len(over) > _MAX_LINES:
+            output.line(f"… and {len(over) - _MAX_LINES} more namespaces", style="red")
+
+    def changed(self, change: Change, verdicts: Mapping[Ref, ToolVerdict | BindingVerdict]) -> None:
         """One look at the folders that brought something."""
         at = time.strftime("%H:%M:%S")
         lines = [
@@ -84,18 +95,12 @@ class Report:
             output.line(f"{at} {text}")
         if len(lines) > _MAX_LINES:
             output.line(f"{at} … and {len(lines) - _MAX_LINES} more")
-        for item in change.changed:
-            if item.kind in KINDS:
-                self._verdict(
-                    world, Ref(item.kind, f"{item.namespace}/{item.name}" if item.namespace else item.name)
-                )
+        for item in change.changed[:_MAX_LINES]:
+            ref = Ref(item.kind, f"{item.namespace}/{item.name}" if item.namespace else item.name)
+            # not what the status says: that may not be written yet
+            if (verdict := verdicts.get(ref)) is not None and (why := verdict.refusal) is not None:
+                output.line(f"{ref}: {why.reason}: {why.message}", style="red")
         self._problems(change)
-
-    def _verdict(self, world: World, ref: Ref) -> None:
-        entry = world.get(ref)
-        for condition in entry.status.get("conditions", ()) if entry else ():
-            if condition["type"] == "Accepted" and condition["status"] == "False":
-                output.line(f"{ref}: {condition['reason']}: {condition['message']}", style="red")
 
     def _problems(self, change: Change, *, first: bool = False) -> None:
         for problem in change.problems[:_MAX_LINES]:

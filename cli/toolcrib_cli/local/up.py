@@ -23,6 +23,7 @@ from toolcrib import process
 from toolcrib.authorizer import granted_scopes
 from toolcrib.hidden_text import Hidden
 from toolcrib.identity import Identity, KeySet
+from toolcrib.quantities import Quota
 from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
@@ -70,6 +71,8 @@ class Options:
     """packaged, none, or a folder with a model."""
     default_data: bool = False
     hidden_text: Hidden = Hidden.REFUSE
+    quota: tuple[int, int] = (0, 0)
+    """Tools of a namespace, and their JSON bytes; 0: no limit."""
 
 
 def run(options: Options) -> None:
@@ -120,7 +123,14 @@ async def _up(options: Options, store: Store) -> None:
             s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
         } | options.backends
         settings = _settings(options, store, issuer, port, backends)
-        loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, options.hidden_text)
+        judging = LoopSettings(
+            finalizers=False,
+            accounts=False,
+            services=False,
+            hidden_text=options.hidden_text,
+            quota=Quota(*options.quota),
+        )
+        loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, judging)
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(
             options, store, folders, world, loop, registry, issuer, report, stop, port, str(tools.url), loaded
@@ -165,6 +175,7 @@ class _Local:
     async def _introduce(self) -> None:
         await self.loop.published(self.loaded.number)
         url = f"http://127.0.0.1:{self.port}"
+        self.report.refused(self.loop.assessor.quotas)
         self.report.healthy(url, self.tools_url, self.world, self.registry.deps.state.snapshot)
         if self.options.tour:
             shown = self.options.data if not self.options.default_data else None
@@ -182,7 +193,7 @@ class _Local:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(10):
                         await self.loop.published(change.number)
-            self.report.changed(change, self.world)
+            self.report.changed(change, self.loop.assessor.verdicts)
 
 
 async def _compose(
@@ -192,7 +203,7 @@ async def _compose(
     issuer: LocalIssuer,
     stack: contextlib.AsyncExitStack,
     on_broken: Callable[[], None],
-    hidden: Hidden,
+    judging: LoopSettings,
 ) -> tuple[Loop, Registry]:
     """The registry and the loop, each given the other by its port."""
 
@@ -220,7 +231,7 @@ async def _compose(
         publisher,
         indexing,
         MemoryWriter(world),
-        settings=LoopSettings(finalizers=False, accounts=False, services=False, hidden_text=hidden),
+        settings=judging,
     )
     return loop, registry
 

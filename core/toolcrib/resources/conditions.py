@@ -47,6 +47,7 @@ class Reason(StrEnum):
     SCHEMA_UNSAFE = "SchemaUnsafe"
     HIDDEN_TEXT = "HiddenText"
     NAME_CONFLICT = "NameConflict"
+    QUOTA_EXCEEDED = "QuotaExceeded"
     NOT_ACCEPTED = "NotAccepted"
     NOT_PUBLISHED = "NotPublished"
     NOT_INDEXED = "NotIndexed"
@@ -98,6 +99,8 @@ MEANINGS: dict[Reason, str] = {
     Reason.HIDDEN_TEXT: "A text of the tool has characters that people do not see and models read: control, bidirectional, tag or"
     " zero-width ones. The message says where and which. With `text.hidden: warn` the tool is used, and Questionable.",
     Reason.NAME_CONFLICT: "An older Tool of this namespace and server has this name; rename or delete one of them.",
+    Reason.QUOTA_EXCEEDED: "The older tools of the namespace leave it no room; the message has the numbers. It is accepted once"
+    " there is room.",
     Reason.NOT_ACCEPTED: "See the Accepted condition.",
     Reason.NOT_PUBLISHED: "No replica of the registry has this generation yet.",
     Reason.NOT_INDEXED: "Listed and callable, but not yet in the search index.",

@@ -16,6 +16,7 @@ from toolcrib.resources.tools import ToolState
 from toolcrib.text import truncate
 from toolcrib_operator.reconcile.bindings import wants_tools
 from toolcrib_operator.reconcile.questions import NONE, Question, summary
+from toolcrib_operator.reconcile.quotas import as_written
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
 from toolcrib_operator.world import Entry
 
@@ -53,6 +54,8 @@ def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: flo
     tool = verdict.published
     if tool is None:
         refusal = verdict.refusal or Problem(Reason.INVALID)
+        if refusal.reason is Reason.QUOTA_EXCEEDED:
+            refusal = as_written(refusal, told_quota(entry))
         rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
                 ("Indexed", False, Problem(Reason.NOT_ACCEPTED)),
                 ("Questionable", False, Problem(Reason.NOT_ACCEPTED))]  # fmt: skip
@@ -231,6 +234,14 @@ def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[
         or (c["type"] == WEAKENED and "True" in (c["status"], before.get("status")))
         or (questions and c["type"] == "Questionable" and (was_odd or c["status"] == "True"))
     ]
+
+
+def told_quota(entry: Entry) -> Problem | None:
+    """The refusal for want of room that its status tells of; None if it tells of none."""
+    found = _of(entry.status, "Accepted")
+    if found is None or found.get("reason") != Reason.QUOTA_EXCEEDED:
+        return None
+    return Problem(Reason.QUOTA_EXCEEDED, str(found.get("message") or ""))
 
 
 def _of(status: Status, kind: str) -> Mapping[str, Any] | None:
