@@ -16,8 +16,9 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import AuthType, Method, ScopeMatch, ToolState
 
 DENY_SCOPES = "deny_scopes"
-FEATURES: tuple[str, ...] = (DENY_SCOPES,)
-"""What this version enforces beyond the first one: a replica names its own, so that a rollout never fails open."""
+SNAPSHOT_CHUNKS = "snapshot_chunks"
+FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS)
+"""What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
 
 class Wire(BaseModel):
@@ -217,9 +218,48 @@ def enforceable(step: Publish, features: Collection[str]) -> Publish:
     """
     if DENY_SCOPES in features or not any(b.deny_scopes for b in step.bindings):
         return step
-    everything = {"deny": ("*",), "deny_scopes": ()}
-    made = tuple(b.model_copy(update=everything) if b.deny_scopes else b for b in step.bindings)
+    made = tuple(enforceable_binding(b, features) for b in step.bindings)
     return step.model_copy(update={"bindings": made})
+
+
+def enforceable_binding(binding: PublishedBinding, features: Collection[str]) -> PublishedBinding:
+    """The binding as a replica with these `features` can enforce it (see `enforceable`)."""
+    if DENY_SCOPES in features or not binding.deny_scopes:
+        return binding
+    return binding.model_copy(update={"deny": ("*",), "deny_scopes": ()})
+
+
+class SnapshotChunk(Wire):
+    """A part of a full snapshot. A replica keeps it apart until the commit: nothing is answered from it.
+
+    The first one (`number` 0) begins a stage and replaces an earlier one; the others follow in order.
+    """
+
+    to: Revision
+    stage: str = Field(pattern="^[0-9a-f]{32}$", description="chosen by the operator for this one delivery")
+    number: int = Field(ge=0, lt=1 << 31)
+    bindings: tuple[PublishedBinding, ...] = ()
+    tools: tuple[PublishedTool, ...] = ()
+    accounts: tuple[PublishedAccount, ...] | None = Field(
+        default=None,
+        description="bound ServiceAccounts; None in all chunks: the leader does not know them, none is checked",
+    )
+
+
+class SnapshotCommit(Wire):
+    """Everything has been staged: swap it in, whole, or refuse it."""
+
+    to: Revision
+    stage: str = Field(pattern="^[0-9a-f]{32}$")
+    chunks: int = Field(ge=1, lt=1 << 31)
+    digest: str = Field(
+        pattern="^[0-9a-f]{64}$", description="sha256 of the chunks' bodies, one after the other"
+    )
+    age: float = Field(
+        default=0.0,
+        ge=0,
+        description="seconds for which the leader could not prove its view of the cluster; 0: it is proven",
+    )
 
 
 class Heartbeat(Wire):
