@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from aiohttp import ClientSession
 
 from operator_harness import HttpReplica, MemoryReplica, until
 from published import binding as published
@@ -16,13 +18,16 @@ from toolcrib.wire.publish import (
     FEATURES,
     PublishedAccount,
     PublishedTool,
+    Removed,
     ReplicaState,
+    Revision,
     SnapshotChunk,
     SnapshotCommit,
 )
 from toolcrib_operator.adapters.memory import FixedReplicas
+from toolcrib_operator.adapters.replica_http import HttpReplica as Client
 from toolcrib_operator.errors import ReplicaUnavailable
-from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.publisher import PART_BYTES, Publisher
 from toolcrib_operator.sending import CHUNK_BYTES, Tools, held_tools
 from toolcrib_operator.settings import PublisherSettings
 
@@ -197,8 +202,6 @@ async def test_tools_are_taken_from_their_source_chunk_by_chunk() -> None:
 
 async def test_a_first_publish_of_thousands_of_tools_leaves_the_loop_free() -> None:
     """Judged by what the loop's own thread has to do: fingerprints are made in another."""
-    import time
-
     many = [published_tool(f"team-a/tool-{i:05}", description="word " * 200) for i in range(5_000)]
     publisher = Publisher(1, FixedReplicas())
     begun = time.thread_time()
@@ -209,11 +212,31 @@ async def test_a_first_publish_of_thousands_of_tools_leaves_the_loop_free() -> N
     assert time.thread_time() - begun < alone / 3
 
 
+async def test_many_tools_at_once_become_several_revisions_and_bindings_are_in_the_first() -> None:
+    replica = Recorded()
+    bound = published("b")
+    async with publishing(replica) as publisher:
+        publisher.publish()
+        last = await publisher.publish_many(tools=MANY, bindings=[bound], accounts=())
+        await publisher.wait_confirmed(last)
+        assert replica.snapshot.hash == publisher.hash
+        assert set(replica.snapshot.tools) == {t.tool_id for t in MANY}
+        alone = await publisher.publish_many(removed=Removed(tools=[t.tool_id for t in MANY]))
+        assert alone.seq == last.seq + 1
+
+
+async def test_the_steps_of_many_tools_are_of_bounded_size() -> None:
+    publisher = Publisher(1, FixedReplicas())
+    publisher.publish()
+    bulky = [published_tool(f"team-a/t{i}", input_schema={"description": "x" * 60_000}) for i in range(100)]
+    await publisher.publish_many(tools=[*bulky, *MANY], bindings=[published("b")])
+    steps = publisher.steps(Revision(epoch=1, seq=1))
+    assert steps is not None
+    assert max(len(step.model_dump_json()) for step in steps) <= PART_BYTES * 1.1
+    assert [len(step.bindings) for step in steps] == [1] + [0] * (len(steps) - 1)
+
+
 async def test_chunks_go_over_http_as_well() -> None:
-    from aiohttp import ClientSession
-
-    from toolcrib_operator.adapters.replica_http import HttpReplica as Client
-
     with HttpReplica() as served:
         async with ClientSession() as session, publishing(Client(served.url, session)) as publisher:  # type: ignore[arg-type]
             await publisher.wait_confirmed(publisher.publish(tools=MANY))

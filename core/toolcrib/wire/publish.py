@@ -10,7 +10,8 @@ import hashlib
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import AuthType, Method, ScopeMatch, ToolState
@@ -81,6 +82,30 @@ class PublishedBackend(Wire):
         return f"{self.service_namespace}/{self.service_name}" if self.service_name else None
 
 
+def packed(schema: Any) -> Any:
+    """A JSON object as compact JSON."""
+    if not isinstance(schema, dict):
+        return schema
+    try:
+        return to_json(schema)
+    except PydanticSerializationError as error:
+        raise ValueError("not plain JSON") from error
+
+
+def unpacked(schema: bytes) -> dict[str, Any]:
+    """What `packed` made it from."""
+    read: dict[str, Any] = from_json(schema)
+    return read
+
+
+Packed = Annotated[
+    bytes,
+    BeforeValidator(packed, json_schema_input_type=dict[str, Any]),
+    PlainSerializer(unpacked, return_type=dict[str, Any]),
+]
+"""A JSON object, held as text."""
+
+
 class PublishedTool(Wire):
     """A tool as a replica holds it: the definition agents read and the route a call takes."""
 
@@ -96,8 +121,8 @@ class PublishedTool(Wire):
     scope_match: ScopeMatch = ScopeMatch.ANY
     tags: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
-    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
-    output_schema: dict[str, Any] | None = None
+    packed_input: Annotated[Packed, Field(alias="input_schema")] = b'{"type":"object"}'
+    packed_output: Annotated[Packed | None, Field(alias="output_schema")] = None
     returns: str | None = None
     annotations: dict[str, bool] = Field(default_factory=dict)
     state: ToolState = ToolState.ACTIVE
@@ -107,6 +132,18 @@ class PublishedTool(Wire):
     route_digest: str
     backend: PublishedBackend | None = None
     source: str = "manifest"
+
+    model_config = ConfigDict(frozen=True, extra="ignore", serialize_by_alias=True)
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The schema of its arguments, read anew at each use: as objects it takes up to thirty times its JSON."""
+        return unpacked(self.packed_input)
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """The schema of its answer, if it has one; read anew at each use."""
+        return None if self.packed_output is None else unpacked(self.packed_output)
 
     @property
     def active(self) -> bool:
