@@ -17,6 +17,7 @@ from toolcrib.wire.publish import (
     PublishedAccount,
     PublishedBinding,
     PublishedTool,
+    Removed,
     Revision,
     fingerprint,
     hash_text,
@@ -60,60 +61,40 @@ class Snapshot:
             EpochFenced: the publish's epoch is lower than the snapshot's.
             RevisionMismatch: the publish continues another revision, or would go back.
         """
-        if self.revision is not None:
-            if publish.to.epoch < self.revision.epoch:
-                raise EpochFenced(f"epoch {publish.to.epoch} is over: {self.revision.epoch} leads")
-            if publish.to == self.revision and publish.base is not None:
-                return self  # a repeated delivery
-            if publish.to < self.revision:
-                raise RevisionMismatch(f"{publish.to} is older than {self.revision}")
+        if publish.base is not None and publish.to == self.revision:
+            return self  # a repeated delivery
         if publish.base is None:
-            return Snapshot(policy=Policy(anonymous_list=self.policy.anonymous_list))._with(publish)
+            draft = self.draft()
+            draft.add(publish.tools, publish.bindings, publish.accounts)
+            return self.replaced(draft, publish.to)
+        self._check(publish.to)
         if publish.base != self.revision:
             raise RevisionMismatch(f"continues {publish.base}, but {self.revision or 'nothing'} is here")
-        return self._with(publish)
+        draft = Draft(self)
+        draft.remove(publish.removed)
+        draft.add(publish.tools, publish.bindings, publish.accounts)
+        return draft.made(publish.to)
 
-    def _with(self, publish: Publish) -> Snapshot:
-        tools, bindings, prints = dict(self.tools), dict(self.bindings), dict(self.prints)
-        total, index = self.total, _Index(self)
-        for tool_id in publish.removed.tools:
-            if (gone := tools.pop(tool_id, None)) is not None:
-                total -= prints.pop("t:" + tool_id)
-                index.remove(gone)
-        for uid in publish.removed.bindings:
-            if bindings.pop(uid, None) is not None:
-                total -= prints.pop("b:" + uid)
-        for tool in publish.tools:
-            if (old := tools.get(tool.tool_id)) is not None:
-                index.remove(old)
-            tools[tool.tool_id] = tool
-            index.add(tool)
-            total += _replace(prints, "t:" + tool.tool_id, fingerprint(tool))
-        for binding in publish.bindings:
-            bindings[binding.uid] = binding
-            total += _replace(prints, "b:" + binding.uid, fingerprint(binding))
-        accounts, counted = _accounts(self, publish, prints)
-        total += counted
-        policy = self.policy
-        if publish.bindings or publish.removed.bindings or publish.base is None:
-            policy = Policy.compile(
-                bindings.values(), anonymous_list=policy.anonymous_list, accounts=_uids(accounts)
-            )
-        elif accounts is not self.accounts:
-            policy = replace(policy, accounts=_uids(accounts))  # they come and go more often than bindings
-        return Snapshot(
-            revision=publish.to,
-            tools=tools,
-            bindings=bindings,
-            policy=policy,
-            by_scope=index.by_scope,
-            by_name=index.by_name,
-            namespaces=frozenset(ns for ns, _ in index.by_scope),
-            active_tools=index.active,
-            total=total % HASH_MODULUS,
-            prints=prints,
-            accounts=accounts,
-        )
+    def draft(self) -> Draft:
+        """An empty draft of what may replace this snapshot."""
+        return Draft(Snapshot(policy=Policy(anonymous_list=self.policy.anonymous_list)))
+
+    def replaced(self, draft: Draft, to: Revision) -> Snapshot:
+        """The full snapshot of `draft`, in the place of this one.
+
+        Raises:
+            EpochFenced, RevisionMismatch: this one is later.
+        """
+        self._check(to)
+        return draft.made(to)
+
+    def _check(self, to: Revision) -> None:
+        if self.revision is None:
+            return
+        if to.epoch < self.revision.epoch:
+            raise EpochFenced(f"epoch {to.epoch} is over: {self.revision.epoch} leads")
+        if to < self.revision:
+            raise RevisionMismatch(f"{to} is older than {self.revision}")
 
     def candidates(self, scopes: Iterable[str], namespaces: frozenset[str] | None) -> set[str]:
         """Ids of tools that carry one of `scopes` in one of `namespaces` (None: all)."""
@@ -124,26 +105,89 @@ class Snapshot:
         return found
 
 
-def _replace(prints: dict[str, int], key: str, value: int) -> int:
-    before = prints.get(key, 0)
-    prints[key] = value
-    return value - before
+class Draft:
+    """A snapshot that is being put together, in one step or in many; `before` stays as it is."""
 
+    def __init__(self, before: Snapshot) -> None:
+        self._before = before
+        self._tools, self._bindings = dict(before.tools), dict(before.bindings)
+        self._prints, self._total, self._index = dict(before.prints), before.total, _Index(before)
+        self._accounts: dict[str, PublishedAccount] | None = None
+        self._rebound = before.revision is None
 
-def _accounts(
-    before: Snapshot, publish: Publish, prints: dict[str, int]
-) -> tuple[Mapping[str, PublishedAccount] | None, int]:
-    """The accounts after `publish`, and by how much they change the total; the same object where nothing changed."""
-    if publish.accounts is None and not publish.removed.accounts:
-        return (before.accounts if publish.base is not None else None), 0
-    accounts, total = dict(before.accounts or {}), 0
-    for key in publish.removed.accounts:
-        if accounts.pop(key, None) is not None:
-            total -= prints.pop("a:" + key)
-    for account in publish.accounts or ():
-        accounts[account.key] = account
-        total += _replace(prints, "a:" + account.key, fingerprint(account))
-    return accounts, total
+    def remove(self, removed: Removed) -> None:
+        """Take these away."""
+        for tool_id in removed.tools:
+            if (gone := self._tools.pop(tool_id, None)) is not None:
+                self._total -= self._prints.pop("t:" + tool_id)
+                self._index.remove(gone)
+        for uid in removed.bindings:
+            self._rebound = True
+            if self._bindings.pop(uid, None) is not None:
+                self._total -= self._prints.pop("b:" + uid)
+        if removed.accounts:
+            accounts = self._known_accounts()
+            for key in removed.accounts:
+                if accounts.pop(key, None) is not None:
+                    self._total -= self._prints.pop("a:" + key)
+
+    def add(
+        self,
+        tools: Iterable[PublishedTool],
+        bindings: Iterable[PublishedBinding],
+        accounts: Iterable[PublishedAccount] | None,
+    ) -> None:
+        """Add these, in the place of earlier ones; `accounts` None: nothing is known of more accounts."""
+        for tool in tools:
+            if (old := self._tools.get(tool.tool_id)) is not None:
+                self._index.remove(old)
+            self._tools[tool.tool_id] = tool
+            self._index.add(tool)
+            self._count("t:" + tool.tool_id, fingerprint(tool))
+        for binding in bindings:
+            self._rebound = True
+            self._bindings[binding.uid] = binding
+            self._count("b:" + binding.uid, fingerprint(binding))
+        if accounts is not None:
+            known = self._known_accounts()
+            for account in accounts:
+                known[account.key] = account
+                self._count("a:" + account.key, fingerprint(account))
+
+    def made(self, revision: Revision) -> Snapshot:
+        """The snapshot, as of `revision`. The draft must not be used again."""
+        policy, accounts = self._before.policy, self._before.accounts
+        if self._accounts is not None:
+            accounts = self._accounts
+        if self._rebound:
+            policy = Policy.compile(
+                self._bindings.values(), anonymous_list=policy.anonymous_list, accounts=_uids(accounts)
+            )
+        elif self._accounts is not None:
+            policy = replace(policy, accounts=_uids(accounts))  # they come and go more often than bindings
+        by_scope = self._index.by_scope
+        return Snapshot(
+            revision=revision,
+            tools=self._tools,
+            bindings=self._bindings,
+            policy=policy,
+            by_scope=by_scope,
+            by_name=self._index.by_name,
+            namespaces=frozenset(ns for ns, _ in by_scope),
+            active_tools=self._index.active,
+            total=self._total % HASH_MODULUS,
+            prints=self._prints,
+            accounts=accounts,
+        )
+
+    def _known_accounts(self) -> dict[str, PublishedAccount]:
+        if self._accounts is None:
+            self._accounts = dict(self._before.accounts or {})
+        return self._accounts
+
+    def _count(self, key: str, value: int) -> None:
+        self._total += value - self._prints.get(key, 0)
+        self._prints[key] = value
 
 
 def _uids(accounts: Mapping[str, PublishedAccount] | None) -> dict[tuple[str, str], str] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Iterable
 from typing import Protocol
 
 from toolcrib import logs, tracing
@@ -15,11 +16,14 @@ from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,
     Publish,
+    PublishedBinding,
+    ReplicaState,
     Revision,
     enforceable,
 )
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.ports import Replica
+from toolcrib_operator.sending import Full
 from toolcrib_operator.settings import PublisherSettings
 from toolcrib_operator.waiting import Backoff, wait
 
@@ -37,7 +41,8 @@ class Source(Protocol):
     def hash(self) -> str: ...
     @property
     def credentials(self) -> tuple[int, Credentials] | None: ...
-    def steps(self, since: Revision | None) -> list[Publish]: ...
+    def steps(self, since: Revision | None) -> list[Publish] | None: ...
+    def full(self) -> Full: ...
     def may_act(self) -> bool: ...
     def proven(self) -> bool: ...
     def age(self) -> float: ...
@@ -66,6 +71,7 @@ class Link:
         self._told: int | None = None
         self._features: tuple[str, ...] | None = None
         """What it enforces; None: it was not asked yet."""
+        self._warned = False
         self._backoff = Backoff(*source.settings.backoff)
         self._beat_due = 0.0
         self._behind_since: float | None = None
@@ -115,37 +121,74 @@ class Link:
         while source.may_act() and source.revision is not None:
             await self._tell_credentials()
             recheck = self._doubted and time.monotonic() >= self._recheck_at
-            steps = source.steps(None if recheck else self.confirmed)
-            if not steps:
+            steps = None if recheck else source.steps(self.confirmed)
+            if steps == []:
                 self._behind_since = None
                 return
             if self._behind_since is None:
                 self._behind_since = time.monotonic()
-            for step in steps:
+            if steps is None:
+                await self._deliver_full(source.full())
+            for step in steps or ():
                 if not source.may_act():
                     return
-                # this task's lines carry it from here on, the replica's lines about the request too
-                logs.request_id.set(f"op-{step.to.epoch}-{step.to.seq}")
-                age, last, ours = source.age(), step.to == source.revision, source.hash
-                if not last:
-                    # a revocation may be among those to come: a replica that was cut off is no surer of its policy yet
-                    age = max(age, time.monotonic() - self._complete_at)
-                step = await self._enforceable(step)
-                with tracing.span("deliver", self._attributes(step), parent=source.trace_of(step.to)):
-                    # what is known is brought in force, but it is no sign that nothing was missed: a revocation, say
-                    state = await self.replica.publish(step.model_copy(update={"age": age}))
-                    self.audit = state.audit
-                    if state.revision != step.to:
-                        raise ReplicaUnavailable(f"confirmed {state.revision}, expected {step.to}")
-                if last:
-                    self._complete_at = time.monotonic()
-                about = self._about(revision=str(step.to), full=step.base is None)
-                log.info("revision %s confirmed", step.to, extra=about)
-                if step.base is None:
-                    self._told = None  # it may have been restarted: it has no credentials then
-                self._compare(state.hash, ours if last else None, full=step.base is None)
-                self._set(step.to)
-                self._beat_due = time.monotonic() + source.settings.heartbeat
+                await self._deliver(step)
+
+    async def _deliver(self, step: Publish) -> None:
+        """One step from the confirmed revision to the next."""
+        self._working_on(step.to)
+        with tracing.span(
+            "deliver", self._attributes(step.to, full=False), parent=self._source.trace_of(step.to)
+        ):
+            step = await self._enforceable(step)
+            # before it is sent: what is published meanwhile is not in the hash that the replica will name
+            ours = self._source.hash if step.to == self._source.revision else None
+            age = self._age(last=ours is not None)
+            state = await self.replica.publish(step.model_copy(update={"age": age}))
+        self._confirm(state, step.to, ours, full=False, last=ours is not None)
+
+    async def _deliver_full(self, full: Full) -> None:
+        """Everything, in chunks where the replica takes them. It is asked: another version may answer by now."""
+        source = self._source
+        self._working_on(full.to)
+        with tracing.span("deliver", self._attributes(full.to, full=True), parent=source.trace_of(full.to)):
+            features = await self._ask_features(full.snapshot.bindings.values())
+            state = await full.send(
+                self.replica,
+                features,
+                age=lambda: self._age(last=full.to == source.revision),
+                may_act=source.may_act,
+            )
+        if state is not None:
+            self._told = None  # it may have been restarted: it has no credentials then
+            self._confirm(state, full.to, full.snapshot.hash, full=True, last=full.to == source.revision)
+
+    def _age(self, *, last: bool) -> float:
+        """For `Publish.age`. What is known is brought in force, but it is no sign that nothing was missed.
+
+        Where more is to come, a revocation may be among it: a replica that was cut off is no surer of its policy yet.
+        """
+        age = self._source.age()
+        return age if last else max(age, time.monotonic() - self._complete_at)
+
+    def _confirm(
+        self, state: ReplicaState, to: Revision, ours: str | None, *, full: bool, last: bool
+    ) -> None:
+        """Note what the replica answered. `ours`: the hash that it must name, where it is known."""
+        self.audit = state.audit
+        if state.revision != to:
+            raise ReplicaUnavailable(f"confirmed {state.revision}, expected {to}")
+        if last:
+            self._complete_at = time.monotonic()
+        log.info("revision %s confirmed", to, extra=self._about(revision=str(to), full=full))
+        self._compare(state.hash, ours, full=full)
+        self._set(to)
+        self._beat_due = time.monotonic() + self._source.settings.heartbeat
+
+    @staticmethod
+    def _working_on(to: Revision) -> None:
+        # this task's lines carry it from here on, the replica's lines about the request too
+        logs.request_id.set(f"op-{to.epoch}-{to.seq}")
 
     def _compare(self, named: str, ours: str | None, *, full: bool) -> None:
         """Take the hash that the replica named. It is doubted if it is not ours, but not after a full snapshot.
@@ -164,17 +207,24 @@ class Link:
         self._hash, self._doubted = named, differs and not full
 
     async def _enforceable(self, step: Publish) -> Publish:
-        """The step as this replica can enforce it. Before a full one it is asked: another version may answer by now."""
+        """The step as this replica can enforce it."""
         if not any(b.deny_scopes for b in step.bindings):
             return step
-        if self._features is None or step.base is None:
-            before, self._features = self._features, (await self.replica.report()).features
-            if DENY_SCOPES not in self._features and before != self._features:
-                log.warning(
-                    "the replica does not know denyScopes: until it is replaced it denies the subjects of bindings with"
-                    " denyScopes every tool within their reach", extra=self._about(),
-                )  # fmt: skip
-        return enforceable(step, self._features)
+        features = await self._ask_features(step.bindings) if self._features is None else self._features
+        return enforceable(step, features)
+
+    async def _ask_features(self, bindings: Iterable[PublishedBinding]) -> tuple[str, ...]:
+        """What the replica knows. Warns where that is not enough for `bindings`, once."""
+        self._features = (await self.replica.report()).features
+        if DENY_SCOPES in self._features:
+            self._warned = False
+        elif not self._warned and any(b.deny_scopes for b in bindings):
+            self._warned = True
+            log.warning(
+                "the replica does not know denyScopes: until it is replaced it denies the subjects of bindings with"
+                " denyScopes every tool within their reach", extra=self._about(),
+            )  # fmt: skip
+        return self._features
 
     async def _tell_credentials(self) -> None:
         current = self._source.credentials
@@ -201,11 +251,11 @@ class Link:
     def _about(self, **fields: object) -> dict[str, dict[str, object]]:
         return logs.about(replica=self.replica.name, **fields)
 
-    def _attributes(self, step: Publish) -> dict[str, tracing.Value | None]:
+    def _attributes(self, to: Revision, *, full: bool) -> dict[str, tracing.Value | None]:
         return {
             "toolcrib.replica": self.replica.name,
-            "toolcrib.revision": str(step.to),
-            "toolcrib.full": step.base is None,
+            "toolcrib.revision": str(to),
+            "toolcrib.full": full,
             "toolcrib.request_id": logs.request_id.get(),
         }
 

@@ -149,7 +149,7 @@ class Loop:
         self._publisher.set_credentials(self.assessor.credentials)
         revision = self._publisher.revision
         if batch or revision is None:
-            revision = self._publisher.publish(
+            revision = await self._publisher.publish_many(
                 tools=batch.tools, bindings=batch.bindings, accounts=batch.accounts, removed=batch.removed
             )
             self._say(revision, batch)

@@ -16,6 +16,7 @@ from toolcrib.wire.publish import (
     OutboxAcks,
     Publish,
     ReplicaState,
+    SnapshotCommit,
 )
 from toolcrib_operator.world import Ref
 
@@ -38,6 +39,14 @@ class Replica(Protocol):
 
     async def publish(self, publish: Publish) -> ReplicaState:
         """Apply one step. Raises `toolcrib.errors.RevisionMismatch` if it does not continue what is there."""
+        ...
+
+    async def stage(self, chunk: bytes) -> ReplicaState:
+        """Hand over an encoded `SnapshotChunk`. Raises `RevisionMismatch` if it does not continue what is staged."""
+        ...
+
+    async def commit(self, commit: SnapshotCommit) -> ReplicaState:
+        """Put what is staged in force. Raises `RevisionMismatch` if that is something else."""
         ...
 
     async def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced
@@ -27,10 +27,16 @@ from toolcrib.wire.publish import (
 from toolcrib_operator.errors import ReplicasUnknown
 from toolcrib_operator.link import Link
 from toolcrib_operator.ports import Replica, Replicas
+from toolcrib_operator.sending import Full, Tools, held_tools
 from toolcrib_operator.settings import PublisherSettings
 from toolcrib_operator.waiting import Backoff, wait
 
 log = logging.getLogger(__name__)
+
+PART_BYTES = 1 << 20
+"""Of one step, estimated: a replica reads it in about 10 ms, and in 60 ms at worst."""
+TOOL_BYTES = 1024
+"""The same of a tool, without its schemas and its description."""
 
 
 class Publisher:
@@ -46,6 +52,7 @@ class Publisher:
         proven: Callable[[], bool] = lambda: True,
         age: Callable[[], float] = lambda: 0.0,
         on_fenced: Callable[[EpochFenced], None] | None = None,
+        tools: Tools = held_tools,
     ) -> None:
         """
         Args:
@@ -56,6 +63,7 @@ class Publisher:
             proven: asked before every heartbeat: whether the view of the cluster is known to be complete.
             age: sent with every publish: the seconds since it was, 0 while it is.
             on_fenced: told when a replica has seen a later leader.
+            tools: where those of a full snapshot come from; by default the publisher's own snapshot holds them.
         """
         self.epoch = epoch
         self.settings = settings or PublisherSettings()
@@ -66,6 +74,7 @@ class Publisher:
         self.fenced_by: EpochFenced | None = None
         self._replicas = replicas
         self._on_fenced = on_fenced
+        self._tools = tools
         self._links: dict[str, tuple[Link, asyncio.Task[None]]] = {}
         self._known = False
         self._history: deque[Publish] = deque(maxlen=self.settings.history)
@@ -105,9 +114,42 @@ class Publisher:
             accounts: the same of bound ServiceAccounts; None in the first one: they are not known, none is checked.
             removed: what goes.
         """
+        step = self._next(tools, bindings, accounts, removed)
+        return self._publish(step, self.snapshot.apply(step))
+
+    async def publish_many(
+        self,
+        *,
+        tools: Iterable[PublishedTool] = (),
+        bindings: Iterable[PublishedBinding] = (),
+        accounts: Iterable[PublishedAccount] | None = None,
+        removed: Removed | None = None,
+    ) -> Revision:
+        """`publish`, its fingerprints and tables made in a thread; one call at a time. The last of its revisions.
+
+        After a takeover they are those of thousands of tools, and renewals of the Lease go on meanwhile. Later, many
+        tools at once become several revisions, so that no replica reads a long body. Bindings and removals are all in
+        the first.
+        """
+        parts = [list(tools)] if self.snapshot.revision is None else list(_parts(tools))
+        revision = await self._publish_part(self._next(parts[0], bindings, accounts, removed))
+        for part in parts[1:]:
+            revision = await self._publish_part(self._next(part, (), (), None))
+        return revision
+
+    async def _publish_part(self, step: Publish) -> Revision:
+        return self._publish(step, await asyncio.to_thread(self.snapshot.apply, step))
+
+    def _next(
+        self,
+        tools: Iterable[PublishedTool],
+        bindings: Iterable[PublishedBinding],
+        accounts: Iterable[PublishedAccount] | None,
+        removed: Removed | None,
+    ) -> Publish:
         base = self.snapshot.revision
         bound = None if accounts is None else tuple(accounts)
-        step = Publish(
+        return Publish(
             base=base,
             to=Revision(epoch=self.epoch, seq=1 if base is None else base.seq + 1),
             bindings=tuple(bindings),
@@ -115,6 +157,8 @@ class Publisher:
             accounts=bound if bound or base is None else None,
             removed=removed or Removed(),
         )
+
+    def _publish(self, step: Publish, after: Snapshot) -> Revision:
         counts: dict[str, tracing.Value | None] = {
             "toolcrib.revision": str(step.to),
             "toolcrib.replicas": len(self._links),
@@ -127,8 +171,8 @@ class Publisher:
         }
         with tracing.span("publish", counts):
             self._trace = (step.to, tracing.headers())
-            self.snapshot = self.snapshot.apply(step)
-        if base is not None:
+            self.snapshot = after
+        if step.base is not None:
             self._history.append(step)
         self._wake_links()
         return step.to
@@ -145,8 +189,8 @@ class Publisher:
         self._credentials = (1 if self._credentials is None else self._credentials[0] + 1, new)
         self._wake_links()
 
-    def steps(self, since: Revision | None) -> list[Publish]:
-        """What takes a replica from `since` to the latest revision: deltas, or one full snapshot."""
+    def steps(self, since: Revision | None) -> list[Publish] | None:
+        """The steps that take a replica from `since` to the latest revision; None: only a full snapshot does."""
         current = self.snapshot.revision
         if current is None or since == current:
             return []
@@ -155,15 +199,12 @@ class Publisher:
             tail.append(step)
             if step.base == since:
                 return tail[::-1]
-        full = Publish(
-            base=None,
-            to=current,
-            bindings=tuple(self.snapshot.bindings.values()),
-            tools=tuple(self.snapshot.tools.values()),
-            # none is something else than not known: then no token would be held against them
-            accounts=None if self.snapshot.accounts is None else tuple(self.snapshot.accounts.values()),
-        )
-        return [full]
+        return None
+
+    def full(self) -> Full:
+        """Everything of the latest revision."""
+        assert self.snapshot.revision is not None
+        return Full(self.snapshot, self.snapshot.revision, self._tools)
 
     @property
     def links(self) -> list[Link]:
@@ -269,6 +310,20 @@ class Publisher:
     def _wake_links(self) -> None:
         for link, _ in self._links.values():
             link.wake.set()
+
+
+def _parts(tools: Iterable[PublishedTool]) -> Iterator[list[PublishedTool]]:
+    """At least one list, each of at most about `PART_BYTES`."""
+    part: list[PublishedTool] = []
+    size = 0
+    for tool in tools:
+        weight = TOOL_BYTES + len(tool.packed_input) + len(tool.packed_output or b"") + len(tool.description)
+        if part and size + weight > PART_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(tool)
+        size += weight
+    yield part
 
 
 def _has(link: Link, revision: Revision) -> bool:

@@ -61,6 +61,7 @@ from toolcrib_registry.search.entry import IndexIdentity
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.searching import Searching
 from toolcrib_registry.settings import CounterStore, EmbedderSettings, RegistrySettings, Store
+from toolcrib_registry.staging import Staging
 from toolcrib_registry.state import PolicyState
 from toolcrib_registry.streams import Streams
 
@@ -204,6 +205,7 @@ async def build(
         snapshot=lambda: state.snapshot,
         clock=clock.now,
     )
+    staging = Staging(state, most=settings.limits.admin_body_bytes)
     _observe(metrics, state)
     embedder = QueryCache(
         CountedEmbedder(model, metrics.embed_failed),
@@ -241,6 +243,7 @@ async def build(
         ),
         decisions=decisions,
         refusals=Refusals(metrics, decisions, clock),
+        staging=staging,
         registrar=(registrar or outbox) if settings.registration else None,
         outbox=outbox,
         check_address=registration.address_check(policy),

@@ -18,6 +18,7 @@ from toolcrib_registry.refusals import Refusals
 from toolcrib_registry.registration import AddressCheck
 from toolcrib_registry.searching import Searching
 from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.staging import Staging
 from toolcrib_registry.state import PolicyState
 from toolcrib_registry.streams import Streams
 
@@ -45,6 +46,7 @@ class Deps:
     streams: Streams
     decisions: DecisionLog
     refusals: Refusals
+    staging: Staging
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

@@ -215,7 +215,11 @@ class Limits(_Part):
     """Bounds on what callers send and hold."""
 
     body_bytes: int = Field(default=1 << 20, ge=1024, description="Largest body of an agent's request.")
-    admin_body_bytes: int = Field(default=256 << 20, ge=1 << 20, description="Largest publish.")
+    admin_body_bytes: int = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        description="Largest publish: of one body, or of all chunks of a full snapshot.",
+    )
     json_depth: int = Field(default=32, ge=4, le=128, description="Deepest nesting of a body.")
     watch_streams: int = Field(default=1000, ge=1, description="Watch streams at one time.")
     watch_streams_per_subject: int = Field(

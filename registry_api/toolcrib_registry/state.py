@@ -7,16 +7,17 @@ Used from one event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from toolcrib import process
 from toolcrib.authorizer import Policy, granted_scopes, is_valid
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
-from toolcrib.snapshot import Snapshot
+from toolcrib.snapshot import Draft, Snapshot
 from toolcrib.view import EMPTY, view_of
-from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState
+from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState, Revision
+from toolcrib_registry.leader import Leader
 from toolcrib_registry.ports import Clock
 from toolcrib_registry.sights import BYTES, Answer, Content, Sight, Sights
 
@@ -52,12 +53,14 @@ class PolicyState:
     closing: bool = field(default=False, init=False)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """Held by the one watch stream that looks at its view."""
+    leader: Leader = field(init=False)
     _sights: Sights = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     def __post_init__(self) -> None:
         self.snapshot = Snapshot(policy=Policy(anonymous_list=self.anonymous_list))
+        self.leader = Leader(self.clock.elapsed())
         self._sights = Sights(self.view_bytes)
 
     @property
@@ -75,6 +78,17 @@ class PolicyState:
             audit=self.audit_head(),
             features=FEATURES,
         )
+
+    def unaddressed(self, known: Container[str]) -> bool:
+        """Whether tools wait for addresses of Services that a leader of this version may be about to publish.
+
+        Args:
+            known: Services, as `namespace/name`, whose place needs no publishing.
+        """
+        if not self.leader.awaited(self.clock.elapsed()):
+            return False
+        backends = (tool.backend for tool in self.snapshot.tools.values())
+        return any(b and b.service and b.cluster_ip is None and b.service not in known for b in backends)
 
     def policy_age(self) -> float | None:
         """Seconds since a leader was heard; None: never."""
@@ -102,18 +116,51 @@ class PolicyState:
         Raises:
             EpochFenced, RevisionMismatch: nothing has changed.
         """
+        base = publish.base
+        count = len(publish.tools) + len(publish.bindings)
+        return await self._replace(
+            lambda before: before.apply(publish),
+            publish.to,
+            publish.age,
+            count,
+            whole=base is None,
+            chunks=False,
+        )
+
+    async def swap(self, draft: Draft, to: Revision, age: float) -> ReplicaState:
+        """Put the full snapshot of `draft` in the place of the present one, as of `to`.
+
+        Raises:
+            EpochFenced, RevisionMismatch: nothing has changed.
+        """
+        return await self._replace(
+            lambda before: before.replaced(draft, to), to, age, 0, whole=True, chunks=True
+        )
+
+    async def _replace(
+        self,
+        make: Callable[[Snapshot], Snapshot],
+        to: Revision,
+        age: float,
+        count: int,
+        *,
+        whole: bool,
+        chunks: bool,
+    ) -> ReplicaState:
         async with self._writing:
-            self.fence(publish.to.epoch)
+            self.fence(to.epoch)
             before = self.snapshot
             # thousands of fingerprints: off the event loop, discovery goes on meanwhile
-            after = await asyncio.to_thread(before.apply, publish)
-            self.fence(publish.to.epoch)
-            heard = self.clock.elapsed() - publish.age
+            after = await asyncio.to_thread(make, before)
+            self.fence(to.epoch)
+            heard = self.clock.elapsed() - age
             self.heard_at = heard if self.heard_at is None else max(self.heard_at, heard)
             if after is not before:
                 self.snapshot = after
+                if whole:
+                    self.leader.sent_whole(self.clock.elapsed(), chunks=chunks)
                 self._sights.clear()
-                process.heap.grown(len(publish.tools) + len(publish.bindings))
+                process.heap.grown(count)
                 self.wake()
             return self.report()
 
@@ -125,9 +172,12 @@ class PolicyState:
             RevisionMismatch: the leader holds another revision or content; it does not count as heard.
         """
         self.fence(heartbeat.revision.epoch)
-        if heartbeat.revision != self.snapshot.revision or heartbeat.hash != self.snapshot.hash:
-            raise RevisionMismatch(f"{self.snapshot.revision or 'nothing'} is here, not {heartbeat.revision}")
-        self.heard_at = self.clock.elapsed()
+        held, now = self.snapshot, self.clock.elapsed()
+        if heartbeat.revision != held.revision or not self.leader.agrees(
+            heartbeat.revision.epoch, heartbeat.hash, held.hash, now
+        ):
+            raise RevisionMismatch(f"{held.revision or 'nothing'} is here, not {heartbeat.revision}")
+        self.heard_at = now
         self.indexer = heartbeat.indexer
         return self.report()
 

@@ -5,9 +5,6 @@ import held_loops
 BEGAN_WITH = {
     "toolcrib_registry.search.view_search._as_ranked",
     "toolcrib_registry.search.view_search._admitted",
-    "toolcrib_operator.publisher.Publisher.steps",
-    "toolcrib_operator.publisher.Publisher.publish",
-    "toolcrib_registry.routes.admin.publish",
     "toolcrib.view.view_of",
     "toolcrib_registry.discovery.encoded",
     "toolcrib.process.garbage.Heap.make_pass",

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import sys
 import threading
 import time
@@ -29,6 +30,8 @@ from toolcrib.wire.publish import (
     OutboxEntry,
     Publish,
     ReplicaState,
+    SnapshotChunk,
+    SnapshotCommit,
 )
 from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
 
@@ -56,6 +59,7 @@ class MemoryReplica:
     def restart(self) -> None:
         """Forget everything a process forgets; the index is kept."""
         self.snapshot = Snapshot()
+        self.staged: list[SnapshotChunk] = []
         self.pushed: Credentials | None = None
 
     @property
@@ -89,6 +93,34 @@ class MemoryReplica:
         self.snapshot = self.snapshot.apply(publish)
         self.publishes.append(publish)
         return self.state
+
+    async def stage(self, chunk: bytes) -> ReplicaState:
+        self._up()
+        read = SnapshotChunk.model_validate_json(chunk)
+        if read.number == 0:
+            self.staged, self.digest = [], hashlib.sha256()
+        if read.number != len(self.staged) or any(
+            (s.stage, s.to) != (read.stage, read.to) for s in self.staged
+        ):
+            raise RevisionMismatch("another stage")
+        self.staged.append(read)
+        self.digest.update(chunk)
+        return self.state
+
+    async def commit(self, commit: SnapshotCommit) -> ReplicaState:
+        self._up()
+        staged, self.staged = self.staged, []
+        if (commit.chunks, commit.digest) != (len(staged), self.digest.hexdigest()):
+            raise RevisionMismatch("other chunks")
+        accounts = [a for s in staged for a in s.accounts or ()]
+        whole = Publish(
+            to=commit.to,
+            age=commit.age,
+            bindings=tuple(b for s in staged for b in s.bindings),
+            tools=tuple(t for s in staged for t in s.tools),
+            accounts=None if all(s.accounts is None for s in staged) else tuple(accounts),
+        )
+        return await self.publish(whole)
 
     async def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:
         self._up()
@@ -298,6 +330,8 @@ class HttpReplica(MemoryReplica):
         app = web.Application(client_max_size=1 << 28)
         bodies: list[tuple[str, Any, Any]] = [
             ("publish", Publish, self.publish),
+            ("snapshot/chunks", None, self.stage),
+            ("snapshot/commit", SnapshotCommit, self.commit),
             ("heartbeat", Heartbeat, self.heartbeat),
             ("credentials", Credentials, self.credentials),
             ("index", IndexRequest, self.index),
@@ -316,7 +350,10 @@ class HttpReplica(MemoryReplica):
         async def handle(request: web.Request) -> web.Response:
             self.tokens.add(request.headers.get("Authorization", ""))
             try:
-                arguments = [] if model is None else [model.model_validate_json(await request.read())]
+                body = await request.read()
+                arguments = [body] if body else []
+                if model is not None:
+                    arguments = [model.model_validate_json(body)]
                 answer = await method(*arguments, **{k: kind(request.query[k]) for k, kind in query.items()})
             except RevisionMismatch as error:
                 return _problem(409, "revision_mismatch", error)

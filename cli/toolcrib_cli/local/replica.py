@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolcrib.wire.publish import (
+    SNAPSHOT_CHUNKS,
     Credentials,
     Heartbeat,
     IndexAnswer,
@@ -10,6 +11,7 @@ from toolcrib.wire.publish import (
     IndexRequest,
     Publish,
     ReplicaState,
+    SnapshotCommit,
 )
 from toolcrib_operator.errors import IndexUnavailable
 from toolcrib_registry.deps import Deps
@@ -25,14 +27,25 @@ class InProcessReplica:
         self._deps = deps
 
     async def report(self) -> ReplicaState:
-        """What it holds."""
-        return self._deps.state.report()
+        """What it holds. It takes full snapshots whole: what is in this process already need not be cut."""
+        state = self._deps.state.report()
+        return state.model_copy(update={"features": tuple(f for f in state.features if f != SNAPSHOT_CHUNKS)})
 
     async def publish(self, publish: Publish) -> ReplicaState:
         """Apply one step. Raises RevisionMismatch, EpochFenced."""
+        if publish.base is None:
+            self._deps.state.leader.current = True  # of this version, like one that sends chunks
         state = await self._deps.state.publish(publish)
         self._deps.metrics.published("applied")
         return state
+
+    async def stage(self, chunk: bytes) -> ReplicaState:
+        """Never asked."""
+        raise NotImplementedError
+
+    async def commit(self, commit: SnapshotCommit) -> ReplicaState:
+        """Never asked."""
+        raise NotImplementedError
 
     async def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:
         """The loop is alive. Raises RevisionMismatch, EpochFenced."""

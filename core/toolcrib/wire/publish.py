@@ -10,14 +10,16 @@ import hashlib
 from collections.abc import Collection
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import AuthType, Method, ScopeMatch, ToolState
 
 DENY_SCOPES = "deny_scopes"
-FEATURES: tuple[str, ...] = (DENY_SCOPES,)
-"""What this version enforces beyond the first one: a replica names its own, so that a rollout never fails open."""
+SNAPSHOT_CHUNKS = "snapshot_chunks"
+FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS)
+"""What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
 
 class Wire(BaseModel):
@@ -80,6 +82,30 @@ class PublishedBackend(Wire):
         return f"{self.service_namespace}/{self.service_name}" if self.service_name else None
 
 
+def packed(schema: Any) -> Any:
+    """A JSON object as compact JSON."""
+    if not isinstance(schema, dict):
+        return schema
+    try:
+        return to_json(schema)
+    except PydanticSerializationError as error:
+        raise ValueError("not plain JSON") from error
+
+
+def unpacked(schema: bytes) -> dict[str, Any]:
+    """What `packed` made it from."""
+    read: dict[str, Any] = from_json(schema)
+    return read
+
+
+Packed = Annotated[
+    bytes,
+    BeforeValidator(packed, json_schema_input_type=dict[str, Any]),
+    PlainSerializer(unpacked, return_type=dict[str, Any]),
+]
+"""A JSON object, held as text."""
+
+
 class PublishedTool(Wire):
     """A tool as a replica holds it: the definition agents read and the route a call takes."""
 
@@ -95,8 +121,8 @@ class PublishedTool(Wire):
     scope_match: ScopeMatch = ScopeMatch.ANY
     tags: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
-    input_schema: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
-    output_schema: dict[str, Any] | None = None
+    packed_input: Annotated[Packed, Field(alias="input_schema")] = b'{"type":"object"}'
+    packed_output: Annotated[Packed | None, Field(alias="output_schema")] = None
     returns: str | None = None
     annotations: dict[str, bool] = Field(default_factory=dict)
     state: ToolState = ToolState.ACTIVE
@@ -106,6 +132,18 @@ class PublishedTool(Wire):
     route_digest: str
     backend: PublishedBackend | None = None
     source: str = "manifest"
+
+    model_config = ConfigDict(frozen=True, extra="ignore", serialize_by_alias=True)
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The schema of its arguments, read anew at each use: as objects it takes up to thirty times its JSON."""
+        return unpacked(self.packed_input)
+
+    @property
+    def output_schema(self) -> dict[str, Any] | None:
+        """The schema of its answer, if it has one; read anew at each use."""
+        return None if self.packed_output is None else unpacked(self.packed_output)
 
     @property
     def active(self) -> bool:
@@ -217,9 +255,48 @@ def enforceable(step: Publish, features: Collection[str]) -> Publish:
     """
     if DENY_SCOPES in features or not any(b.deny_scopes for b in step.bindings):
         return step
-    everything = {"deny": ("*",), "deny_scopes": ()}
-    made = tuple(b.model_copy(update=everything) if b.deny_scopes else b for b in step.bindings)
+    made = tuple(enforceable_binding(b, features) for b in step.bindings)
     return step.model_copy(update={"bindings": made})
+
+
+def enforceable_binding(binding: PublishedBinding, features: Collection[str]) -> PublishedBinding:
+    """The binding as a replica with these `features` can enforce it (see `enforceable`)."""
+    if DENY_SCOPES in features or not binding.deny_scopes:
+        return binding
+    return binding.model_copy(update={"deny": ("*",), "deny_scopes": ()})
+
+
+class SnapshotChunk(Wire):
+    """A part of a full snapshot. A replica keeps it apart until the commit: nothing is answered from it.
+
+    The first one (`number` 0) begins a stage and replaces an earlier one; the others follow in order.
+    """
+
+    to: Revision
+    stage: str = Field(pattern="^[0-9a-f]{32}$", description="chosen by the operator for this one delivery")
+    number: int = Field(ge=0, lt=1 << 31)
+    bindings: tuple[PublishedBinding, ...] = ()
+    tools: tuple[PublishedTool, ...] = ()
+    accounts: tuple[PublishedAccount, ...] | None = Field(
+        default=None,
+        description="bound ServiceAccounts; None in all chunks: the leader does not know them, none is checked",
+    )
+
+
+class SnapshotCommit(Wire):
+    """Everything has been staged: swap it in, whole, or refuse it."""
+
+    to: Revision
+    stage: str = Field(pattern="^[0-9a-f]{32}$")
+    chunks: int = Field(ge=1, lt=1 << 31)
+    digest: str = Field(
+        pattern="^[0-9a-f]{64}$", description="sha256 of the chunks' bodies, one after the other"
+    )
+    age: float = Field(
+        default=0.0,
+        ge=0,
+        description="seconds for which the leader could not prove its view of the cluster; 0: it is proven",
+    )
 
 
 class Heartbeat(Wire):

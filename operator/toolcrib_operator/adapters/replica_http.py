@@ -24,6 +24,7 @@ from toolcrib.wire.publish import (
     OutboxAcks,
     Publish,
     ReplicaState,
+    SnapshotCommit,
 )
 from toolcrib_operator.adapters.trust import Trust
 from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
@@ -77,6 +78,15 @@ class HttpReplica:
         # encoding thousands of tools takes a while: not in the event loop
         body = await asyncio.to_thread(publish.model_dump_json, by_alias=True)
         return await self._post("publish", body.encode(), ReplicaState, max(self._timeout, 60.0))
+
+    async def stage(self, chunk: bytes) -> ReplicaState:
+        """Hand over a chunk of a full snapshot."""
+        return await self._post("snapshot/chunks", chunk, ReplicaState)
+
+    async def commit(self, commit: SnapshotCommit) -> ReplicaState:
+        """Put what is staged in force."""
+        body = commit.model_dump_json().encode()
+        return await self._post("snapshot/commit", body, ReplicaState, max(self._timeout, 60.0))
 
     async def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:
         """Say that the leader is alive."""

@@ -24,6 +24,8 @@ from toolcrib.wire.publish import (
     OutboxAcks,
     Publish,
     ReplicaState,
+    SnapshotChunk,
+    SnapshotCommit,
 )
 from toolcrib_registry.access import ASKER
 from toolcrib_registry.documentation import BEARER, problems
@@ -31,10 +33,21 @@ from toolcrib_registry.errors import ProblemError, unauthenticated
 from toolcrib_registry.outbox import OutboxQueue
 from toolcrib_registry.requests import DepsOf, deps_of, too_large
 from toolcrib_registry.search.errors import SearchError
+from toolcrib_registry.staging import StageTooLarge
 
 log = logging.getLogger(__name__)
 
-BODIES: tuple[type[BaseModel], ...] = (Publish, Heartbeat, Credentials, IndexRequest, OutboxAcks)
+BODIES: tuple[type[BaseModel], ...] = (
+    Publish,
+    SnapshotChunk,
+    SnapshotCommit,
+    Heartbeat,
+    Credentials,
+    IndexRequest,
+    OutboxAcks,
+)
+CHUNK_BYTES = 4 << 20
+"""Of one chunk of a full snapshot. Operators fill 256 KiB; one object may be larger."""
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
@@ -65,16 +78,23 @@ def _takes(model: type[BaseModel]) -> dict[str, Any]:
 
 
 async def _read(request: Request, model: type[_Body]) -> _Body:
-    """The body as `model`; read in pieces, parsed in a thread: a full snapshot may be many megabytes."""
-    limit = deps_of(request).settings.limits.admin_body_bytes
+    return await _parsed(await _body(request, deps_of(request).settings.limits.admin_body_bytes), model)
+
+
+async def _body(request: Request, limit: int) -> bytes:
     pieces, size = [], 0
     async for piece in request.stream():
         size += len(piece)
         if size > limit:
             raise too_large(limit)
         pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _parsed(body: bytes, model: type[_Body]) -> _Body:
+    """Parsed in a thread: a full snapshot of an operator of an earlier version may be many megabytes."""
     try:
-        return await asyncio.to_thread(model.model_validate_json, b"".join(pieces))
+        return await asyncio.to_thread(model.model_validate_json, body)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(p) for p in first["loc"])
@@ -111,6 +131,51 @@ async def publish(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
             revision=str(body.to), base=None if body.base is None else str(body.base), tools=len(body.tools),
             bindings=len(body.bindings), removed=len(removed.tools) + len(removed.bindings),
         ),
+    )  # fmt: skip
+    return report
+
+
+@router.post(
+    "/v1/admin/snapshot/chunks",
+    openapi_extra=_takes(SnapshotChunk),
+    responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced", "too_large"),
+)
+async def stage(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Take one chunk of a full snapshot. Nothing changes until the commit."""
+    body = await _body(request, CHUNK_BYTES)
+    chunk = await _parsed(body, SnapshotChunk)
+    try:
+        return await deps.staging.take(chunk, body)
+    except RevisionMismatch as error:
+        raise _mismatch(deps, error) from error
+    except EpochFenced as error:
+        raise _fenced(error) from error
+    except StageTooLarge as error:
+        raise too_large(error.limit) from error
+
+
+@router.post(
+    "/v1/admin/snapshot/commit",
+    openapi_extra=_takes(SnapshotCommit),
+    responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced"),
+)
+async def commit(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Put the staged snapshot in force, whole. When this answers, every later request sees it."""
+    body = await _read(request, SnapshotCommit)
+    try:
+        report = await deps.staging.commit(body)
+    except RevisionMismatch as error:
+        deps.metrics.published("revision_mismatch")
+        raise _mismatch(deps, error) from error
+    except EpochFenced as error:
+        deps.metrics.published("epoch_fenced")
+        raise _fenced(error) from error
+    deps.metrics.published("applied")
+    held = deps.state.snapshot
+    log.info(
+        "revision %s applied", body.to,
+        extra=logs.about(revision=str(body.to), base=None, chunks=body.chunks, tools=len(held.tools),
+                         bindings=len(held.bindings)),
     )  # fmt: skip
     return report
 

@@ -63,11 +63,20 @@ async def readiness(deps: Deps, *, errors: bool = False) -> Readiness:
             + ("" if age is None else f" for {age:.0f} s")
             + "; calls are refused",
         ),
+        "addresses": _addresses(deps),
         "search": await _search(deps, errors),
         "limits": await _limits(deps, errors),
     }
-    needed = ("serving", "snapshot", "policy")
+    needed = ("serving", "snapshot", "policy", "addresses")
     return Readiness(ready=all(parts[name].ready for name in needed), parts=parts)
+
+
+def _addresses(deps: Deps) -> Part:
+    """In a rolling upgrade replicas of the earlier version serve until a leader publishes the addresses of Services."""
+    if deps.state.unaddressed(deps.settings.backends):
+        detail = "waiting for an operator that publishes the addresses of Services, two minutes at most"
+        return Part(ready=False, detail=detail)
+    return Part(ready=True)
 
 
 async def _search(deps: Deps, errors: bool) -> Part:
