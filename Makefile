@@ -21,7 +21,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing bulkheads image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ revocation: env build-tools ## Measure how fast a revoked grant is gone, on thre
 
 hidden-timing: env ## Measure how much longer an answer takes for a hidden tool than for none: 20,000 pairs a route on loopback, and their noise
 	@exec $(BIN)/python bench/run.py hidden $(ARGS)
+
+bulkheads: env ## Measure what a name server that loses packets costs calls
+	@exec $(BIN)/python bench/run.py lookups $(ARGS)
 
 image: ## Build the image with docker (TAG=…, BASE_IMAGE=…, BUILDER_IMAGE=…); prints its size, writes dist/sbom.cdx.json
 	@"$(SYSTEM_PYTHON)" requirements/image.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json $(ARGS)

@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALONE = ("revocation", "hidden")
-"""Run only where named: `make revocation`, `make hidden-timing`."""
+ALONE = ("revocation", "hidden", "lookups")
+"""Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`."""
 PARTS = ("arguments", "discovery", "call", "tails", "access_review", "propagation", "catalog", "memory")
 
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]

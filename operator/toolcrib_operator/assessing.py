@@ -251,7 +251,9 @@ class Assessor:
         if isinstance(entry.resource, Tool) and entry.ref in self._secrets:
             secret = self._world.get(self._secrets[entry.ref])
             allowed = self._settings.credential_namespaces
-            credential, problem = assess_credential(entry.resource, secret, allowed=allowed)
+            credential, problem = assess_credential(
+                entry.resource, secret, allowed=allowed, domain=self._settings.cluster_domain
+            )
             if credential is not None:
                 self._credentials[entry.ref] = credential
         try:

@@ -59,6 +59,11 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     option("lease-retry", 2.0, "seconds between attempts and renewals", float)
     option("credential-namespaces", "", "namespaces whose labelled Secrets may go to backends, by comma")
     option(
+        "cluster-domain",
+        "cluster.local",
+        "DNS domain of Services, as in the registry's egress.cluster_domain",
+    )
+    option(
         "trusted-namespace-labels", "kubernetes.io/metadata.name", "labels for namespaceSelectors, by comma"
     )
     option("removal-deadline", 60.0, "seconds that a deleted binding waits for replicas at most", float)
@@ -152,6 +157,7 @@ def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSet
             trusted_namespace_labels=_list(a.trusted_namespace_labels),
             credential_namespaces=_list(a.credential_namespaces),
             quota=Quota(a.quota_tools, a.quota_bytes),
+            cluster_domain=a.cluster_domain.lower().removesuffix("."),
             metric_grants=a.metric_grants,
             metric_tools=a.metric_tools,
             hidden_text=Hidden(a.hidden_text),

@@ -61,6 +61,9 @@ class LoopSettings:
     credential_namespaces: tuple[str, ...] | None = None
     """Namespaces whose labelled Secrets may be sent to backends; None means every namespace (local mode)."""
 
+    cluster_domain: str = "cluster.local"
+    """The cluster's DNS domain, in small letters: whole names of Services in `toolcrib.dev/hosts` end in it."""
+
 
 @dataclass(frozen=True)
 class PublisherSettings:

@@ -142,6 +142,11 @@ def test_the_registry_knows_the_clusters_dns_domain(token: Path, tmp_path: Path)
     )
 
 
+def test_the_operator_knows_the_clusters_dns_domain_where_it_reads_credentials() -> None:
+    values = {"clusterDomain": "corp.local", "credentials": {"namespaces": ["team-a"]}}
+    assert _operator(render(values)).loop.cluster_domain == "corp.local"
+
+
 def test_objects_of_ones_own_are_installed_with_the_release_as_they_are_or_as_templates() -> None:
     plain = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plain"}, "data": {"a": "{{ b }}"}}
     template = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-extra'}\n"

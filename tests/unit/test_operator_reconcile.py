@@ -13,13 +13,15 @@ from toolcrib.resources.tools import Tool
 from toolcrib.search_lint import Weakness
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Revision
+from toolcrib_operator import options
+from toolcrib_operator.assessing import Assessor
 from toolcrib_operator.reconcile import statuses
 from toolcrib_operator.reconcile.bindings import assess_binding, matched_tools
 from toolcrib_operator.reconcile.credentials import HOSTS, LABEL, assess_credential
 from toolcrib_operator.reconcile.statuses import Progress, Reach
 from toolcrib_operator.reconcile.tools import assess_tool, name_owner
 from toolcrib_operator.reconcile.verdicts import BindingVerdict, Problem, ToolVerdict
-from toolcrib_operator.world import Entry, entry_of
+from toolcrib_operator.world import Entry, World, entry_of
 
 NOW = 1_800_000_000.0
 
@@ -185,11 +187,31 @@ def secret(hosts: str = "api.example.com", label: str = "true", **data: str) -> 
 def test_a_secret_goes_only_where_its_label_and_hosts_say(
     tool: Tool, secret: Entry | None, allowed: tuple[str, ...] | None, reason: Reason | None
 ) -> None:
-    credential, problem = assess_credential(tool, secret, allowed=allowed)
+    credential, problem = assess_credential(tool, secret, allowed=allowed, domain="cluster.local")
     assert (credential is None) == (reason is not None)
     assert (problem.reason if problem else None) is reason
     if credential is not None:
         assert credential.value == "v"
+
+
+@pytest.mark.parametrize("domain", ["cluster.local", "corp.internal"])
+@pytest.mark.parametrize("listed", ["cluster.local", "corp.internal"])
+def test_a_services_whole_name_in_hosts_ends_in_the_clusters_own_domain(domain: str, listed: str) -> None:
+    arguments = ["--registry-url", "http://registry", "--credential-namespaces", "heist"]
+    settings = options.parse([*arguments, "--cluster-domain", f"{domain.upper()}."], {}).loop
+    world = World()
+    http = {"service": {"name": "backend", "port": 80}}
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}}
+    world.upsert("Tool", tool("remote", backend={"http": http, "auth": auth}))
+    labels = {LABEL: "true"}
+    annotations = {HOSTS: f"backend.heist.svc.{listed}"}
+    metadata = {"name": "key", "namespace": "heist", "labels": labels, "annotations": annotations}
+    world.upsert("Secret", {"metadata": metadata, "data": {"token": base64.b64encode(b"v").decode()}})
+    assessor = Assessor(world, replace(settings, services=False))
+
+    assessor.judge(assessor.expand(world.take()[0]))
+
+    assert [c.value for c in assessor.credentials] == (["v"] if domain == listed else [])
 
 
 DONE = Progress(published=True, propagated=True, replicas=1, indexed=True)

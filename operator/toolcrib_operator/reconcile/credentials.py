@@ -27,7 +27,7 @@ def secret_of(tool: Tool) -> Ref | None:
 
 
 def assess_credential(
-    tool: Tool, secret: Entry | None, *, allowed: Collection[str] | None
+    tool: Tool, secret: Entry | None, *, allowed: Collection[str] | None, domain: str
 ) -> tuple[Credential | None, Problem | None]:
     """The credential of a tool's backend, or what is wrong with it; (None, None) if it needs none.
 
@@ -35,6 +35,7 @@ def assess_credential(
         tool: whose backend.
         secret: the Secret it names, if it exists and may be read.
         allowed: namespaces whose Secrets the operator reads; None means all.
+        domain: the cluster's DNS domain: a Service's whole name ends in it.
 
     No message ever holds a value.
     """
@@ -52,7 +53,7 @@ def assess_credential(
         return None, Problem(Reason.CREDENTIAL_NOT_ALLOWED, f'{ref} is not labelled {LABEL}: "true"')
     hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
     http = tool.spec.backend.http
-    names = frozenset() if http is None else hosts_of(http, ref.namespace)
+    names = frozenset() if http is None else hosts_of(http, ref.namespace, domain)
     if names.isdisjoint(credential_hosts.entries(hosts)):
         wanted = min(names, key=lambda name: (len(name), name), default="")
         return None, Problem(
@@ -64,10 +65,10 @@ def assess_credential(
     return Credential(namespace=ref.namespace, name=ref.name, key=key, hosts=hosts, value=value), None
 
 
-def hosts_of(http: HttpBackend, namespace: str) -> frozenset[str]:
+def hosts_of(http: HttpBackend, namespace: str, domain: str) -> frozenset[str]:
     """Every entry of the annotation that allows a backend's calls."""
     if http.service is not None:
-        return credential_hosts.of_service(http.service.name, namespace, http.service.port)
+        return credential_hosts.of_service(http.service.name, namespace, http.service.port, domain)
     try:
         url = urlsplit(http.url or "")
         host, port = url.hostname, url.port or (443 if url.scheme == "https" else 80)

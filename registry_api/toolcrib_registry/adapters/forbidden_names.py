@@ -17,6 +17,8 @@ from toolcrib_registry.outbound.addresses import Address
 
 REFRESH_SECONDS = 30.0
 LOOKUP_SECONDS = 2.0
+RETRY_SECONDS = 2.0
+"""When to look again where a name has no known address yet: until then it is not closed by address."""
 
 
 class ForbiddenNames:
@@ -41,14 +43,18 @@ class ForbiddenNames:
         self._due = float("-inf")
         self._looking: asyncio.Task[None] | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether the names have been looked up once; calls wait for that."""
+        return not self._names or self._due > float("-inf")
+
     async def refresh(self) -> None:
         """Look the names up if it is time. Only the first look is waited for."""
         if not self._names or self._clock() < self._due:
             return
-        first = self._due == float("-inf")
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
-        if first:
+        if not self.known:
             await asyncio.shield(self._looking)
 
     async def close(self) -> None:
@@ -60,7 +66,9 @@ class ForbiddenNames:
     async def _look(self) -> None:
         await asyncio.gather(*(self._look_up(name) for name in self._names))
         self.addresses = frozenset().union(*self._known.values())
-        self._due = self._clock() + REFRESH_SECONDS
+        self._due = self._clock() + (
+            REFRESH_SECONDS if len(self._known) == len(self._names) else RETRY_SECONDS
+        )
 
     async def _look_up(self, name: str) -> None:
         # a name that cannot be resolved just now keeps the addresses that it had

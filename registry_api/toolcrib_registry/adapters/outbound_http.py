@@ -1,8 +1,9 @@
 """The one HTTP client that reaches out: for calls and for issuers' keys.
 
 Every connection passes the guard twice: the resolver judges what a name resolves to, and the socket factory judges
-the address about to be dialled, so no later lookup can come between. There is one pool per reach: a connection that
-was let through under one rule is never used under another.
+the address about to be dialled, so no later lookup can come between. That holds for addresses that were looked up
+seconds ago, too (`names`). There is one pool per reach: a connection that was let through under one rule is never used
+under another.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import os
 import socket
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import aiohttp
@@ -23,6 +22,9 @@ from yarl import URL
 
 from toolcrib import tracing
 from toolcrib_registry.adapters.forbidden_names import ForbiddenNames
+from toolcrib_registry.adapters.names import Names, NotFound, Resolve
+from toolcrib_registry.adapters.system_resolver import SystemResolver
+from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import (
     Disconnected,
     OutboundError,
@@ -31,11 +33,8 @@ from toolcrib_registry.outbound.errors import (
     TooLarge,
     Unreachable,
 )
-from toolcrib_registry.outbound.guard import EgressPolicy, Reach, check_address, dns_name
+from toolcrib_registry.outbound.guard import EgressPolicy, Reach, Target, check_address, dns_name
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse
-
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""(host, port) → IP addresses, as text."""
 
 CONNECT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 1.5
@@ -53,9 +52,8 @@ class OutboundHttp:
 
     def __init__(self, policy: EgressPolicy, *, resolve: Resolve | None = None) -> None:
         self._policy = policy
-        self._system = None if resolve else SystemResolver()
-        self._resolve: Resolve = resolve or self._system  # type: ignore[assignment]
-        self._forbidden = ForbiddenNames(policy.forbidden_names, self._resolve)
+        self._names = Names(resolve or SystemResolver())
+        self._forbidden = ForbiddenNames(policy.forbidden_names, self._names)
         self._sessions: dict[Reach, aiohttp.ClientSession] = {}
         self._contexts: dict[tuple[str, int], ssl.SSLContext] = {}
         self._closed = False
@@ -73,8 +71,7 @@ class OutboundHttp:
         for session in sessions:
             await session.close()
         await self._forbidden.close()
-        if self._system is not None:
-            self._system.close()
+        await self._names.close()
 
     async def send(self, request: OutboundRequest) -> OutboundResponse:
         """The answer to `request`, read whole and within its bounds.
@@ -86,6 +83,8 @@ class OutboundHttp:
             raise Unreachable("the registry is stopping")
         try:
             async with asyncio.timeout(request.timeout):
+                if not self._forbidden.known:  # wait for both lookups at the same time
+                    self._look_ahead(request.target)
                 await self._forbidden.refresh()
                 return await self._send(request)
         except OutboundError:
@@ -139,13 +138,17 @@ class OutboundHttp:
                 first.setdefault(name.lower(), value)
             return OutboundResponse(response.status, first, body)
 
+    def _look_ahead(self, target: Target) -> None:
+        if target.address is None and hosts.address(target.host) is None:
+            self._names.begin(dns_name(target.host, target.reach), target.port)
+
     def _session(self, reach: Reach) -> aiohttp.ClientSession:
         session = self._sessions.get(reach)
         if session is None:
-            guard = _Guard(self._policy, reach, self._resolve, self._forbidden)
+            guard = _Guard(self._policy, reach, self._names, self._forbidden)
             connector = _Connector(
                 resolver=guard,
-                use_dns_cache=False,  # connections are pooled; a cached name would outlive its address
+                use_dns_cache=False,  # `Names` does it, for all pools together
                 socket_factory=guard.socket,
                 limit=MAX_CONNECTIONS,
                 limit_per_host=MAX_PER_HOST,
@@ -182,23 +185,6 @@ class OutboundHttp:
         return self._contexts[ca_file, changed]
 
 
-class SystemResolver:
-    """The system's resolver, on threads of its own: a slow name server must not block others' threads."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=16, thread_name_prefix="outbound-dns")
-
-    async def __call__(self, host: str, port: int) -> list[str]:
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-        return list(dict.fromkeys(str(info[4][0]) for info in found))
-
-    def close(self) -> None:
-        """Stop the threads; lookups that still wait are given up."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-
 class _Connector(aiohttp.TCPConnector):
     """Never hands out an idle connection on which something has arrived unasked.
 
@@ -224,18 +210,16 @@ class _Connector(aiohttp.TCPConnector):
 class _Guard(AbstractResolver):
     """Resolver and socket factory of one pool, both under the rule of its reach."""
 
-    def __init__(
-        self, policy: EgressPolicy, reach: Reach, resolve: Resolve, forbidden: ForbiddenNames
-    ) -> None:
+    def __init__(self, policy: EgressPolicy, reach: Reach, names: Names, forbidden: ForbiddenNames) -> None:
         self._policy = policy
         self._reach = reach
-        self._lookup = resolve
+        self._names = names
         self._forbidden = forbidden
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await self._lookup(dns_name(host, self._reach), port)
+        found = await self._names(dns_name(host, self._reach), port)
         for ip in found:
             # one forbidden address among good ones is no accident: the whole name is refused
             self._check(ip, port)
@@ -298,6 +282,8 @@ def _translated(error: Exception) -> OutboundError:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             return Unreachable("the server's certificate is not trusted")
+        case aiohttp.ClientConnectorDNSError(os_error=NotFound() as why):
+            return Unreachable(f"the host's name cannot be resolved: {why}")
         case aiohttp.ClientConnectorDNSError():
             return Unreachable("the host's name cannot be resolved")
         case aiohttp.ClientSSLError():
