@@ -81,7 +81,7 @@ LABELS = {
     "mode": "How a search was answered: `hybrid`, `lexical`, …. Of agents: how the runner works with its model.",
     "outcome": "`ok`, or the [code of the problem](errors.md).",
     "reason": "[Why](decisions.md) a decision went as it did. `not_permitted`: of a tool that the caller does not see, unless `metrics.reasons` is "
-    "`full`; the decision log has the reason.",
+    "`full`; the decision log has the reason. Of connections: what took too long or was too much.",
     "replica": "A replica of the registry, as its decision log names it: its pod.",
     "result": "`applied`, `revision_mismatch` or `epoch_fenced`.",
     "route": "`/`, `/v1/tools` or `watch`.",

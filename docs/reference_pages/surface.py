@@ -66,6 +66,7 @@ REMEDIES: dict[str, str] = {
     "cursor_stale": "Begin again without a cursor.",
     "revision_mismatch": "For operators: a full snapshot follows.",
     "epoch_fenced": "For operators: another one leads.",
+    "request_timeout": "Send the body without pauses. Where the network is slow, raise `limits.body_seconds`.",
     "too_large": "`limits.body_bytes` is the bound.",
     "unsupported_media_type": "Send `Content-Type: application/json`.",
     "wrong_host": "Add the name to `allowed_hosts` if it is yours.",

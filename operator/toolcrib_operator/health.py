@@ -1,4 +1,8 @@
-"""`/healthz`, `/readyz` and `/metrics` on one port, of leaders and standbys alike."""
+"""`/healthz`, `/readyz` and `/metrics` on one port, of leaders and standbys alike.
+
+A connection lasts one request and at most ten seconds, and there are few: whoever reaches this port can hold up
+neither probes nor the process. aiohttp has no deadline for headers.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,33 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from toolcrib.exposition import CONTENT_TYPE, render
 from toolcrib_operator.metrics import Propagated, families
 from toolcrib_operator.state import State
 
+CONNECTION_SECONDS = 10.0
+CONNECTIONS = 256
+
 
 @asynccontextmanager
-async def serving(state: State, propagated: Propagated, host: str, port: int) -> AsyncIterator[int]:
-    """Serve while the block runs; yields the port (useful where 0 was asked for)."""
+async def serving(
+    state: State,
+    propagated: Propagated,
+    host: str,
+    port: int,
+    *,
+    seconds: float = CONNECTION_SECONDS,
+    connections: int = CONNECTIONS,
+) -> AsyncIterator[int]:
+    """Serve while the block runs; yields the port (useful where 0 was asked for).
+
+    Args:
+        seconds: how long a connection lasts at most.
+        connections: how many there are at one time; further ones are closed.
+    """
+    loop = asyncio.get_running_loop()
 
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok", "role": state.role})
@@ -30,13 +52,41 @@ async def serving(state: State, propagated: Propagated, host: str, port: int) ->
         body = await asyncio.to_thread(render, families(state, propagated))
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
-    app = web.Application()
+    @web.middleware
+    async def once(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        response.force_close()
+        return response
+
+    def accept() -> asyncio.Protocol:
+        if server is None or len(server.connections) >= connections:
+            return _Closed()
+        made = server()
+        loop.call_later(seconds, end, made)
+        return made
+
+    def end(made: web.RequestHandler) -> None:
+        if made.transport is not None:
+            made.transport.abort()
+
+    app = web.Application(middlewares=[once])
     app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz), web.get("/metrics", metrics)])
     runner = web.AppRunner(app, access_log=None, handle_signals=False)
     await runner.setup()
+    server = runner.server
     try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        yield runner.addresses[0][1]
+        listener = await loop.create_server(accept, host, port, reuse_address=True)
+        try:
+            yield listener.sockets[0].getsockname()[1]
+        finally:
+            listener.close()
     finally:
         await runner.cleanup()
+
+
+class _Closed(asyncio.Protocol):
+    """A connection for which there is no place."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()

@@ -17,7 +17,7 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from toolcrib_registry import registration
+from toolcrib_registry import doors, registration
 from toolcrib_registry.adapters.embedded_store import EmbeddedStore
 from toolcrib_registry.adapters.memory_counters import MemoryCounters
 from toolcrib_registry.adapters.outbound_http import OutboundHttp
@@ -35,6 +35,7 @@ from toolcrib_registry.clock import SystemClock
 from toolcrib_registry.counting.charging import Charging
 from toolcrib_registry.credentials import CredentialStore
 from toolcrib_registry.deps import Deps
+from toolcrib_registry.doors import Door
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.in_flight import InFlight
 from toolcrib_registry.indexing import Indexing
@@ -102,6 +103,11 @@ class Registry:
     def one_port(self) -> ASGIApp:
         """All of them on one port."""
         return create_one_port_app(self.deps)
+
+    def door(self, name: str) -> Door:
+        """Which connections the listener `name` keeps: `agents`, `metrics` or `admin`."""
+        settings = self.deps.settings
+        return doors.make(name, settings.limits, settings.trusted_proxies, self.deps.metrics.observe_door)
 
     async def start(self, on_broken: Callable[[], None] = lambda: None) -> None:
         """Fetch keys and keep them fresh, prepare searches, cut calls that are revoked; an issuer that is away does

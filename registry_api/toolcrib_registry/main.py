@@ -130,9 +130,17 @@ async def _serve(
             registry.deps.metrics.observe_certificate(certificate.name, partial(_expiry, certificate))
     agents, metrics, admin = certificates
     listeners = [
-        serving.Listener(registry.agents, settings.host, settings.port, agents),
-        serving.Listener(registry.metrics, settings.metrics.host, settings.metrics.port, metrics),
-        serving.Listener(registry.admin, settings.admin_host, settings.admin_port, admin),
+        serving.Listener(registry.agents, settings.host, settings.port, agents, door=registry.door("agents")),
+        serving.Listener(
+            registry.metrics,
+            settings.metrics.host,
+            settings.metrics.port,
+            metrics,
+            door=registry.door("metrics"),
+        ),
+        serving.Listener(
+            registry.admin, settings.admin_host, settings.admin_port, admin, door=registry.door("admin")
+        ),
     ]
     async with process.looked_after():
         await serving.serve(

@@ -21,6 +21,7 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.audit_counts import AuditCounts
+from toolcrib_registry.doors import REASONS as CLOSED
 from toolcrib_registry.series import OTHER, Budget, Series
 
 _PROCESS = ProcessCollector(registry=None)
@@ -242,6 +243,19 @@ class Metrics:
             ["listener"],
             registry=registry,
         )
+        self._connections = Gauge(
+            "toolcrib_connections",
+            "Open connections to a listener; `agents` (in the local mode: all), `metrics` or `admin`.",
+            ["listener"],
+            registry=registry,
+        )
+        self._closed_connections = Counter(
+            "toolcrib_connections_closed",
+            "Connections refused or closed for their client: handshake, headers, body or answer (too slow), header_bytes (too "
+            "many), connections, connections_per_peer (no place left).",
+            ["listener", "reason"],
+            registry=registry,
+        )
         info = Gauge(
             "toolcrib_build_info", "Always 1; the version is a label.", ["version"], registry=registry
         )
@@ -270,6 +284,12 @@ class Metrics:
     def observe_certificate(self, listener: str, expiry: Callable[[], float]) -> None:
         """The expiry of the certificate that a listener serves, read when scraped."""
         self._certificates.labels(listener).set_function(expiry)
+
+    def observe_door(self, listener: str, read: Callable[[], float]) -> Callable[[str], None]:
+        """The connections of a listener, read when scraped; what counts one that is refused or closed."""
+        self._connections.labels(listener).set_function(read)
+        counters = {reason: self._closed_connections.labels(listener, reason) for reason in CLOSED}
+        return lambda reason: counters[reason].inc()
 
     def agent(self, identity: Identity | None) -> str:
         """The label of an identity: `namespace/name`, `issuer:subject`, `other`, or `anonymous` without one."""

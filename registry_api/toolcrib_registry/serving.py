@@ -11,15 +11,16 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolcrib import logs
 from toolcrib_registry.certificates import ServedCertificate
+from toolcrib_registry.connections import KEEP_ALIVE_SECONDS, Acceptor, BoundedProtocol
+from toolcrib_registry.doors import Door
 from toolcrib_registry.errors import ProblemError
 
 log = logging.getLogger(__name__)
@@ -29,23 +30,19 @@ STOP_SECONDS = 10.0
 UNSENT_BYTES = 64 * 1024
 """What the system takes of an answer beyond what the reader has room for. Linux takes up to 4 MB without a bound: what
 lies there cannot be held back where a grant ends, and a reader that is slow is not noticed."""
-KEEP_ALIVE_SECONDS = 75
-"""An idle connection is closed after this: later than clients and proxies give it up (httpx after 5 s, aiohttp 15 s,
-nginx 60 s), or a request would now and then meet a connection that is just being closed."""
-MAX_HEAD = 64 * 1024
-"""Bytes of request line and headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
     """An app and where it listens; port 0 takes a free one. With a certificate it speaks TLS. `bound` is a socket that
-    `bind` made before."""
+    `bind` made before; `door` says which connections are kept."""
 
     app: ASGIApp
     host: str
     port: int
     certificate: ServedCertificate | None = None
     bound: socket.socket | None = None
+    door: Door = field(default_factory=Door)
 
     def bind(self) -> socket.socket:
         """The listening socket: bound before anything starts, so that a taken port is an early error.
@@ -69,29 +66,6 @@ class Listener:
                 error.errno, f"cannot listen on {self.host}:{self.port}: {error.strerror}"
             ) from error
         return made
-
-
-class _BoundedHeaders(HttpToolsProtocol):
-    """uvicorn's protocol with a bound on request line and headers, which it lacks: the connection is closed."""
-
-    _head: int | None = 0
-
-    def on_message_begin(self) -> None:
-        self._head = 0
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        self._head = None
-        super().on_headers_complete()
-
-    def data_received(self, data: bytes) -> None:
-        if self._head is not None:
-            self._head += len(data)
-            # what arrives together with the end of the headers may be body: only what exceeds both is refused
-            if self._head > MAX_HEAD + len(data):
-                self.transport.close()
-                return
-        super().data_received(data)
 
 
 class _CutOff:
@@ -157,7 +131,10 @@ async def serve(
     servers = [uvicorn.Server(_config(listener, finish_seconds)) for listener in listeners]
     following = [asyncio.create_task(x.certificate.follow()) for x in listeners if x.certificate is not None]
     with stop_signals(stop, at_once) if signals else contextlib.nullcontext():
-        tasks = [asyncio.create_task(_run(s, bound)) for s, bound in zip(servers, sockets, strict=True)]
+        tasks = [
+            asyncio.create_task(_run(server, bound, listener.door))
+            for server, bound, listener in zip(servers, sockets, listeners, strict=True)
+        ]
         try:
             while not all(s.started for s in servers) and not any(t.done() for t in tasks):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -236,12 +213,14 @@ async def _first(*waited: Coroutine[Any, Any, Any] | asyncio.Task[None]) -> None
 def _config(listener: Listener, finish_seconds: float) -> uvicorn.Config:
     return uvicorn.Config(
         _CutOff(listener.app),
-        http=_BoundedHeaders,
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         access_log=False,
         log_config=None,
         server_header=False,
+        # headers that anybody can send: nothing here follows them
+        proxy_headers=False,
         date_header=True,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=math.ceil(finish_seconds),
@@ -253,14 +232,17 @@ def _context(certificate: ServedCertificate) -> Callable[[Any, Any], ssl.SSLCont
     return lambda *_: certificate.context
 
 
-async def _run(server: uvicorn.Server, bound: socket.socket) -> None:
-    # what Server.serve does, without its signal handlers: two servers in one process would fight over them
+async def _run(server: uvicorn.Server, bound: socket.socket, door: Door) -> None:
+    # what Server.serve does, without its signal handlers (two servers in one process would fight over them) and with
+    # an acceptor that knows bounds
     server.config.load()
     server.lifespan = server.config.lifespan_class(server.config)
-    await server.startup(sockets=[bound])
-    if server.should_exit:
-        return
-    await server.main_loop()
+    acceptor = Acceptor(server, bound, door)
+    server.servers = [acceptor]  # type: ignore[list-item]
+    acceptor.start()
+    server.started = True
+    if not server.should_exit:
+        await server.main_loop()
     await server.shutdown(sockets=[bound])
     if cancelled := set(server.server_state.tasks):
         await asyncio.wait(cancelled, timeout=1)

@@ -7,6 +7,7 @@ Variables that name no field are left alone: other parts of Toolcrib have theirs
 from __future__ import annotations
 
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -221,6 +222,35 @@ class Limits(_Part):
         description="Largest publish: of one body, or of all chunks of a full snapshot.",
     )
     json_depth: int = Field(default=32, ge=4, le=128, description="Deepest nesting of a body.")
+    header_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        le=600,
+        description="How long a client may take to connect (TLS included) and send a request's headers; then the connection is closed.",
+    )
+    body_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        le=600,
+        description="How long a body may take after that, plus a second for each MiB that has come; then 408 `request_timeout`.",
+    )
+    send_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        le=600,
+        description="Time in which a client takes at least 64 KiB of an answer that waits for it; a slower reader's connection is closed.",
+    )
+    connections: int = Field(
+        default=4096,
+        ge=1,
+        description="Connections to the agents' listener at one time, at most half of the files that the process may open. "
+        "The other listeners keep at most 256 each. Further ones are closed at once.",
+    )
+    connections_per_peer: int = Field(
+        default=512,
+        ge=1,
+        description="Connections of one peer address (IPv6: of one /64) to one listener, unless it is one of trusted_proxies.",
+    )
     watch_streams: int = Field(default=1000, ge=1, description="Watch streams at one time.")
     watch_streams_per_subject: int = Field(
         default=20,
@@ -326,6 +356,11 @@ class RegistrySettings(_Part):
         "* for any.",
     )
     allowed_origins: tuple[str, ...] = Field(default=(), description="Foreign web origins let in.")
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        default=(),
+        description="Networks (CIDR) of proxies such as ingress controllers and gateways: connections_per_peer does not count for "
+        "them, since one peer stands for many clients. X-Forwarded-For is never read.",
+    )
     issuers: tuple[Issuer, ...] = Field(default=(), description="Who may vouch for agents.")
     allow_dev_issuer: bool = Field(
         default=False, description="Accept issuers whose tokens alone decide, and keys over plain HTTP."

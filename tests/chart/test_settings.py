@@ -177,3 +177,15 @@ def test_a_model_in_a_folder_reaches_the_registry(token: Path, tmp_path: Path) -
     assert (settings.embedder.kind, settings.embedder.path) == ("onnx", "/models/minilm")
     assert settings.embedder.query_seconds == 0.5
     assert "/models" in {mount["mountPath"] for mount in _container(rendered, "registry")["volumeMounts"]}
+
+
+def test_proxies_and_deadlines_reach_the_registry(token: Path, tmp_path: Path) -> None:
+    values = {
+        "trustedProxies": ["10.20.0.0/16", "fd00::/8"],
+        "limits": {"header_seconds": 3, "connections_per_peer": 9},
+    }
+
+    settings = _registry(render({"registry": values}), token, tmp_path)
+
+    assert [str(network) for network in settings.trusted_proxies] == ["10.20.0.0/16", "fd00::/8"]
+    assert (settings.limits.header_seconds, settings.limits.connections_per_peer) == (3, 9)

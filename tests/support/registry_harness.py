@@ -391,7 +391,10 @@ def _serving(apps: Sequence[Any], registry: Registry, loop: asyncio.AbstractEven
 
     done = asyncio.run_coroutine_threadsafe(
         serving.serve(
-            [serving.Listener(app, "127.0.0.1", 0) for app in apps],
+            [
+                serving.Listener(app, "127.0.0.1", 0, door=registry.door(name))
+                for app, name in zip(apps, ("agents", "metrics", "admin"), strict=False)
+            ],
             stopping=registry.deps.state.close,
             ready=ready,
             stop=stop,

@@ -162,7 +162,15 @@ class _Local:
             group.create_task(self.loop.run(self.stop))
             watching = [group.create_task(self._follow()), group.create_task(self._introduce())]
             await serving.serve(
-                [serving.Listener(self.registry.one_port, "127.0.0.1", self.port, bound=bound)],
+                [
+                    serving.Listener(
+                        self.registry.one_port,
+                        "127.0.0.1",
+                        self.port,
+                        bound=bound,
+                        door=self.registry.door("agents"),
+                    )
+                ],
                 stopping=self.registry.deps.state.close,
                 stop=self.stop,
                 signals=False,
