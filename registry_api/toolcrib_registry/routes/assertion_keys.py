@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.responses import Response
 
+from toolcrib.wire.api import example
 from toolcrib_registry.assertions.signing import JWKS_PATH
 from toolcrib_registry.documentation import problems
 from toolcrib_registry.requests import DepsOf, StrictRoute
@@ -17,18 +18,21 @@ MAX_AGE = 60
 class AssertionKey(BaseModel):
     """RFC 7517, of a P-256 key."""
 
-    kty: str = Field(examples=["EC"])
-    crv: str = Field(examples=["P-256"])
+    kty: str
+    crv: str
     x: str
     y: str
-    use: str = Field(examples=["sig"])
-    alg: str = Field(examples=["ES256"])
+    use: str
+    alg: str
     kid: str
 
 
 class AssertionKeySet(BaseModel):
     """The key that signs now, and the one before or after it."""
 
+    model_config = example(
+        keys=[{"kty": "EC", "crv": "P-256", "x": "…", "y": "…", "use": "sig", "alg": "ES256", "kid": "…"}]
+    )
     keys: list[AssertionKey]
 
 
