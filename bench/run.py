@@ -1,6 +1,7 @@
 """Every figure of docs/guides/performance.md: `python bench/run.py [PART…] [--quick]`.
 
-Parts: arguments, assertion, discovery, call, tails, access_review, propagation, catalog, memory; all of them without one. Tables go to the screen, the same as
+Parts: arguments, assertion,
+discovery, call, tails, access_review, propagation, catalog, memory; all of them without one. Tables go to the screen, the same as
 JSON to bench/out/. The last three need the real API server and the real Weaviate (`make build-tools`).
 """
 
