@@ -1,6 +1,7 @@
 """Every figure of docs/guides/performance.md: `python bench/run.py [PART…] [--quick]`.
 
-Parts: arguments, discovery, call, tails, access_review, propagation, catalog, memory; all of them without one. Tables go to the screen, the same as
+Parts: arguments, assertion,
+discovery, call, tails, access_review, propagation, catalog, memory; all of them without one. Tables go to the screen, the same as
 JSON to bench/out/. The last three need the real API server and the real Weaviate (`make build-tools`).
 """
 
@@ -17,7 +18,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 ALONE = ("revocation", "hidden", "lookups")
 """Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`."""
-PARTS = ("arguments", "discovery", "call", "tails", "access_review", "propagation", "catalog", "memory")
+PARTS = (
+    "arguments", "assertion", "discovery", "call", "tails", "access_review", "propagation", "catalog", "memory",
+)  # fmt: skip
 
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]
 

@@ -65,7 +65,7 @@ def with_sections() -> dict[str, str]:
     made = {}
     sections = {
         "concepts/authorization.md": {"reasons": objects.reasons_by_step()},
-        "guides/tool-authors.md": {"search-lint": objects.search_lint()},
+        "guides/tool-authors.md": {"search-lint": objects.search_lint(), "verifier": objects.verifier()},
     }
     for name, parts in sections.items():
         text = (DOCS / name).read_text(encoding="utf-8")

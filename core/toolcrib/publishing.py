@@ -51,8 +51,9 @@ def with_digests(**fields: Any) -> PublishedTool:
 
 
 def _route(backend: PublishedBackend) -> dict[str, Any]:
-    """What the route digest covers; a backend without a Service's address keeps the digest it always had."""
-    return backend.model_dump(mode="json", exclude={"cluster_ip"} if backend.cluster_ip is None else None)
+    """What the route digest covers; a backend without what came later keeps the digest it always had."""
+    later = {"cluster_ip": backend.cluster_ip, "assertion": backend.assertion}
+    return backend.model_dump(mode="json", exclude={name for name, value in later.items() if value is None})
 
 
 def tool(resource: Tool, *, cluster_ip: str | None = None) -> PublishedTool:
@@ -112,6 +113,7 @@ def _backend(backend: Backend, namespace: str, cluster_ip: str | None) -> Publis
         method=http.method,
         timeout=durations.seconds(http.timeout),
         auth=published_auth,
+        assertion=backend.assertion,
     )
 
 

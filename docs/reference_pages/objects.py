@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from reference_pages.markdown import code, table
@@ -11,6 +12,7 @@ from toolcrib import authorizer, crd
 from toolcrib import search_lint as lint
 from toolcrib.resources import conditions
 from toolcrib.resources.kinds import KINDS
+from toolcrib_cli.example_tools import assertion
 
 CONDITIONS = (
     ("Ready", "all three", "Everything that was asked for is in force. It sums the others up."),
@@ -109,3 +111,9 @@ def _rules(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
             at = f"{path}.{name}" if path else name
             yield from _rules(field, at)
             yield from _rules(field.get("items", {}), f"{at}[]")
+
+
+def verifier() -> str:
+    """The file that verifies call assertions, as tool authors copy it."""
+    text = Path(assertion.__file__).read_text(encoding="utf-8")
+    return f"```python\n{text.strip()}\n```"

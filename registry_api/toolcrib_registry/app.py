@@ -23,6 +23,7 @@ from toolcrib_registry.errors import ProblemError
 from toolcrib_registry.routes import (
     access_review,
     admin,
+    assertion_keys,
     catalog,
     compat,
     metrics,
@@ -96,7 +97,7 @@ def _with_routes(app: FastAPI) -> FastAPI:
 def _agents(app: FastAPI, oauth: APIRouter | None) -> FastAPI:
     routers = [
         operations.router, simple.router, catalog.router, search.router, compat.router, watch.router,
-        access_review.router,
+        access_review.router, assertion_keys.router,
     ]  # fmt: skip
     for router in (*routers, *([oauth] if oauth is not None else [])):
         app.include_router(router)

@@ -151,7 +151,7 @@ async def call(
                 hold.rest_on(by.uids, decision, named.sight.snapshot.policy)
             await _recorded(deps, asker.identity, named, arguments)
             with tracing.span("call tool", _attributes(named.tool)) as span:
-                answer = await deps.calls.call(named.tool, arguments, request_id)
+                answer = await deps.calls.call(named.tool, arguments, request_id, asker.identity)
                 outcome = "ok"
                 span.set({"toolcrib.outcome": outcome})
     except Revoked as error:

@@ -28,6 +28,8 @@ from toolcrib_registry.app import (
     create_metrics_listener,
     create_one_port_app,
 )
+from toolcrib_registry.assertions.keys import AssertionKeys
+from toolcrib_registry.assertions.signing import Assertions
 from toolcrib_registry.audit import opening
 from toolcrib_registry.auth import Authenticator
 from toolcrib_registry.calls.caller import Caller
@@ -221,6 +223,7 @@ async def build(
     decisions = opening.opened(settings.audit, settings.replica, clock, metrics.audit)
     state.audit_head = lambda: decisions.head
     credentials = CredentialStore()
+    assertions = _assertions(settings, clock)
     entries = EntryCache()
     admin = settings.admin_issuer_settings
     outbox = None
@@ -239,7 +242,8 @@ async def build(
             clock,
         ),
         indexing=Indexing(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
-        calls=calls or Caller(outbound, credentials, policy),
+        calls=calls or Caller(outbound, credentials, policy, assertions=assertions),
+        assertions=assertions,
         charging=Charging(counters or make_counters(settings.counters, clock), metrics, clock),
         in_flight=InFlight(state, clock, metrics.cut),
         credentials=credentials,
@@ -256,6 +260,17 @@ async def build(
         oauth=oauth,
     )
     return Registry(deps, store, embedder, shelf, keys, outbound, owned_keys)
+
+
+def _assertions(settings: RegistrySettings, clock: Clock) -> Assertions:
+    folder = settings.assertion.keys
+    if folder is None:
+        log.warning(
+            "assertion.keys is not set: call assertions are signed with a key of this process's own. Backends cannot verify "
+            "them where several replicas serve"
+        )
+    keys = AssertionKeys(None if folder is None else Path(folder), clock.now, clock.elapsed)
+    return Assertions(settings.assertion_issuer, keys, clock.now)
 
 
 def make_embedder(settings: RegistrySettings) -> Embedder:

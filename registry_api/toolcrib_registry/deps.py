@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
+from toolcrib_registry.assertions.signing import Assertions
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.auth import Authenticator
 from toolcrib_registry.counting.charging import Charging
@@ -39,6 +40,7 @@ class Deps:
     searching: Searching
     indexing: Indexing
     calls: Calls
+    assertions: Assertions
     charging: Charging
     in_flight: InFlight
     credentials: CredentialSink

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolcrib import logs, tracing
 from toolcrib_registry import access, discovery
 from toolcrib_registry.access import ASKER, CODE, Exchange
+from toolcrib_registry.assertions.signing import JWKS_PATH
 from toolcrib_registry.audit.log import GONE, TOKEN, reason_of
 from toolcrib_registry.auth import NOBODY, Asker, token_in_query
 from toolcrib_registry.deps import Deps
@@ -29,7 +30,7 @@ _NO_KEYS = ProblemError(
     "not_ready", "The keys of the token's issuer have not been had yet.", headers={"Retry-After": "5"}
 )
 _GONE = Asker(problem="the token's service account was deleted, or made anew since the token was issued")
-_UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token"})
+_UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token", JWKS_PATH})
 _ACTIONS = frozenset({"search", "describe", "load", "call", "watch", "access-review"})
 _CLOSED = ("/v1/", "/api/")
 """Nothing below is answered without an identity, but for the list where that is switched on."""

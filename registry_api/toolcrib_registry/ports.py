@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from toolcrib.identity import KeySet
+from toolcrib.identity import Identity, KeySet
 from toolcrib.wire.publish import Credentials, PublishedLimits, PublishedTool
 from toolcrib_registry.counting.verdicts import Charge, Shortage
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
@@ -234,8 +234,10 @@ class Called(Protocol):
 class Calls(Protocol):
     """Executes tools. It decides nothing: who may call was decided before."""
 
-    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> Called:
-        """Check `arguments`, send them to the tool's backend, return its answer.
+    async def call(
+        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
+    ) -> Called:
+        """Check `arguments`, send them to the tool's backend, for `caller`, return its answer.
 
         Raises:
             CallError: with a `code`, a `status` and a `detail` for the caller.

@@ -324,6 +324,22 @@ class Audit(_Part):
         return self
 
 
+class Assertion(_Part):
+    """The assertion that backends of Services get with each call."""
+
+    issuer: str | None = Field(
+        default=None,
+        pattern=r"^https?://[!-~]+$",
+        description="`iss`: the registry's public URL, the same for all replicas. Absent: made of public_host and public_port, "
+        "with https where tls is set.",
+    )
+    keys: str | None = Field(
+        default=None,
+        description="Folder with signing.pem and, while keys are rotated, previous.pem: P-256 private keys, read again when "
+        "they change. Absent: a key of this process's own, for one replica.",
+    )
+
+
 class MetricsListener(_Part):
     """`/metrics`: where it is served, and what it tells."""
 
@@ -401,6 +417,7 @@ class RegistrySettings(_Part):
         description="After that: how long requests in flight may take, such as a tool's longest call.",
     )
     audit: Audit = Audit()
+    assertion: Assertion = Assertion()
     registration: bool = Field(default=False, description="POST /tools/register is answered.")
     runtime_namespace: str = Field(default="toolcrib-runtime", description="Where registrations go.")
 
@@ -432,6 +449,16 @@ class RegistrySettings(_Part):
             if issuer.issuer == self.admin_issuer or (self.admin_issuer is None and issuer.cluster):
                 return issuer.model_copy(update={"audience": (self.admin_audience,)})
         return None
+
+    @property
+    def assertion_issuer(self) -> str:
+        """`iss` of call assertions."""
+        if self.assertion.issuer is not None:
+            return self.assertion.issuer
+        scheme, usual = ("https", 443) if self.tls.cert_file else ("http", 80)
+        host = self.public_host
+        host = f"[{host}]" if ":" in host and not host.startswith("[") else host
+        return f"{scheme}://{host}" + ("" if self.public_port == usual else f":{self.public_port}")
 
     @property
     def useless(self) -> str | None:

@@ -28,12 +28,16 @@ _MADE = (
     "toolcrib-weaviate-tls",
     "toolcrib-weaviate-key",
     "toolcrib-audit-key",
+    "toolcrib-assertion-keys",
 )
 _STEPS: dict[str, dict[str, Any]] = {
     "installed": {},
     "changed": {"operator.replicas": 3, "registry.policyMaxAge": 60},
     "renamed": {"registry.publicHost": "toolcrib.example.com", "tls.extraNames": ["192.0.2.7"]},
     "rotated": {"tls.generate.rotate": "2026-11"},
+    "signing anew": {"registry.assertion.keys.rotate": "2026-11"},
+    "left alone": {},
+    "signing anew again": {"registry.assertion.keys.rotate": "2026-12"},
 }
 _TOOL = """
 apiVersion: toolcrib.dev/v1alpha1
@@ -109,8 +113,20 @@ def test_a_new_authority_leaves_the_former_one_trusted(history: History) -> None
         _signed(after[name]["tls.crt"], after["toolcrib-ca"]["tls.crt"])
     assert before["toolcrib-ca"]["tls.crt"].strip() in history.trusted["rotated"]
     assert after["toolcrib-ca"]["tls.crt"].strip() in history.trusted["rotated"]
-    for name in ("toolcrib-weaviate-key", "toolcrib-audit-key"):
+    for name in ("toolcrib-weaviate-key", "toolcrib-audit-key", "toolcrib-assertion-keys"):
         assert after[name] == before[name]
+
+
+def test_a_rotation_of_assertion_keys_leaves_the_former_one_published(history: History) -> None:
+    held = {step: secrets["toolcrib-assertion-keys"] for step, secrets in history.secrets.items()}
+    first, second, third = (held[s] for s in ("rotated", "signing anew", "signing anew again"))
+
+    assert set(first) == {"signing.pem"}
+    assert second["previous.pem"] == first["signing.pem"]
+    assert second["signing.pem"] != first["signing.pem"]
+    assert held["left alone"] == second
+    assert third["previous.pem"] == second["signing.pem"]
+    assert third["signing.pem"] not in (first["signing.pem"], second["signing.pem"])
 
 
 def test_uninstall_keeps_what_users_wrote_and_nothing_of_the_release(history: History) -> None:

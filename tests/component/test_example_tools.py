@@ -25,7 +25,7 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def address(anyio_backend: str, data_dir: Path) -> AsyncIterator[Address]:
-    async with serving(data_dir=data_dir) as address:
+    async with serving(data_dir=data_dir, assertions=None) as address:
         yield address
 
 
@@ -229,11 +229,11 @@ async def test_a_wrong_method_is_a_problem_document(client: httpx.AsyncClient) -
 
 
 async def test_a_damaged_database_heals_and_own_files_stay_at_the_next_start(tmp_path: Path) -> None:
-    async with serving(data_dir=tmp_path):
+    async with serving(data_dir=tmp_path, assertions=None):
         pass
     (tmp_path / "heist.db").write_bytes(b"damaged" * 1000)
     (tmp_path / "shared" / "mine.txt").write_text("my own")
-    async with serving(data_dir=tmp_path) as address:
+    async with serving(data_dir=tmp_path, assertions=None) as address:
         async with httpx.AsyncClient(base_url=address.url, trust_env=False) as client:
             assert (await answer(client, "database_query", query="SELECT count(*) FROM guards"))["rows"]
             assert (await answer(client, "read_file", filename="mine.txt"))["content"] == "my own"
@@ -241,7 +241,7 @@ async def test_a_damaged_database_heals_and_own_files_stay_at_the_next_start(tmp
 
 async def test_a_taken_port_is_an_error_at_once(address: Address) -> None:
     with pytest.raises(OSError, match="in use"):
-        async with serving(port=address.port):
+        async with serving(port=address.port, assertions=None):
             pass
 
 
@@ -249,9 +249,7 @@ async def test_a_taken_port_is_an_error_at_once(address: Address) -> None:
 async def test_the_process_ends_cleanly_on_a_signal_and_leaves_nothing(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    program = (
-        "from toolcrib_cli.example_tools import run; run(port=0, announce=lambda a: print(a, flush=True))"
-    )
+    program = "from toolcrib_cli.example_tools import run; run(port=0, assertions=None, announce=lambda a: print(a, flush=True))"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env=environment

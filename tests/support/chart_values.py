@@ -196,6 +196,14 @@ MATRIX: dict[str, Values] = {
             "agentNamespaces": {"matchLabels": {"agents": "yes"}},
             "apiServerCIDRs": ["192.0.2.10/32"],
             "toolEgress": [],
+            "tools": [
+                {
+                    "namespace": "heist",
+                    "podSelector": {"matchLabels": {"app.kubernetes.io/name": "example-tools"}},
+                    "ports": [8080, 8443],
+                },
+                {"namespace": "team-a", "podSelector": {}, "ports": [80]},
+            ],
             "modelEgress": [{"namespaceSelector": {"matchLabels": {"models": "yes"}}}],
             "modelPorts": [8000],
             "extraIngress": [

@@ -21,11 +21,14 @@ import yaml
 from realparts.apiserver import ApiServer
 from realparts.processes import Child, clean_environment, free_port, free_ports, wait_until
 from realparts.weaviate import Weaviate
+from toolcrib_registry.assertions.keys import make_private
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"
 EXAMPLES = ROOT / "examples"
 SYSTEM = "toolcrib-system"
+PUBLIC_URL = "https://toolcrib.test"
+"""`iss` of all replicas' call assertions."""
 UNPROVEN = ("--prove-after", "300")
 """Options of an operator that learns by its watches alone: a list of what is silent would hide one that is dead."""
 
@@ -36,6 +39,8 @@ class Replica:
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
         ports = free_ports(3)
+        if name == "registry-0":  # where the example tools fetch the keys of assertions
+            ports[0] = cluster.first_port
         self.url, self.admin_url, self.metrics_url = (f"http://127.0.0.1:{port}" for port in ports)
         config = cluster.folder / f"{name}.yaml"
         config.write_text(yaml.safe_dump(cluster.registry_config(name, *ports)))
@@ -91,7 +96,7 @@ class Cluster:
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="toolcrib-cluster-")))
         self.api = ApiServer()
         self.weaviate = Weaviate() if store == "weaviate" else None
-        self.tools_port = free_port()
+        self.tools_port, self.first_port = free_ports(2)
         self._wanted = (replicas, operators)
         self.replicas: list[Replica] = []
         self.operators: list[Child] = []
@@ -117,11 +122,8 @@ class Cluster:
         names = [f"crd/{kind}.toolcrib.dev" for kind in kinds]
         self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
         self._write_tokens()
-        self._say("example tools")
-        argv = [sys.executable, "-m", "toolcrib_cli", "example-tools", "--port", str(self.tools_port)]
-        tools = Child("example-tools", argv, log=self.folder / "example-tools.log", env=clean_environment({}))
-        self._stack.enter_context(tools)
-        tools.wait_ready(lambda: _answers(f"http://127.0.0.1:{self.tools_port}/healthz"), timeout=120)
+        make_private(self.folder / "assertion")
+        self._start_tools()
         for i in range(self._wanted[0]):
             self._say(f"registry replica {i}")
             self.add_replica()
@@ -132,6 +134,18 @@ class Cluster:
             self._say("operator")
             self.add_operator()
         return self
+
+    def _start_tools(self) -> None:
+        """The program behind the example tools: it takes calls from these replicas alone."""
+        self._say("example tools")
+        keys = f"http://127.0.0.1:{self.first_port}/.well-known/jwks.json"
+        argv = [
+            sys.executable, "-m", "toolcrib_cli", "example-tools", "--port", str(self.tools_port),
+            "--issuer", PUBLIC_URL, "--jwks-url", keys,
+        ]  # fmt: skip
+        tools = Child("example-tools", argv, log=self.folder / "example-tools.log", env=clean_environment({}))
+        self._stack.enter_context(tools)
+        tools.wait_ready(lambda: _answers(f"http://127.0.0.1:{self.tools_port}/healthz"), timeout=120)
 
     def add_replica(self, make: Callable[[Cluster, str], Replica] | None = None) -> Replica:
         """One more registry process; operators that run already do not know of it."""
@@ -198,6 +212,7 @@ class Cluster:
             "admin_subjects": [f"system:serviceaccount:{SYSTEM}:toolcrib-operator"],
             "store": store,
             "embedder": {"kind": self._embedder},
+            "assertion": {"issuer": PUBLIC_URL, "keys": str(self.folder / "assertion")},
             "decision_log": str(self.folder / f"{name}-decisions.jsonl"),
             **self._registry,
             "backends": {

@@ -111,11 +111,27 @@ class NodeCluster:
 
     def apply_heist(self) -> None:
         """The example's manifests, and its tools as pods; the chart's agent may use what the planner may."""
-        manifest = (EXAMPLES / "cluster" / "example-tools.yaml").read_text()
-        tools = manifest.replace("toolcrib:0.1.0", "toolcrib:test")
         self.node.kubectl("apply", "-f", str(EXAMPLES / "heist"))
-        self.node.kubectl("apply", "-f", "-", input=tools)
+        self._trust_registry("heist")
+        self.apply_tools()
         self.node.apply(agent_binding("calculator:use", "simulation_data:use"))
+
+    def apply_tools(self, *, verified: bool = True) -> None:
+        """The program behind the heist's tools; not `verified`, it takes calls without an assertion."""
+        manifest = (EXAMPLES / "cluster" / "example-tools.yaml").read_text()
+        objects = list(yaml.safe_load_all(manifest.replace("toolcrib:0.1.0", "toolcrib:test")))
+        if not verified:
+            (container,) = objects[0]["spec"]["template"]["spec"]["containers"]
+            container["args"] = ["example-tools", "--host=0.0.0.0", "--port=8080", "--unverified"]
+        self.node.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(objects))
+
+    def _trust_registry(self, namespace: str) -> None:
+        """Give the namespace the chart's authority, by which its tools fetch the keys of assertions."""
+        made = self.node.kubectl(
+            "create", "configmap", f"{RELEASE}-ca", "-n", namespace, f"--from-file=ca.crt={self.ca_file}",
+            "--dry-run=client", "-o", "yaml",
+        )  # fmt: skip
+        self.node.kubectl("apply", "-f", "-", input=made)
 
     def create_catalog(self) -> int:
         """The catalog's tools, eight at a time, with their namespace and grants; how many tools the cluster has then."""

@@ -58,7 +58,9 @@ def test_every_tool_is_safe_served_and_described(
     manifests: list[dict[str, Any]], tools: dict[str, Tool], tmp_path: Path
 ) -> None:
     (service,) = [m for m in manifests if m["kind"] == "Service"]
-    served = {route.path for route in create_app(prepare_samples(tmp_path)).routes if hasattr(route, "path")}
+    served = {
+        route.path for route in create_app(prepare_samples(tmp_path), None).routes if hasattr(route, "path")
+    }
     for name, tool in tools.items():
         schemas.check(tool.spec.input_schema)
         http = tool.spec.backend.http

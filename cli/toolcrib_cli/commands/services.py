@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,11 @@ from toolcrib import quantities
 from toolcrib.hidden_text import Hidden
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
+
+if TYPE_CHECKING:
+    from toolcrib_cli.example_tools import CallAssertions
+
+_EXAMPLES = ["heist/*", "catalog/*"]
 
 
 def up(
@@ -104,16 +109,68 @@ def example_tools(
         Path | None,
         typer.Option("--data", help="Folder for the sample files and database; else a temporary one."),
     ] = None,
+    issuer: Annotated[
+        str | None,
+        typer.Option("--issuer", help="The registry's public URL: calls without its assertion are refused."),
+    ] = None,
+    jwks_url: Annotated[
+        str | None,
+        typer.Option("--jwks-url", help="Where its keys are; default: /.well-known/jwks.json there."),
+    ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option("--ca-file", help="CA bundle for that address, instead of the system's.")
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tool", help="Tools to execute, by id (* is a wildcard); default: those of examples/."
+        ),
+    ] = None,
+    unverified: Annotated[
+        bool, typer.Option("--unverified", help="Take calls from anybody, without an assertion.")
+    ] = False,
 ) -> None:
-    """Run the example tools' programs: calculator, file reader, database, simulation, echo."""
+    """Run the example tools' programs: calculator, file reader, database, simulation, echo.
+
+    They take calls from the registry alone, by its assertion: toolcrib example-tools --issuer https://toolcrib.example.com
+    """
     from toolcrib_cli.example_tools import run
 
+    if (issuer is None) is not unverified:
+        raise CliError(
+            "Specify either --issuer or --unverified.",
+            hint="--issuer is the registry's public URL; with --unverified anybody may call",
+            code=Exit.USAGE,
+        )
+    assertions = None if issuer is None else _assertions(issuer, jwks_url, ca_file, tool or _EXAMPLES)
     try:
-        run(host, port, data, announce=lambda address: typer.echo(f"example tools at {address.url}"))
+        run(
+            host,
+            port,
+            data,
+            assertions=assertions,
+            announce=lambda address: typer.echo(f"example tools at {address.url}"),
+        )
     except OSError as error:
         raise CliError(
             f"cannot listen on {host}:{port}: {error.strerror}", hint="choose another --port"
         ) from error
+
+
+def _assertions(issuer: str, jwks_url: str | None, ca_file: Path | None, tools: list[str]) -> CallAssertions:
+    from jwt import PyJWTError
+
+    from toolcrib_cli.example_tools import JWKS_PATH, CallAssertions, keys_at
+
+    try:
+        keys = keys_at(jwks_url or issuer.rstrip("/") + JWKS_PATH, ca_file)
+    except OSError as error:
+        raise CliError(
+            f"--ca-file {ca_file} cannot be used: {error.strerror or error}", code=Exit.USAGE
+        ) from error
+    except PyJWTError as error:
+        raise CliError(f"--issuer and --jwks-url: {error}", code=Exit.USAGE) from error
+    return CallAssertions(issuer, keys, tools)
 
 
 def serve(context: typer.Context) -> None:

@@ -6,7 +6,11 @@ and treat their callers as hostile: an agent's arguments are written by a model.
 """
 
 from toolcrib_cli.example_tools.app import create_app
+from toolcrib_cli.example_tools.assertion import CallAssertions
+from toolcrib_cli.example_tools.keys import JWKS_PATH, keys_at
 from toolcrib_cli.example_tools.samples import Samples, prepare_samples
 from toolcrib_cli.example_tools.server import Address, run, serving
 
-__all__ = ["Address", "Samples", "create_app", "prepare_samples", "run", "serving"]
+__all__ = [
+    "JWKS_PATH", "Address", "CallAssertions", "Samples", "create_app", "keys_at", "prepare_samples", "run", "serving",
+]  # fmt: skip

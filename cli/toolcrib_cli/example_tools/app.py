@@ -1,4 +1,7 @@
-"""The HTTP face of the example tools: `POST /tools/<tool>` with a JSON object, and `GET /healthz`."""
+"""The HTTP face of the example tools: `POST /tools/<tool>` with a JSON object, and `GET /healthz`.
+
+A call is refused unless the registry's assertion comes with it, made for this very request and not used before.
+"""
 
 import asyncio
 import re
@@ -7,6 +10,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Final
 
+import jwt
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -14,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolcrib_cli.example_tools.arguments import Arguments
+from toolcrib_cli.example_tools.assertion import CallAssertions
 from toolcrib_cli.example_tools.calculator import calculate
 from toolcrib_cli.example_tools.database import SampleDatabase
 from toolcrib_cli.example_tools.files import SharedFolder
@@ -23,13 +28,17 @@ from toolcrib_cli.example_tools.simulation import simulate
 
 LARGEST_BODY: Final = 64 * 1024
 BODY_SECONDS: Final = 10.0
+ASSERTION_HEADER: Final = "toolcrib-assertion"
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 
 Tool = Callable[[Arguments], dict[str, object]]
 
 
-def create_app(samples: Samples) -> Starlette:
-    """The example tools as an ASGI application over the given samples: no socket, no state."""
+def create_app(samples: Samples, assertions: CallAssertions | None) -> Starlette:
+    """The example tools as an ASGI application over the given samples: no socket, and no state but used assertions.
+
+    `assertions` None: anybody may call.
+    """
     tools: dict[str, Tool] = {
         "calculator": calculate,
         "read_file": SharedFolder(samples.shared_folder).read,
@@ -38,7 +47,7 @@ def create_app(samples: Samples) -> Starlette:
         "echo": partial(echo, "echo"),
     }
     routes = [Route(f"/tools/{name}", _endpoint(tool), methods=["POST"]) for name, tool in tools.items()]
-    return Starlette(
+    app = Starlette(
         routes=[*routes, Route("/tools/echo/{tool}", _echo, methods=["POST"]), Route("/healthz", _healthz)],
         exception_handlers={
             ToolError: _on_tool_error,
@@ -46,6 +55,8 @@ def create_app(samples: Samples) -> Starlette:
             Exception: _on_defect,
         },
     )
+    app.state.assertions = assertions
+    return app
 
 
 def echo(tool: str, arguments: Arguments) -> dict[str, object]:
@@ -74,7 +85,7 @@ async def _healthz(request: Request) -> Response:
 
 
 async def _body(request: Request) -> bytes:
-    """The request body, at most 64 KiB, complete within 10 s."""
+    """The request body, at most 64 KiB, complete within 10 s, sent by the registry."""
     if "origin" in request.headers:
         # No page has business here; without this any site could talk to the tools of a developer's machine.
         raise ToolError(HTTPStatus.FORBIDDEN, "browser_refused", "These tools do not serve browsers.")
@@ -82,6 +93,30 @@ async def _body(request: Request) -> bytes:
     if media_type != "application/json":
         detail = "Send the arguments as application/json."
         raise ToolError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not_json", detail)
+    assertions: CallAssertions | None = request.app.state.assertions
+    given = request.headers.getlist(ASSERTION_HEADER)
+    if assertions is not None and len(given) != 1:
+        detail = "Call this tool through the Toolcrib registry: it adds the header Toolcrib-Assertion."
+        raise ToolError(HTTPStatus.UNAUTHORIZED, "assertion_required", detail)
+    body = await _received(request)
+    if assertions is not None:
+        await asyncio.to_thread(_verify, assertions, request, given[0], body)
+    return body
+
+
+def _verify(assertions: CallAssertions, request: Request, assertion: str, body: bytes) -> None:
+    target, query = request.scope["raw_path"].decode(), request.scope["query_string"].decode()
+    try:
+        assertions.verify(assertion, request.method, f"{target}?{query}" if query else target, body)
+    except jwt.PyJWKClientConnectionError as error:
+        detail = "The registry's keys cannot be fetched. Retry shortly."
+        raise ToolError(HTTPStatus.SERVICE_UNAVAILABLE, "keys_unavailable", detail) from error
+    except (jwt.PyJWTError, ValueError) as error:
+        detail = f"The Toolcrib-Assertion is refused: {error}."
+        raise ToolError(HTTPStatus.UNAUTHORIZED, "assertion_refused", detail) from error
+
+
+async def _received(request: Request) -> bytes:
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):

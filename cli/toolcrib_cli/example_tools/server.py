@@ -12,6 +12,7 @@ from pathlib import Path
 import uvicorn
 
 from toolcrib_cli.example_tools.app import create_app
+from toolcrib_cli.example_tools.assertion import CallAssertions
 from toolcrib_cli.example_tools.samples import prepare_samples
 
 SHUTDOWN_SECONDS = 5
@@ -38,26 +39,31 @@ def run(
     port: int = 8080,
     data_dir: Path | None = None,
     *,
+    assertions: CallAssertions | None,
     announce: Callable[[Address], None] | None = None,
 ) -> None:
     """Serve the example tools until SIGINT or SIGTERM, then return. For the main thread.
 
     Loopback unless told otherwise; port 0 takes a free one. The samples are unpacked into `data_dir`, or into
-    a folder that goes away at the end. `announce` is called once, when calls are answered. Raises OSError if
+    a folder that goes away at the end. `assertions` None: anybody may call. `announce` is called once, when calls are answered. Raises OSError if
     the address is taken or the folder cannot be written.
     """
-    asyncio.run(_run(host, port, data_dir, announce))
+    asyncio.run(_run(host, port, data_dir, assertions, announce))
 
 
 @asynccontextmanager
 async def serving(
-    host: str = "127.0.0.1", port: int = 0, data_dir: Path | None = None
+    host: str = "127.0.0.1",
+    port: int = 0,
+    data_dir: Path | None = None,
+    *,
+    assertions: CallAssertions | None,
 ) -> AsyncIterator[Address]:
     """Serve the example tools while the block runs; yields where they listen. Raises OSError like `run`."""
     with _listening(host, port) as listener, _data_folder(data_dir) as folder:
         samples = await asyncio.to_thread(prepare_samples, folder)
         config = uvicorn.Config(
-            create_app(samples),
+            create_app(samples, assertions),
             access_log=False,
             log_config=None,
             lifespan="off",
@@ -94,14 +100,18 @@ class _EmbeddedServer(uvicorn.Server):
 
 
 async def _run(
-    host: str, port: int, data_dir: Path | None, announce: Callable[[Address], None] | None
+    host: str,
+    port: int,
+    data_dir: Path | None,
+    assertions: CallAssertions | None,
+    announce: Callable[[Address], None] | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     # Set before anything is created: a signal during the start must clean up too.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with serving(host, port, data_dir) as address:
+    async with serving(host, port, data_dir, assertions=assertions) as address:
         if announce is not None:
             announce(address)
         await stop.wait()

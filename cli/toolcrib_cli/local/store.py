@@ -5,6 +5,7 @@ search-index.sqlite  definitions and vectors
 vectors.sqlite       vectors by the hash of their texts, so that none is made twice
 registrations/       runtime registrations, a Tool manifest each
 decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
+assertion/           key of call assertions (0600)
 audit.key            what its records are chained with (0600)
 example-tools/       sample files and database of the example tools
 epoch                grows at every start

@@ -40,11 +40,13 @@ from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings
 from toolcrib_operator.world import World
 from toolcrib_registry import serving
+from toolcrib_registry.assertions import keys as assertion_keys
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.issuer import IssuerError, LocalIssuer
 from toolcrib_registry.routes import oauth
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import (
+    Assertion,
     Audit,
     Discovery,
     Egress,
@@ -113,12 +115,16 @@ async def _up(options: Options, store: Store) -> None:
     async with contextlib.AsyncExitStack() as stack:
         bound = serving.Listener(_nothing, "127.0.0.1", options.port).bind()
         stack.callback(bound.close)
+        port = int(bound.getsockname()[1])
+        url = f"http://127.0.0.1:{port}"
+        assertions = example_tools.CallAssertions(
+            url, example_tools.keys_at(url + example_tools.JWKS_PATH), ["*"]
+        )
         tools = await stack.enter_async_context(
-            example_tools.serving(port=0, data_dir=store.path("example-tools"))
+            example_tools.serving(port=0, data_dir=store.path("example-tools"), assertions=assertions)
         )
         loaded = await asyncio.to_thread(folders.load)
         report.loaded(folders, loaded)
-        port = int(bound.getsockname()[1])
         backends = {
             s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
         } | options.backends
@@ -260,6 +266,9 @@ def _settings(
         egress=Egress(loopback=True, forbidden=(f"127.0.0.1:{port}", f"[::1]:{port}")),
         backends=backends,
         audit=Audit(path=str(store.path("decisions.jsonl")), key_file=str(store.audit_key())),
+        assertion=Assertion(
+            issuer=f"http://127.0.0.1:{port}", keys=str(assertion_keys.make_private(store.path("assertion")))
+        ),
         registration=True,
         runtime_namespace=RUNTIME_NAMESPACE,
     )

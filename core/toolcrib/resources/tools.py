@@ -30,6 +30,8 @@ URL = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(
 PATH = r"^/[!-~]*$"
 HEADER = r"^[A-Za-z0-9-]{1,64}$"
 MAX_TIMEOUT = 300.0
+ASSERTION_HEADER = "toolcrib-assertion"
+"""The header of the call assertion, as headers are compared: in lower case."""
 
 
 class ScopeMatch(StrEnum):
@@ -150,7 +152,7 @@ class SecretKeyReference(Model):
 
 _FORBIDDEN_HEADERS = (
     "host", "content-length", "content-type", "transfer-encoding", "connection", "upgrade", "te", "trailer",
-    "keep-alive", "proxy-authorization", "expect",
+    "keep-alive", "proxy-authorization", "expect", ASSERTION_HEADER,
 )  # fmt: skip
 
 
@@ -173,7 +175,7 @@ class Auth(Model):
             "!has(self.header) || !(self.header.lowerAscii() in ["
             + ", ".join(f"'{h}'" for h in _FORBIDDEN_HEADERS)
             + "])",
-            "this header belongs to the connection; choose another",
+            "this header belongs to the connection or to the registry; choose another",
             lambda a: a.header is None or a.header.lower() not in _FORBIDDEN_HEADERS,
         ),
     )
@@ -191,6 +193,11 @@ class Backend(Model):
         default=None, description="{}: nothing yet; the tool is listed, and its calls answer 503 no_backend."
     )
     auth: Auth | None = Field(default=None, description="How the registry authenticates to it.")
+    assertion: bool | None = Field(
+        default=None,
+        description="Whether each call carries a Toolcrib-Assertion: a JWT of one minute that says who calls. If absent: for "
+        "service, not for url, since it tells the caller's name.",
+    )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -202,6 +209,11 @@ class Backend(Model):
             "!has(self.auth) || has(self.http)",
             "auth goes with http",
             lambda b: b.auth is None or b.http is not None,
+        ),
+        Rule(
+            "!has(self.assertion) || has(self.http)",
+            "assertion goes with http",
+            lambda b: b.assertion is None or b.http is not None,
         ),
     )
 

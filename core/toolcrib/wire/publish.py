@@ -75,6 +75,12 @@ class PublishedBackend(Wire):
     method: Method = Method.POST
     timeout: float = Field(default=10.0, gt=0, description="seconds")
     auth: PublishedAuth | None = None
+    assertion: bool | None = None
+
+    @property
+    def asserted(self) -> bool:
+        """Whether its calls carry an assertion: those of a Service do, unless the tool says otherwise."""
+        return self.service_name is not None if self.assertion is None else self.assertion
 
     @property
     def service(self) -> str | None:

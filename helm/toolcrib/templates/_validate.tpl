@@ -80,6 +80,9 @@
 {{- if and (has $v.tls.mode (list "generate" "off")) (or $v.tls.ca.configMap $v.tls.ca.bundle) -}}
 {{- $problems = append $problems (printf "tls.ca is for tls.mode existing and certManager, not for %s" $v.tls.mode) -}}
 {{- end -}}
+{{- if and $v.networkPolicy.tools (not $v.networkPolicy.enabled) -}}
+{{- $problems = append $problems "networkPolicy.tools is set, but networkPolicy.enabled is false: enable it, or clear the list" -}}
+{{- end -}}
 {{- if and $v.tls.trustNamespaces (eq $v.tls.mode "off") -}}
 {{- $problems = append $problems "tls.trustNamespaces is set, but tls.mode is off: there is nothing to trust" -}}
 {{- end -}}

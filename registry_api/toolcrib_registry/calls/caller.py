@@ -8,10 +8,11 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from toolcrib import credential_hosts
-from toolcrib.resources.tools import AuthType, Method
+from toolcrib.identity import Identity
+from toolcrib.resources.tools import ASSERTION_HEADER, AuthType, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedAuth, PublishedTool
 from toolcrib_registry.calls.answer import CallResult, judged
@@ -49,6 +50,14 @@ _TELLING = 8
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
+class Asserts(Protocol):
+    """Signs for one try of a call, so that its backend knows who sent it (`assertions.signing`)."""
+
+    def made(self, tool_id: str, caller: Identity, method: str, target: str, body: bytes | None) -> str:
+        """A new assertion."""
+        ...
+
+
 class Caller:
     """Calls tools. Whether the caller may is decided before; the caller's own token never comes here.
 
@@ -57,6 +66,7 @@ class Caller:
         credentials: what the operator pushed.
         policy: the same policy that `outbound` enforces.
         limits: bounds of a call.
+        assertions: signs calls of backends that take assertions; None: nothing is signed.
         clock: monotonic seconds.
     """
 
@@ -67,6 +77,7 @@ class Caller:
         policy: EgressPolicy,
         limits: CallLimits | None = None,
         *,
+        assertions: Asserts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outbound = outbound
@@ -74,6 +85,7 @@ class Caller:
         self._policy = policy
         self._limits = limits or CallLimits()
         self._arguments = Arguments(self._limits)
+        self._assertions = assertions
         self._clock = clock
 
     def check(self, tool: PublishedTool, arguments: dict[str, Any]) -> bytes:
@@ -84,7 +96,9 @@ class Caller:
         """
         return self._arguments.check(tool.digest, tool.input_schema, arguments)
 
-    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> CallResult:
+    async def call(
+        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
+    ) -> CallResult:
         """What the tool's backend answers.
 
         Raises:
@@ -114,6 +128,15 @@ class Caller:
             headers["idempotency-key"] = secrets.token_hex(16)
         credential = self._authenticate(backend.auth, place, headers)
         timeout = min(backend.timeout, self._limits.timeout)
+        signer, signatures = self._assertions if backend.asserted else None, list[str]()
+
+        def signed(request: OutboundRequest) -> OutboundRequest:
+            if signer is None:
+                return request
+            assertion = signer.made(tool.tool_id, caller, request.method, request.path, request.body)
+            signatures.append(assertion.rpartition(".")[2])
+            return replace(request, headers={**request.headers, ASSERTION_HEADER: assertion})
+
         started = self._clock()
         response = await self._exchange(
             OutboundRequest(
@@ -125,21 +148,32 @@ class Caller:
                 timeout=timeout,
                 max_bytes=self._limits.answer_bytes,
             ),
+            signed,
             repeatable=repeatable,
         )
-        return judged(response, limits=self._limits, elapsed=self._clock() - started, secrets=credential)
+        secret = (*credential, *signatures)
+        return judged(response, limits=self._limits, elapsed=self._clock() - started, secrets=secret)
 
-    async def _exchange(self, request: OutboundRequest, *, repeatable: bool) -> OutboundResponse:
-        """One try; a second where the connection died before any answer and repeating changes nothing more."""
+    async def _exchange(
+        self,
+        request: OutboundRequest,
+        signed: Callable[[OutboundRequest], OutboundRequest],
+        *,
+        repeatable: bool,
+    ) -> OutboundResponse:
+        """One try; a second where the connection died before any answer and repeating changes nothing more.
+
+        Each is signed by itself: a backend takes an assertion once.
+        """
         started = self._clock()
         try:
             try:
-                return await self._outbound.send(request)
+                return await self._outbound.send(signed(request))
             except Disconnected:
                 left = request.timeout - (self._clock() - started)
                 if not repeatable or left <= 0:
                     raise
-                return await self._outbound.send(replace(request, timeout=left))
+                return await self._outbound.send(signed(replace(request, timeout=left)))
         except OutboundError as error:
             raise _translated(error) from error
 
@@ -168,6 +202,8 @@ class Caller:
             headers["authorization"] = f"Bearer {value}"
         else:
             assert auth.header is not None
+            if auth.header.lower() == ASSERTION_HEADER:  # of an API server without this version's rule
+                raise Refused("the backend's auth.header belongs to the registry; choose another")
             headers[auth.header.lower()] = value
         return (value,)
 

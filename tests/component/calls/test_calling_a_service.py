@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evil_upstream import Rebinding, response, upstream
+from published import bot
 from realparts.pki import write_server_certificate
 from toolcrib import publishing
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
@@ -67,7 +68,7 @@ async def test_a_call_goes_to_the_published_address_and_keeps_the_services_name(
     ip: str, dialled: str
 ) -> None:
     policy, sent = EgressPolicy(), Recorder()
-    await Caller(sent, CredentialStore(), policy).call(tool(ip), {}, "r")
+    await Caller(sent, CredentialStore(), policy).call(tool(ip), {}, "r", bot())
     went = sent.requests[0].target
 
     assert (went.origin, went.authority) == (f"http://{dialled}:8080", "files.heist.svc:8080")
@@ -170,5 +171,5 @@ async def error_of(
     policy = policy or EgressPolicy()
     async with OutboundHttp(policy, resolve=resolve) as outbound:
         with pytest.raises(CallError) as caught:
-            await Caller(outbound, CredentialStore(), policy).call(one, {}, "r")
+            await Caller(outbound, CredentialStore(), policy).call(one, {}, "r", bot())
     return caught.value

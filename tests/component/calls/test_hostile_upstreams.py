@@ -24,6 +24,7 @@ from evil_upstream import (
     silent,
     upstream,
 )
+from published import bot
 from toolcrib import publishing
 from toolcrib.resources.tools import Method
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
@@ -63,7 +64,7 @@ def tool(
 async def call(one: PublishedTool, policy: EgressPolicy | None = None, resolve: Any = None) -> Any:
     policy = policy or EgressPolicy(loopback=True)
     async with OutboundHttp(policy, resolve=resolve) as outbound:
-        return (await Caller(outbound, CredentialStore(), policy, LIMITS).call(one, {}, "r")).value
+        return (await Caller(outbound, CredentialStore(), policy, LIMITS).call(one, {}, "r", bot())).value
 
 
 async def error_of(one: PublishedTool, policy: EgressPolicy | None = None, resolve: Any = None) -> CallError:
@@ -173,7 +174,7 @@ async def test_a_second_answer_on_a_reused_connection_is_not_taken_for_the_next_
             caller = Caller(outbound, CredentialStore(), policy)
             for _ in range(3):
                 try:
-                    assert (await caller.call(tool(up.url), {}, "r")).value == "first"
+                    assert (await caller.call(tool(up.url), {}, "r", bot())).value == "first"
                 except (UpstreamProtocol, UpstreamUnreachable):
                     continue  # refusing it altogether is as good
 
@@ -204,14 +205,14 @@ async def test_an_answer_that_arrives_unasked_on_an_idle_connection_is_not_taken
         policy = EgressPolicy(loopback=True)
         async with OutboundHttp(policy) as outbound:
             caller = Caller(outbound, CredentialStore(), policy)
-            assert (await caller.call(tool(up.url), {}, "r")).value == "first"
+            assert (await caller.call(tool(up.url), {}, "r", bot())).value == "first"
             told.set()
             await said.wait()
             while unread(server[0]):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             for _ in range(20):  # both sides run in this loop: a few turns, and the client has read it
                 await asyncio.sleep(0)
-            assert (await caller.call(tool(up.url), {}, "r")).value == "first"
+            assert (await caller.call(tool(up.url), {}, "r", bot())).value == "first"
         assert up.accepts == 2
 
 
@@ -333,7 +334,7 @@ async def test_a_connection_made_under_one_rule_is_not_used_under_another() -> N
         mapped = PublishedBackend(service_namespace="a", service_name="s", service_port=1)
         async with OutboundHttp(policy, resolve=Rebinding(["127.0.0.1"])) as outbound:
             caller = Caller(outbound, CredentialStore(), policy)
-            await caller.call(tool("").model_copy(update={"backend": mapped}), {}, "r")
+            await caller.call(tool("").model_copy(update={"backend": mapped}), {}, "r", bot())
             with pytest.raises(Refused):
-                await caller.call(tool(f"http://name.example:{up.port}/"), {}, "r")
+                await caller.call(tool(f"http://name.example:{up.port}/"), {}, "r", bot())
         assert up.accepts == 1

@@ -14,6 +14,7 @@ import pytest
 from realparts.processes import wait_until
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import SlowBackend, slow_backend
+from toolcrib.identity import Identity
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import Publish, PublishedLimits, PublishedTool, Removed, Revision
 from toolcrib_registry.calls.answer import CallResult
@@ -238,7 +239,9 @@ class AtTheLastMoment:
     def __init__(self) -> None:
         self.state: PolicyState | None = None
 
-    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> CallResult:
+    async def call(
+        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
+    ) -> CallResult:
         assert self.state is not None
         base = self.state.snapshot.revision
         assert base is not None

@@ -119,6 +119,7 @@ AGENTS: dict[tuple[str, str], Line] = {
     ("GET", "/healthz"): OPEN,
     ("GET", "/readyz"): OPEN,
     ("GET", "/openapi.json"): OPEN,
+    ("GET", "/.well-known/jwks.json"): OPEN,
     ("POST", "/oauth/token"): _same(CLIENT, body="grant_type=client_credentials", known=(401,)),
 }  # fmt: skip
 """The agents' listener."""

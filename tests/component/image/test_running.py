@@ -96,7 +96,7 @@ def test_the_health_check_follows_the_address_in_its_environment(engine: docker.
 
     for status, address in addresses.items():
         with running(
-            engine, f"crib-{status}", "example-tools", "--port", "9100", "--data", DATA,
+            engine, f"crib-{status}", "example-tools", "--unverified", "--port", "9100", "--data", DATA,
             writable=True, environment={"TOOLCRIB_HEALTH_URL": address}, options=quick,
         ) as container:  # fmt: skip
             container.wait_for("example tools at")
@@ -122,6 +122,7 @@ def test_the_example_tools_answer_and_stop_in_time(engine: docker.Engine) -> Non
         engine,
         "crib-tools",
         "example-tools",
+        "--unverified",
         "--port",
         str(port),
         "--data",

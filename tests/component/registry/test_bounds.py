@@ -58,7 +58,7 @@ def _until(holds: object) -> None:
 class BrokenCalls:
     """Fails in a way that nobody foresaw."""
 
-    async def call(self, tool: object, arguments: object, request_id: str) -> Any:
+    async def call(self, tool: object, arguments: object, request_id: str, caller: object) -> Any:
         raise RuntimeError("s3cret inside")
 
 

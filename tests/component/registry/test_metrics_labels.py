@@ -47,7 +47,9 @@ class Done:
 class Answers:
     """A backend that answers everything at once."""
 
-    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> Called:
+    async def call(
+        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
+    ) -> Called:
         return Done()
 
 

@@ -64,6 +64,7 @@ AGENT_PATHS = [
     ("GET", "/health"),
     ("GET", "/healthz"),
     ("GET", "/readyz"),
+    ("GET", "/.well-known/jwks.json"),
     ("GET", "/tools/{name}"),
     ("POST", "/tools/{name}"),
     ("POST", "/tools/register"),

@@ -20,7 +20,7 @@ from oracle import worlds
 from oracle.decisions import World
 from oracle.wire import published_account, published_binding, published_tool
 from registry_harness import ManualClock
-from toolcrib.identity import Issuer, KeySet, ScopesPolicy
+from toolcrib.identity import Identity, Issuer, KeySet, ScopesPolicy
 from toolcrib.wire.publish import (
     IndexRequest,
     Publish,
@@ -77,7 +77,9 @@ class _Called:
 class Backends:
     """Takes every call that the registry lets through."""
 
-    async def call(self, tool: PublishedTool, arguments: dict[str, Any], request_id: str) -> _Called:
+    async def call(
+        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
+    ) -> _Called:
         """Which tool was called."""
         return _Called({"called": tool.tool_id})
 

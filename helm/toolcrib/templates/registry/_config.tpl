@@ -69,6 +69,7 @@
 {{- end -}}
 {{- $_ := set $c "audit" $audit -}}
 {{- end -}}
+{{- $_ := set $c "assertion" (dict "issuer" (include "toolcrib.assertion.issuer" .) "keys" "/etc/toolcrib/assertion") -}}
 {{- if .Values.runtimeRegistration.enabled -}}
 {{- $_ := set $c "registration" true -}}
 {{- end -}}
@@ -89,6 +90,20 @@
 {{/* The Secret that the decision log is chained with. */}}
 {{- define "toolcrib.audit.keySecret" -}}
 {{- .Values.registry.audit.key.existingSecret | default (printf "%s-audit-key" (include "toolcrib.fullname" .)) -}}
+{{- end -}}
+
+{{/* The Secret with the keys of call assertions. */}}
+{{- define "toolcrib.assertion.keySecret" -}}
+{{- .Values.registry.assertion.keys.existingSecret | default (printf "%s-assertion-keys" (include "toolcrib.fullname" .)) -}}
+{{- end -}}
+
+{{/* `iss` of call assertions: the registry's public URL. */}}
+{{- define "toolcrib.assertion.issuer" -}}
+{{- $port := include "toolcrib.registry.publicPort" . | int -}}
+{{- $tls := or (eq (include "toolcrib.tls" .) "true") (eq $port 443) -}}
+{{- $made := printf "%s://%s" (ternary "https" "http" $tls) (include "toolcrib.registry.publicHost" .) -}}
+{{- if ne $port (ternary 443 80 $tls) -}}{{- $made = printf "%s:%d" $made $port -}}{{- end -}}
+{{- .Values.registry.assertion.issuer | default $made -}}
 {{- end -}}
 
 {{/* The Secret with Weaviate's API key, where there is one. */}}
