@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from toolcrib.names import is_reserved_scope
 from toolcrib.resources import durations
-from toolcrib_cli.doctor.facts import Facts, Object, Verdict, failed, listed, name_of, passed
+from toolcrib_cli.doctor.facts import Facts, Object, Place, Verdict, failed, listed, name_of, passed
+
+_LOOPBACK = tuple(f"http://{host}{end}" for host in ("127.0.0.1", "localhost", "[::1]") for end in ":/")
 
 
 def _bindings(facts: Facts) -> Iterator[tuple[str, Object]]:
@@ -58,14 +60,13 @@ def expiring(facts: Facts) -> Verdict:
 
 
 def plain_http(facts: Facts) -> Verdict:
-    """`url:` backends without TLS."""
-    found = [
-        name_of(t)
+    """`url:` backends without TLS; in the local mode loopback may have none."""
+    spared = _LOOPBACK if facts.place is Place.LOCAL else ()
+    urls = (
+        (name_of(t), str(((t["spec"].get("backend") or {}).get("http") or {}).get("url") or "").lower())
         for t in facts.of("Tool")
-        if str(((t["spec"].get("backend") or {}).get("http") or {}).get("url") or "")
-        .lower()
-        .startswith("http://")
-    ]
+    )
+    found = [name for name, url in urls if url.startswith("http://") and not url.startswith(spared)]
     if found:
         return failed(f"called over plain HTTP: {listed(found)}")
     return passed("every url: backend is called over https")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from toolcrib_cli.doctor.facts import (
     Facts,
     Place,
@@ -148,20 +150,13 @@ def hidden_text(facts: Facts) -> Verdict:
 
 def quotas(facts: Facts) -> Verdict:
     """A namespace's Tools are bounded, by number and by size."""
-    if facts.place is Place.LOCAL:
-        if "quota" not in facts.local:
-            raise Unread("the local mode is of an earlier version: start it again")
-        unbounded = [
-            name for name, most in zip(("tools", "bytes"), facts.local["quota"], strict=False) if not most
-        ]
-    else:
-        unbounded = [name for name in ("tools", "bytes") if facts.option(f"quota-{name}", "default") == "0"]
+    set_to = {name: facts.option(f"quota-{name}", "the default") for name in ("tools", "bytes")}
+    unbounded = [name for name, most in set_to.items() if re.fullmatch(r"0+[A-Za-z]*", most)]
     if unbounded:
-        return failed(
-            f"no quota for a namespace's {listed(unbounded)}: one namespace can fill the memory of all replicas"
-        )
+        return failed(f"no limit of {listed(unbounded)}: one namespace can fill the memory of all replicas")
     over = [name_of(t) for t in facts.of("Tool") if any(r == "QuotaExceeded" for _, _, r in conditions(t))]
-    return passed(f"set; refused by them now: {listed(over)}" if over else "set")
+    said = ", ".join(f"{name}: {most}" for name, most in set_to.items())
+    return passed(f"{said}; refused now: {listed(over)}" if over else said)
 
 
 def assertion(facts: Facts) -> Verdict:

@@ -82,7 +82,7 @@ class Facts:
         place: a cluster, or the local mode.
         objects: by kind; a text in their place says why they could not be read. In the local mode only manifests.
         now: seconds since the epoch.
-        local: of the local mode: `settings` (as in the registry's file), `hidden_text`, `quota`, `url`, `open_files`, `anonymous`.
+        local: of the local mode: `settings` (as in the registry's file), `hidden_text`, `url`, `open_files`, `anonymous`.
     """
 
     place: Place

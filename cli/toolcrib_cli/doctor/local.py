@@ -38,7 +38,7 @@ def look(folder: Path, url: str | None) -> Facts:
     if known is None:
         why = f"{local['url']} is not the local mode of {folder}: specify its --data"
         return Facts(Place.LOCAL, dict.fromkeys(KINDS, why), time.time(), local)
-    local |= {key: known[key] for key in ("settings", "hidden_text", "quota") if key in known}
+    local |= {key: known[key] for key in ("settings", "hidden_text") if key in known}
     local["open_files"] = list(_open_files(folder))
     return Facts(Place.LOCAL, _objects([Path(p) for p in known.get("manifests", ())]), time.time(), local)
 

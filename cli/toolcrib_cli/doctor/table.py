@@ -83,7 +83,7 @@ AREAS: dict[str, tuple[Item, ...]] = {
     "What gets in": (
         Item("hidden-text", "Tools with hidden text are refused.", "`text.hidden: refuse`; in the local mode no `--hidden-text warn`",
              settings.hidden_text, BOTH),
-        Item("quotas", "A namespace's Tools are bounded.", "do not set a quota to 0", settings.quotas, BOTH),
+        Item("quotas", "A namespace's Tools are bounded.", "set `operator.quota.tools` and `operator.quota.bytes` to more than 0", settings.quotas),
     ),
     "Evidence": (
         Item("audit", "Every decision is recorded, chained with a key and anchored.",
