@@ -118,6 +118,7 @@ async def _up(options: Options, store: Store) -> None:
         )
         loaded = await asyncio.to_thread(folders.load)
         report.loaded(folders, loaded)
+        report.backends(options.backends, folders.backends)
         port = int(bound.getsockname()[1])
         backends = {
             s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
