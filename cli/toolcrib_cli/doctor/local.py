@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from toolcrib.hidden_text import Hidden
 from toolcrib.resources import KINDS
 from toolcrib_cli import manifests
+from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.doctor.facts import Facts, Object, Place
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local.store import read_state
@@ -45,15 +44,10 @@ def look(folder: Path, url: str | None) -> Facts:
 
 def _listed_without_token(url: str) -> int:
     try:
-        answer = httpx.get(url + "/", timeout=_TIMEOUT, trust_env=False, follow_redirects=False)
-        tools = answer.json()["tools"]
-    except httpx.HTTPError as error:
-        raise CliError(
-            f"{url} does not answer", hint="start it with `toolcrib up`", code=Exit.USAGE
-        ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CliError(f"{url} does not look like a Toolcrib registry", code=Exit.USAGE) from error
-    return len(tools)
+        with RegistryClient(url, None, timeout=_TIMEOUT) as registry:
+            return len(registry.get("/")["tools"])
+    except CliError as error:
+        raise CliError(error.message, hint=error.hint, code=Exit.USAGE) from error
 
 
 def _open_files(folder: Path) -> Iterator[str]:
