@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from reference_pages import command_line, knobs, numbers, objects, surface
+from reference_pages import command_line, hardening, knobs, numbers, objects, surface
 
 DOCS = Path(__file__).parent
 REFERENCE = DOCS / "reference"
@@ -65,6 +65,7 @@ def with_sections() -> dict[str, str]:
     made = {}
     sections = {
         "concepts/authorization.md": {"reasons": objects.reasons_by_step()},
+        "guides/hardening.md": {"hardening": hardening.checklist()},
         "guides/tool-authors.md": {"search-lint": objects.search_lint(), "verifier": objects.verifier()},
     }
     for name, parts in sections.items():

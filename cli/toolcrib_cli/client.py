@@ -18,6 +18,7 @@ from toolcrib_cli.errors import CliError, Exit
 _REVIEW = "/v1/access-review"
 _CALLERS = "list what this identity may call with `toolcrib tools`"
 _MEMBERS: Mapping[str, Mapping[str, type]] = {
+    "/": {"service": str, "tools": list},
     "/v1/tools": {"revision": str, "tools": list},
     "/v1/search": {"revision": str, "search_mode": str, "tools": list},
     "/v1/describe": {"tool_id": str, "input_schema": dict},
@@ -29,16 +30,20 @@ _REVIEWERS = "in the local mode `toolcrib token NAME --scopes registry:admin` ma
 
 
 class RegistryClient:
-    """HTTP to one registry as one identity. `ca_file` replaces the system's certificate authorities.
+    """HTTP to one registry as one identity, without a token as nobody. `ca_file` replaces the system's certificate authorities.
 
     Raises:
         CliError: the CA file holds no certificate that can be used, or `url` is no address, or one with a query, a
             fragment or credentials (which would take the place of the token).
     """
 
-    def __init__(self, url: str, token: str, *, ca_file: Path | None = None, timeout: float = 30.0) -> None:
+    def __init__(
+        self, url: str, token: str | None, *, ca_file: Path | None = None, timeout: float = 30.0
+    ) -> None:
         self.url = url
-        headers = {"Authorization": f"Bearer {token}", "User-Agent": f"toolcrib-cli/{__version__}"}
+        headers = {"User-Agent": f"toolcrib-cli/{__version__}"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         # a proxy between the command line and a registry would see the token
         try:
             if odd := _odd(httpx.URL(url)):

@@ -35,13 +35,13 @@ def read_world(*, kubeconfig: str | None = None, context: str | None = None) -> 
     Raises:
         CliError: there is no usable configuration, the API server does not answer, or a right is missing.
     """
-    with contextlib.closing(_connect(kubeconfig, context)) as kube:
+    with contextlib.closing(connect(kubeconfig, context)) as kube:
         return asyncio.run(_read(kube))
 
 
 def read_issuer(*, kubeconfig: str | None = None, context: str | None = None) -> str:
     """The issuer of the cluster's service accounts; empty where the API server does not say. Errors as `read_world`."""
-    with contextlib.closing(_connect(kubeconfig, context)) as kube:
+    with contextlib.closing(connect(kubeconfig, context)) as kube:
         try:
             answer = asyncio.run(kube.request("GET", "/.well-known/openid-configuration"))
         except OperatorError:
@@ -54,7 +54,7 @@ def read_config_map(
 ) -> dict[str, str]:
     """The data of a ConfigMap. Errors as `read_world`; one that is not there is one."""
     path = f"/api/v1/namespaces/{quote(namespace)}/configmaps/{quote(name)}"
-    with contextlib.closing(_connect(kubeconfig, context)) as kube:
+    with contextlib.closing(connect(kubeconfig, context)) as kube:
         try:
             answer = asyncio.run(kube.request("GET", path))
         except Gone as error:
@@ -74,7 +74,7 @@ def read_config_map(
     return {str(k): str(v) for k, v in (answer.get("data") or {}).items()}
 
 
-def _connect(kubeconfig: str | None, context: str | None) -> Kube:
+def connect(kubeconfig: str | None, context: str | None) -> Kube:
     given = kubeconfig or next((str(path) for path in _paths(None) if path.is_file()), None)
     if context is not None and given is None:
         raise CliError("--context: there is no kubeconfig", hint="say --kubeconfig FILE", code=Exit.USAGE)

@@ -19,8 +19,8 @@ class Exit(IntEnum):
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "Done.",
     Exit.FAILED: "It was tried and failed. `validate`: a manifest was refused; `access explain`: no; `access diff --exit-code`: "
-    "something changes (of `access` nothing else ends with 1); `audit verify`: a log is not whole.",
-    Exit.USAGE: "The command line or a setting is wrong.",
+    "something changes (of `access` nothing else ends with 1); `audit verify`: a log is not whole; `doctor`: an item fails.",
+    Exit.USAGE: "The command line or a setting is wrong. `doctor`: something could not be looked at.",
     Exit.UNREACHABLE: "The registry (or what the command needs) does not answer.",
     Exit.NOT_PERMITTED: "The identity may not do this, or there is no such tool: both answer alike.",
     Exit.INTERRUPTED: "Stopped by Ctrl-C.",

@@ -19,7 +19,7 @@ try:
 
     from toolcrib import __version__
     from toolcrib_cli import options, output
-    from toolcrib_cli.commands import access, agents_view, audit, health, manifests_view, services
+    from toolcrib_cli.commands import access, agents_view, audit, doctor, health, manifests_view, services
     from toolcrib_cli.output import Format
 except KeyboardInterrupt:
     # Loading these takes most of the start; who stops it there wants no traceback either.
@@ -57,6 +57,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str | None], ...] = (
     ("validate", manifests_view.validate, _MANIFESTS),
     ("crds", manifests_view.crds, _MANIFESTS),
     ("health", health.health, _CLUSTER),
+    ("doctor", doctor.doctor, _CLUSTER),
     ("version", version, None),
 )
 for _name, _command, _panel in _COMMANDS:

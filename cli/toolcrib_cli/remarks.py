@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from toolcrib import hidden_text
+from toolcrib import hidden_text, publishing
 from toolcrib.errors import Finding
-from toolcrib.resources import Tool
+from toolcrib.resources import AgentScopeBinding, ClusterAgentScopeBinding, Tool
 from toolcrib.resources.conditions import Reason
 from toolcrib.search_lint import SearchLint
 from toolcrib_cli.manifests import FileContent, Loaded
@@ -42,6 +42,23 @@ def hard_to_find(contents: Iterable[FileContent], others: Iterable[Tool] = ()) -
         for item in brought
         if isinstance(item.resource, Tool)
         for w in lint.weaknesses(item.resource)
+    ]
+
+
+def never_grants(contents: Iterable[FileContent], now: float) -> list[Expected]:
+    """Bindings of which something grants nothing whatever the cluster holds: expired, or denied by the binding itself."""
+    # the operator's parts: only who has bindings waits for them
+    from toolcrib_operator.reconcile.questions import questions
+
+    certain = (Reason.EXPIRED_AT_APPLY, Reason.SCOPE_SHADOWED, Reason.ALLOW_SHADOWED)
+    return [
+        Expected(item, q.reason.value, Finding(q.field, f"{q.reason}: {q.message}"))
+        for content in contents
+        if not content.refused
+        for item in content.objects
+        if isinstance(item.resource, AgentScopeBinding | ClusterAgentScopeBinding)
+        for q in questions(publishing.binding(item.resource), (), exists=None, applied=now)
+        if q.reason in certain
     ]
 
 

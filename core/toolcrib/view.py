@@ -95,7 +95,8 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
             for i in sorted(snapshot.tools)
             if decide(None, snapshot.tools[i], action, policy, now)
         }
-        return _view(listed, listed, _Near(), math.inf)
+        # every tool is reachable to them: a disabled one keeps its name, as it does for callers with an identity
+        return _view(listed, snapshot.tools, _Near(), math.inf)
     if not is_valid(identity, now):
         return replace(EMPTY, valid_until=next_validity(identity, now))
     reachable = {

@@ -39,7 +39,7 @@ def validate(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Check manifests: the verdict that the API server and the operator would give, and warnings about tools that a
-    search would find badly. Offline, unless told otherwise."""
+    search would find badly and bindings that grant nothing. Offline, unless told otherwise."""
     contents = [
         manifests.read(file, default_namespace=namespace, hidden=hidden_text)
         for file in manifests.files_in(files)
@@ -53,7 +53,7 @@ def validate(
         said = _against_cluster(contents, kubeconfig, context, trusted_namespace_label or ())
         problems += [_problem(e) for e in said if not e.used]
     else:
-        said = hard_to_find(contents)
+        said = [*remarks.never_grants(contents, time.time()), *hard_to_find(contents)]
     warnings = (remarks.hidden(contents) if hidden_text is Hidden.WARN else []) + [e for e in said if e.used]
     if out is not Format.TABLE:
         output.data(

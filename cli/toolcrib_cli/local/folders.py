@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,8 +19,9 @@ from typing import Any
 import anyio._backends._asyncio  # noqa: F401
 import watchfiles
 
+from toolcrib.errors import Finding
 from toolcrib.hidden_text import Hidden
-from toolcrib.resources import KINDS
+from toolcrib.resources import KINDS, Tool
 from toolcrib_cli import manifests
 from toolcrib_cli.manifests import FileContent, Loaded, Problem
 from toolcrib_operator.world import SECRET, WATCHED, World
@@ -118,6 +119,7 @@ class Folders:
             content = manifests.read(file, hidden=self._hidden)
             if stamp is None and not file.exists():
                 continue
+            content.problems += self._moved(content)
             problems += content.problems
             if stamp is not None:
                 self._stamps[file] = stamp
@@ -139,6 +141,22 @@ class Folders:
         for file in gone:
             self._stamps.pop(file, None)
         return self._adopt(candidate, problems, record=record)
+
+    def _moved(self, content: FileContent) -> Iterator[Problem]:
+        """Tools that an edit gives another name or server: an API server would refuse it (rules with `oldSelf`)."""
+        for item in content.objects:
+            held = self.objects.get(item.key)
+            before, after = (held.resource if held else None), item.resource
+            if not isinstance(before, Tool) or not isinstance(after, Tool):
+                continue
+            for field, old, new in (
+                ("name", before.name, after.name),
+                ("server", before.spec.server, after.spec.server),
+            ):
+                if old != new:
+                    said = f"is immutable: it is {old or 'absent'}, not {new or 'absent'}"
+                    hint = "delete the Tool, save, and create it again"
+                    yield Problem(item.file, item.line, Finding(f"spec.{field}", said, hint))
 
     def _adopt(self, contents: dict[Path, FileContent], problems: list[Problem], *, record: bool) -> Change:
         before, self._good = self.objects, contents
@@ -180,6 +198,15 @@ class Folders:
                 for subject in item.body["spec"]["subjects"]:
                     if subject["kind"] in ("ServiceAccount", "Agent"):
                         found.add(f"{subject.get('namespace') or item.namespace}/{subject['name']}")
+        return sorted(found)
+
+    @property
+    def backends(self) -> list[str]:
+        """`namespace/name` of every Service that a manifest declares or a Tool names."""
+        found = set(self.services)
+        for item in self.objects.values():
+            if isinstance(item.resource, Tool) and (http := item.resource.spec.backend.http) and http.service:
+                found.add(f"{item.namespace}/{http.service.name}")
         return sorted(found)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -77,6 +77,14 @@ class Report:
             output.line(f"{use.refused:,} tools refused: QuotaExceeded: {why}", style="red")
         if len(over) > _MAX_LINES:
             output.line(f"… and {len(over) - _MAX_LINES} more namespaces", style="red")
+
+    def backends(self, given: Iterable[str], known: Sequence[str]) -> None:
+        """Name each `--backend` of a Service that no manifest has: it serves no tool, until one names it."""
+        for service in given:
+            if service not in known:
+                there = f"there: {', '.join(known)}" if known else "there are none"
+                message = f"--backend {service}: no Service and no Tool's backend has this name ({there})"
+                output.line(f"warning: {message}", style="yellow", stderr=True)
 
     def changed(self, change: Change, verdicts: Mapping[Ref, ToolVerdict | BindingVerdict]) -> None:
         """One look at the folders that brought something."""

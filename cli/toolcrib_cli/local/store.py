@@ -9,7 +9,7 @@ assertion/           key of call assertions (0600)
 audit.key            what its records are chained with (0600)
 example-tools/       sample files and database of the example tools
 epoch                grows at every start
-local.json           where the running local mode listens, and the accounts it knows
+local.json           where the running local mode listens, the accounts it knows, and how it is set
 lock                 held by the process that uses the folder
 """
 
@@ -31,6 +31,8 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.told: dict[str, Any] = {}
+        """What `write_state` leaves besides, for `toolcrib doctor`: how this local mode is set."""
         self._lock = self._open_lock()
 
     @classmethod
@@ -94,9 +96,8 @@ class Store:
 
     def write_state(self, url: str, accounts: list[str]) -> None:
         """Let other commands find this local mode."""
-        write_durably(
-            self.path("local.json"), json.dumps({"url": url, "pid": os.getpid(), "accounts": accounts})
-        )
+        state = {"url": url, "pid": os.getpid(), "accounts": accounts} | self.told
+        write_durably(self.path("local.json"), json.dumps(state))
 
     def close(self) -> None:
         """Release the folder."""

@@ -125,6 +125,7 @@ async def _up(options: Options, store: Store) -> None:
         )
         loaded = await asyncio.to_thread(folders.load)
         report.loaded(folders, loaded)
+        report.backends(options.backends, folders.backends)
         backends = {
             s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
         } | options.backends
@@ -137,6 +138,7 @@ async def _up(options: Options, store: Store) -> None:
             quota=Quota(*options.quota),
         )
         loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, judging)
+        store.told = _told(options, store, settings)
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(
             options, store, folders, world, loop, registry, issuer, report, stop, port, str(tools.url), loaded
@@ -272,6 +274,16 @@ def _settings(
         registration=True,
         runtime_namespace=RUNTIME_NAMESPACE,
     )
+
+
+def _told(options: Options, store: Store, settings: RegistrySettings) -> dict[str, object]:
+    """What `toolcrib doctor` is told; nothing in it is secret."""
+    shown = {"discovery", "metrics", "audit", "egress", "assertion"}
+    return {
+        "manifests": [str(p.absolute()) for p in (*options.manifests, store.path("registrations"))],
+        "hidden_text": options.hidden_text,
+        "settings": settings.model_dump(mode="json", include=shown),
+    }
 
 
 def _embedder(chosen: str) -> EmbedderSettings:

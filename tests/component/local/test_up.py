@@ -122,6 +122,23 @@ def test_hidden_text_is_a_broken_edit_unless_only_a_warning_is_asked_for(
         assert strict.names(strict.token("planner")) == [n for n in PLANNER if n != "calculator"]
 
 
+def test_another_server_for_a_tool_that_is_there_is_refused_as_an_api_server_refuses_it(
+    local: LocalMode, manifests: Path
+) -> None:
+    file = manifests / "30-tool-calculator.yaml"
+    rewrite(file, file.read_text().replace("  title: Calculator", "  title: Calculator\n  server: elsewhere"))
+    local.child.wait_ready(lambda: "spec.server: is immutable" in local.output, timeout=60)
+    assert local.names(local.token("planner")) == PLANNER
+
+
+def test_a_backend_of_a_service_that_nobody_names_is_told_with_those_that_are_there(tmp_path: Path) -> None:
+    extra = ("--backend", "heist/exampletools=127.0.0.1:1", "--backend", "heist/example-tools=127.0.0.1:1")
+    with LocalMode(tmp_path, HEIST, extra=extra) as running:
+        assert "warning: --backend heist/exampletools: no Service" in running.output
+        assert "heist/example-tools" in running.output.split("there: ")[1]
+        assert "--backend heist/example-tools:" not in running.output
+
+
 def test_a_removed_file_revokes_what_it_granted(local: LocalMode, manifests: Path) -> None:
     planner = local.token("planner")
     (manifests / "40-binding-planner.yaml").unlink()

@@ -189,7 +189,8 @@ def decide(
     if identity is None:
         if caller != "anonymous" or world["anonymous"] != "list" or action != "list":
             return False, NO_IDENTITY, None
-        return (False, INACTIVE, None) if tool["state"] == "Disabled" else (True, YES, None)
+        disabled = tool["state"] == "Disabled" and not any_state
+        return (False, INACTIVE, None) if disabled else (True, YES, None)
     if tool["state"] == "Disabled" and not any_state:
         return False, INACTIVE, None
     mine = bindings_of(world, identity)

@@ -104,6 +104,30 @@ def test_hidden_text_is_a_problem_with_its_place_and_code_point_or_a_warning_whe
     assert "HiddenText: hidden U+200B" in warned
 
 
+def test_bindings_that_never_grant_are_warnings_and_fail_where_it_is_strict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = "apiVersion: toolcrib.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n"
+    who = '  subjects: [{kind: ServiceAccount, namespace: a, name: b}]\n  scopes: ["x:use"]\n'
+    (file := tmp_path / "bindings.yaml").write_text(
+        head.format(kind="AgentScopeBinding", name="old")
+        + who
+        + '  expiresAt: "2020-01-01T00:00:00Z"\n  tools: {deny: [never]}\n---\n'
+        + head.format(kind="ClusterAgentScopeBinding", name="shadowed")
+        + who
+        + '  namespaces: [a]\n  tools: {allow: [delete_x], deny: ["delete_*"], denyScopes: ["x:use"]}\n'
+    )
+    assert run("validate", str(file)) == 0
+    capsys.readouterr()
+    assert run("validate", "--strict", str(file), "-o", "json") == 1
+    told = json.loads(capsys.readouterr().out)["warnings"]
+    assert [(w["object"], w["reason"], w["field"]) for w in told] == [
+        ("AgentScopeBinding default/old", "ExpiredAtApply", "spec.expiresAt"),
+        ("ClusterAgentScopeBinding shadowed", "ScopeShadowed", "spec.scopes[0]"),
+        ("ClusterAgentScopeBinding shadowed", "AllowShadowed", "spec.tools.allow[0]"),
+    ]
+
+
 @pytest.mark.parametrize("folder", ["heist", "limits", "access"])
 def test_our_own_examples_are_found_well(folder: str) -> None:
     assert run("validate", "--strict", str(HEIST.parent / folder)) == 0

@@ -186,3 +186,36 @@ def test_a_hostile_file_is_a_problem_and_neither_an_exception_nor_a_bomb(
     content = manifests.read(write(tmp_path, "a.yaml", text))
     assert content.refused
     assert message in str(content.problems[0])
+
+
+@pytest.mark.parametrize(
+    ("field", "before", "after"),
+    [("server", "old", "new"), ("server", "old", None), ("server", None, "new"), ("name", "one", "two")],
+)
+def test_an_edit_of_an_immutable_field_changes_nothing_until_the_tool_was_away(
+    tmp_path: Path, field: str, before: str | None, after: str | None
+) -> None:
+    def text(value: str | None) -> str:
+        return TOOL.format(name="a", description="x") + (f"  {field}: {value}\n" if value else "")
+
+    world = World()
+    file = write(tmp_path, "a.yaml", text(before))
+    folders = Folders([tmp_path], world)
+    folders.load()
+
+    def held() -> str | None:
+        entry = world.get(Ref("Tool", "demo/a"))
+        assert entry is not None
+        return getattr(entry.resource.spec, field)  # type: ignore[union-attr, no-any-return]
+
+    # another file of the same object is an edit too
+    file.unlink()
+    other = write(tmp_path, "b.yaml", text(after))
+    refused = folders._look()
+    assert [p.finding.field for p in refused.problems] == [f"spec.{field}"]
+    assert "is immutable" in str(refused.problems[0])
+    other.unlink()
+    folders._look()
+    write(tmp_path, "c.yaml", text(after))
+    assert not folders._look().problems
+    assert held() == after

@@ -155,6 +155,15 @@ def test_an_anonymous_list_is_in_order_whatever_the_order_of_publishing() -> Non
     assert list(view_of(None, snapshot, 0.0).tools) == ["team-a/a", "team-a/b", "team-a/c"]
 
 
+def test_a_disabled_tool_keeps_its_name_for_itself_before_callers_without_a_token_too() -> None:
+    tools = (tool("team-a/calc", state=ToolState.DISABLED), tool("team-b/calc"))
+    snapshot = Snapshot(policy=Policy.compile([], anonymous_list=True)).apply(
+        Publish(to=Revision(epoch=1, seq=1), tools=tools)
+    )
+
+    assert view_of(None, snapshot, 0.0).names == {"team-b/calc": "team-b/calc"}
+
+
 def test_a_view_says_until_when_it_holds() -> None:
     later = binding("later", not_before=50.0, expires_at=90.0)
 
