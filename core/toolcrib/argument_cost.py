@@ -30,7 +30,8 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SUSPECT = re.compile(rb"[0-9]{16}|[0-9]e[-+]?[0-9]", re.IGNORECASE)
 _LONG_NUMBER = re.compile(rb"(?<![0-9.])[0-9]{16,}(?![0-9.eE])")
 _EXPONENT = re.compile(rb"[0-9]e[-+]?([0-9]+)", re.IGNORECASE)
-_FRACTION = re.compile(rb"[0-9]+[.e]", re.IGNORECASE)
+_FRACTION = re.compile(rb"[.eE](?<=[0-9].)")
+"""Not `[0-9]+[.e]`: that looks at each digit of a long row as many times as there are digits before it."""
 
 
 class TooManyError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Annotated, Any
@@ -17,6 +18,8 @@ from toolcrib_registry.deps import Deps
 from toolcrib_registry.edge import REQUEST_ID
 from toolcrib_registry.errors import ProblemError
 
+LARGE = 64 * 1024
+"""Bytes of a body that takes so long to parse that what follows is done in a turn of its own."""
 _JSON_TYPE = re.compile(r"application/(?:[^/;,\s]+\+)?json", re.IGNORECASE)
 
 
@@ -50,10 +53,14 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """The body, parsed strictly."""
         depth = deps_of(self).settings.limits.json_depth
+        body = await self.body()
         try:
-            return strict_json.parse(await self.body(), max_depth=depth)
+            parsed = strict_json.parse(body, max_depth=depth)
         except strict_json.InvalidJson as error:
             raise ProblemError("invalid_json", f"The body is refused: {error}.") from error
+        if len(body) >= LARGE:
+            await asyncio.sleep(0)  # others have their turn before it is looked at
+        return parsed
 
 
 class StrictRoute(APIRoute):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections import OrderedDict
@@ -17,6 +18,8 @@ from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.limits import CallLimits
 
 CACHED = 4_096
+LARGE = 64 * 1024
+"""Bytes from which a check is made in parts: parsing, writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
 MAX_ERRORS = 16
 MAX_MESSAGE = 300
 _PATTERN_BYTES = 1 << 20
@@ -103,12 +106,35 @@ class Arguments:
                 values are not repeated.
             ArgumentsTooComplex: the check may take longer than `argument_cost.BUDGET`; it was not begun.
         """
+        body = self._read(arguments)
+        validator, cost = self._reckon(digest, schema, arguments, body)
+        _judge(validator, arguments, body, cost)
+        return body
+
+    async def check_in_turns(self, digest: str, schema: dict[str, Any], arguments: dict[str, Any]) -> bytes:
+        """The same; between two parts of a large check others have their turn."""
+        body = self._read(arguments)
+        if len(body) < LARGE:
+            validator, cost = self._reckon(digest, schema, arguments, body)
+        else:
+            await asyncio.sleep(0)
+            validator, cost = self._reckon(digest, schema, arguments, body)
+            await asyncio.sleep(0)
+        _judge(validator, arguments, body, cost)
+        return body
+
+    def _read(self, arguments: Any) -> bytes:
         if not isinstance(arguments, dict):
             raise InvalidArguments("arguments are a JSON object")
         check_depth(arguments, self._limits.argument_depth)
         body = serialised(arguments)
         if len(body) > self._limits.argument_bytes:
             raise InvalidArguments(f"the arguments are larger than {self._limits.argument_bytes} bytes")
+        return body
+
+    def _reckon(
+        self, digest: str, schema: dict[str, Any], arguments: dict[str, Any], body: bytes
+    ) -> tuple[_Compiled, float]:
         validator = self._validator(digest, schema)
         cost = validator.cost.of(arguments, body)
         if cost > BUDGET:
@@ -116,13 +142,7 @@ class Arguments:
                 f"Checking these arguments may take longer than {BUDGET / 1e6:.0f} ms."
                 " Send fewer or shorter values in one call."
             )
-        try:
-            if not validator.is_valid(arguments):
-                errors = validator.errors(arguments, cost=cost, size=len(body))
-                raise InvalidArguments("the arguments do not fit the tool's input schema", errors)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise InvalidArguments("the arguments hold a value that cannot be compared") from error
-        return body
+        return validator, cost
 
     def _validator(self, digest: str, schema: dict[str, Any]) -> _Compiled:
         found = self._validators.get(digest)
@@ -134,6 +154,15 @@ class Arguments:
         else:
             self._validators.move_to_end(digest)
         return found
+
+
+def _judge(validator: _Compiled, arguments: dict[str, Any], body: bytes, cost: float) -> None:
+    try:
+        if not validator.is_valid(arguments):
+            errors = validator.errors(arguments, cost=cost, size=len(body))
+            raise InvalidArguments("the arguments do not fit the tool's input schema", errors)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArguments("the arguments hold a value that cannot be compared") from error
 
 
 def compiled(schema: dict[str, Any]) -> _Validator:
@@ -177,13 +206,10 @@ def check_depth(value: Any, limit: int) -> None:
     """
     level = [value]
     for _ in range(limit):
-        inner = chain.from_iterable(v.values() if isinstance(v, dict) else v for v in level)
-        level = []
-        for node in inner:
-            if isinstance(node, dict | list):
-                level.append(node)
-            elif isinstance(node, float) and not math.isfinite(node):
-                raise InvalidArguments("NaN and infinities are no JSON numbers")
+        inner = list(chain.from_iterable(v.values() if isinstance(v, dict) else v for v in level))
+        level = [node for node in inner if isinstance(node, dict | list)]
+        if not all(map(math.isfinite, [node for node in inner if type(node) is float])):
+            raise InvalidArguments("NaN and infinities are no JSON numbers")
         if not level:
             return
     raise InvalidArguments(f"the arguments are nested deeper than {limit} levels")

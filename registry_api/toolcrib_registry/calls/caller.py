@@ -92,14 +92,6 @@ class Caller:
         self._assertions = assertions
         self._clock = clock
 
-    def check(self, tool: PublishedTool, arguments: dict[str, Any]) -> bytes:
-        """The arguments in our own serialisation, if they fit the tool's input schema.
-
-        Raises:
-            InvalidArguments: with a pointer and a message for each problem.
-        """
-        return self._arguments.check(tool.digest, tool.input_schema, arguments)
-
     async def call(
         self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
     ) -> CallResult:
@@ -108,7 +100,7 @@ class Caller:
         Raises:
             CallError: see `calls.errors`.
         """
-        body = self.check(tool, arguments)
+        body = await self._arguments.check_in_turns(tool.digest, tool.input_schema, arguments)
         backend = tool.backend
         if backend is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")

@@ -205,3 +205,16 @@ def test_what_is_reckoned_is_never_less_than_what_is_measured(capsys: pytest.Cap
         sys.path.remove(folder)
     assert len(figures) > 30
     assert "reckoned ms" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "unit", ["1", "1e", "1.", "9" * 15 + ".", "1e+1", "\\", '"', '\\"', "e", "0" * 17, "-1 "]
+)
+@pytest.mark.parametrize("schema", [{"uniqueItems": True}, {"enum": [[0.5], ["x"]]}])
+def test_reckoning_takes_no_longer_for_long_rows_of_digits_and_marks(schema: Any, unit: str) -> None:
+    text = unit * (400_000 // len(unit))
+
+    outcome, seconds = taken({"type": "object", "properties": {"l": schema}}, {"l": [text]})
+
+    assert outcome in ("fits", "invalid", "too complex")
+    assert seconds * 1e9 < SLACK * BUDGET
