@@ -140,6 +140,8 @@ READ = PUBLISH._replace(body=None, known=(200,))
 ADMINS: dict[tuple[str, str], Line] = {
     ("GET", "/v1/admin/state"): READ,
     ("POST", "/v1/admin/publish"): PUBLISH,
+    ("POST", "/v1/admin/snapshot/chunks"): PUBLISH,
+    ("POST", "/v1/admin/snapshot/commit"): PUBLISH,
     ("POST", "/v1/admin/heartbeat"): PUBLISH,
     ("POST", "/v1/admin/credentials"): PUBLISH,
     ("POST", "/v1/admin/index"): PUBLISH,
