@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,12 +15,10 @@ from toolcrib_registry.calls.errors import (
     UpstreamRedirect,
 )
 from toolcrib_registry.calls.limits import CallLimits
+from toolcrib_registry.calls.repeated import Secrets
 from toolcrib_registry.outbound.messages import OutboundResponse
 
 MAX_RETRY_AFTER = 3_600
-_TELLING = 4
-"""Characters from which on a credential is looked for in results: a shorter one stands in every other text by chance."""
-_ESCAPE = re.compile(r'\\(?:u([0-9A-Fa-f]{4})|(["\\/]))')
 _HTML = ("text/html", "application/xhtml+xml")
 
 
@@ -53,18 +50,17 @@ def judged(
         response: the whole answer.
         limits: bounds on depth and on what is shown of an error.
         elapsed: seconds so far.
-        secrets: forms of the credential that was sent; an answer that repeats one is not passed on, whatever its status.
+        secrets: what was sent to authenticate; an answer that repeats one, in a form of `calls.repeated`, is not passed on,
+            whatever its status.
 
     Raises:
         CallError: the answer is a refusal, a failure, a redirect, or not a tool's answer.
     """
+    found = Secrets.of(secrets)
     if not 200 <= response.status < 300:
-        raise _failure(response, limits, secrets)
+        raise _failure(response, limits, found)
     value = _value(response, limits)
-    telling = tuple(secret for secret in secrets if len(secret) >= _TELLING)
-    if telling and (
-        _repeats([response.content_type, value], telling) or _repeats(_unescaped(response.body), telling)
-    ):
+    if found.repeated_in(response.body) or found.repeated_in(response.content_type.encode()):
         raise UpstreamProtocol("the backend's response repeats its credential and is withheld")
     return CallResult(response.status, response.content_type, value, response.body, elapsed)
 
@@ -115,7 +111,7 @@ def _text(body: bytes) -> str:
     return text
 
 
-def _failure(response: OutboundResponse, limits: CallLimits, secrets: tuple[str, ...]) -> CallError:
+def _failure(response: OutboundResponse, limits: CallLimits, secrets: Secrets) -> CallError:
     status = response.status
     if 300 <= status < 400:
         return UpstreamRedirect(f"the backend redirects ({status}); redirects are not followed")
@@ -134,7 +130,7 @@ def _failure(response: OutboundResponse, limits: CallLimits, secrets: tuple[str,
     return UpstreamProtocol(f"the backend answered with status {status}")
 
 
-def _shown(response: OutboundResponse, limits: CallLimits, secrets: tuple[str, ...]) -> Any:
+def _shown(response: OutboundResponse, limits: CallLimits, secrets: Secrets) -> Any:
     """The refusal's own JSON, where it is small; other texts may hold anything and stay here."""
     body, kind = response.body, response.content_type
     if (
@@ -147,28 +143,7 @@ def _shown(response: OutboundResponse, limits: CallLimits, secrets: tuple[str, .
         value = _json(body, limits)
     except UpstreamProtocol:
         return None
-    return None if _repeats(value, secrets) else value
-
-
-def _repeats(value: Any, secrets: tuple[str, ...]) -> bool:
-    stack = [value]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, dict):
-            stack.extend((*node.keys(), *node.values()))
-        elif isinstance(node, list):
-            stack.extend(node)
-        elif any(secret in str(node) for secret in secrets):
-            return True
-    return False
-
-
-def _unescaped(body: bytes) -> str:
-    """The body's text without JSON's escapes: of a member that stands twice the parsed value has the last one alone."""
-    text = body.decode(errors="replace")
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[2], text)
+    return None if secrets.repeated_in(body) else value
 
 
 def _retry_after(response: OutboundResponse) -> int | None:

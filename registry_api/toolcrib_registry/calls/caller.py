@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from toolcrib import credential_hosts
@@ -47,6 +49,8 @@ __all__ = ["CallResult", "Caller"]
 
 _TELLING = 8
 """Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
+_LARGE = 256 << 10
+"""Bytes of an answer from which on it is judged in a thread."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -151,8 +155,15 @@ class Caller:
             signed,
             repeatable=repeatable,
         )
-        secret = (*credential, *signatures)
-        return judged(response, limits=self._limits, elapsed=self._clock() - started, secrets=secret)
+        judge = partial(
+            judged,
+            response,
+            limits=self._limits,
+            elapsed=self._clock() - started,
+            secrets=(*credential, *signatures),
+        )
+        # parsing and searching some megabytes would hold the loop
+        return judge() if len(response.body) <= _LARGE else await asyncio.to_thread(judge)
 
     async def _exchange(
         self,
