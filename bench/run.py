@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALONE = ("revocation", "hidden", "lookups")
+ALONE = ("revocation", "hidden", "bulkheads", "lookups")
 """Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`."""
 PARTS = ("arguments", "discovery", "call", "tails", "access_review", "propagation", "catalog", "memory")
 
