@@ -12,7 +12,8 @@ from typing import Any
 
 from toolcrib.argument_cost import BUDGET
 from toolcrib.schema_cost import SchemaCost
-from toolcrib_registry.calls.arguments import compiled, serialised
+from toolcrib_registry.calls.arguments import serialised
+from toolcrib_registry.calls.validators import compiled
 
 Class = tuple[str, Callable[[int], tuple[dict[str, Any], Any]]]
 

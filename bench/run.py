@@ -1,8 +1,8 @@
 """Every figure of docs/guides/performance.md: `python bench/run.py [PART…] [--quick]`.
 
-Parts: arguments, assertion,
-discovery, call, tails, access_review, propagation, catalog, memory; all of them without one. Tables go to the screen, the same as
-JSON to bench/out/. The last three need the real API server and the real Weaviate (`make build-tools`).
+Parts: arguments, assertion, discovery, call, tails, access_review, replica_memory, propagation, catalog, memory; all of
+them without one. Tables go to the screen, the same as JSON to bench/out/. The last three need the real API server and the
+real Weaviate (`make build-tools`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 ALONE = ("revocation", "hidden", "bulkheads", "lookups")
 """Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`."""
 PARTS = (
-    "arguments", "assertion", "discovery", "call", "tails", "access_review", "propagation", "catalog", "memory",
+    "arguments", "assertion", "discovery", "call", "tails", "access_review", "replica_memory", "propagation", "catalog", "memory",
 )  # fmt: skip
 
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]

@@ -46,6 +46,8 @@ _SILENT = frozenset({
     "$comment", "$defs", "$schema", "default", "definitions", "deprecated", "description", "examples", "format",
     "readOnly", "title", "writeOnly",
 })  # fmt: skip
+_TABLE_BYTES, _STATE_BYTES = 2_048, 800
+"""What a table takes, and each subschema and each part of a state."""
 _ASCII_CLASSES = re.compile(r"\\[wd]")
 
 _OTHER = "\ud800"
@@ -285,6 +287,15 @@ class SchemaCost:
         if reckon:
             self._start = self.state({(first, False): 1.0})
             self._explore(self._start)
+
+    @property
+    def size(self) -> int:
+        """Estimated bytes; calls may lead to further states."""
+        return _TABLE_BYTES + _STATE_BYTES * (self._made + len(self.parts))
+
+    def settle(self) -> None:
+        """Let go of the schema, whose objects take more than the table: `nodes` is empty then."""
+        self._root, self.nodes = {}, []
 
     @property
     def is_costly(self) -> bool:

@@ -34,6 +34,7 @@ from toolcrib_registry.audit import opening
 from toolcrib_registry.auth import Authenticator
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.caller import Caller
+from toolcrib_registry.calls.validators import Validators
 from toolcrib_registry.clock import SystemClock
 from toolcrib_registry.counting.charging import Charging
 from toolcrib_registry.credentials import CredentialStore
@@ -215,7 +216,9 @@ async def build(
         clock=clock.now,
     )
     staging = Staging(state, most=settings.limits.admin_body_bytes)
+    validators = Validators(settings.limits.validator_bytes, metrics.validators_evicted.inc)
     _observe(metrics, state)
+    metrics.observe_held(staged=lambda: staging.size, validators=lambda: validators.size)
     embedder = QueryCache(
         CountedEmbedder(model, metrics.embed_failed),
         on_embedded=metrics.query_embedded.inc,
@@ -245,7 +248,7 @@ async def build(
             clock,
         ),
         indexing=Indexing(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
-        calls=calls or Caller(outbound, credentials, policy, assertions=assertions),
+        calls=calls or Caller(outbound, credentials, policy, assertions=assertions, validators=validators),
         assertions=assertions,
         charging=Charging(
             counters or make_counters(settings.counters, clock),

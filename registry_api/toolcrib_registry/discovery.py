@@ -7,6 +7,7 @@ there; nothing of the request enters. (Issue 3, Contract of the simple discovery
 from __future__ import annotations
 
 import hashlib
+import io
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -119,17 +120,24 @@ def answer(deps: Deps, sight: Sight) -> Answer:
 def encoded(sight: Sight, settings: RegistrySettings) -> Answer:
     """The same, made now."""
     view = sight.view
-    tools = [entry(view.tools[i], name, settings) for name, i in sorted(view.names.items())]
-    body = orjson.dumps(
+    head = orjson.dumps(
         {
             "service": SERVICE,
             "version": __version__,
             "protocol": "MCP",
             "authenticated": sight.identity is not None,
             "scopes": sight.scopes,
-            "total_available": len(tools),
+            "total_available": len(view.names),
             "total_registered": total_registered(sight, settings),
-            "tools": tools,
         }
     )
+    # one by one, and never twice: as objects a tool takes many times its text
+    written = io.BytesIO()
+    written.write(head[:-1] + b',"tools":')
+    comma = b"["
+    for name, tool_id in sorted(view.names.items()):
+        written.write(comma + orjson.dumps(entry(view.tools[tool_id], name, settings)))
+        comma = b","
+    written.write(b"]}" if view.names else b"[]}")
+    body = written.getvalue()
     return body, b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode()

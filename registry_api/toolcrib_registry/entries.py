@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.search.entry import IndexEntry, fingerprint
+
+PARAMETERS = 8 * 1024
+"""Characters of a tool's parameters that are searched; the 2,651 real tools have 734 at most."""
 
 
 class EntryCache:
@@ -30,6 +34,21 @@ class EntryCache:
             self._known = {i: known for i, known in self._known.items() if i in tools}
 
 
+def _parameters(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Names and descriptions, the first `PARAMETERS` characters of them."""
+    found: dict[str, str] = {}
+    left = PARAMETERS
+    for name, inner in properties.items():
+        text = inner.get("description") if isinstance(inner, dict) else None
+        said = text if isinstance(text, str) else ""
+        left -= len(name) + 8  # a name costs more than its letters
+        if left < 0:
+            break
+        found[name] = said[:left]
+        left -= len(found[name])
+    return found
+
+
 def entry_of(tool: PublishedTool) -> IndexEntry:
     """What may be searched of `tool`; its digest is the entry's fingerprint."""
     properties = tool.input_schema.get("properties")
@@ -44,14 +63,7 @@ def entry_of(tool: PublishedTool) -> IndexEntry:
         tags=tool.tags,
         scopes=tool.scopes,
         state=tool.state.value,
-        parameters={
-            name: text
-            if isinstance(inner, dict) and isinstance(text := inner.get("description"), str)
-            else ""
-            for name, inner in properties.items()
-        }
-        if isinstance(properties, dict)
-        else {},
+        parameters=_parameters(properties) if isinstance(properties, dict) else {},
         examples=tool.examples,
     )
     return replace(entry, digest=fingerprint(entry))

@@ -173,6 +173,11 @@ class Metrics:
             "Requests with a token that proves nothing.",
             registry=registry,
         )
+        self.validators_evicted = Counter(
+            "toolcrib_validator_evictions_total",
+            "Compiled schemas that made room for others; each is compiled again at its next call.",
+            registry=registry,
+        )
         self._streams = Gauge("toolcrib_watch_streams", "Open watch streams.", registry=registry)
         self.open_streams = 0
         self._watch_events = Counter(
@@ -287,6 +292,22 @@ class Metrics:
         for name, text, read in (
             ("toolcrib_backend_calls_in_progress", "Calls to backends in progress.", in_progress),
             ("toolcrib_backend_calls_waiting", "Calls that wait for room at their backend.", waiting),
+        ):
+            Gauge(name, text, registry=self.registry).set_function(read)
+
+    def observe_held(self, *, staged: Callable[[], float], validators: Callable[[], float]) -> None:
+        """Gauges of bounded memory that are read when scraped."""
+        for name, text, read in (
+            (
+                "toolcrib_snapshot_staged_bytes",
+                "Chunks of a full snapshot that is not committed yet.",
+                staged,
+            ),
+            (
+                "toolcrib_validator_bytes",
+                "Estimated memory of compiled schemas (`limits.validator_bytes`).",
+                validators,
+            ),
         ):
             Gauge(name, text, registry=self.registry).set_function(read)
 

@@ -270,6 +270,11 @@ class Limits(_Part):
         description="Watch streams of one subject (`iss` and `sub`) at one time, of those; pods of one ServiceAccount share them.",
     )
     watch_send_seconds: float = Field(default=20.0, gt=0, description="A slower reader is dropped.")
+    validator_bytes: int = Field(
+        default=64 << 20,
+        ge=1 << 20,
+        description="Estimated memory of compiled schemas that check arguments; those of the tools called last stay.",
+    )
     view_bytes: int = Field(
         default=128 << 20,
         ge=1 << 20,

@@ -4,7 +4,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from toolcrib.patterns import is_linear
-from toolcrib_registry.calls.arguments import compiled
+from toolcrib_registry.calls.validators import compiled
 
 ATOMS = st.sampled_from([
     "a", "é", "日", ".", r"\pL", r"\p{Lu}", r"\PN", r"\p{Greek}", r"\w", r"\d", r"\s", r"\S", r"\W", r"\D", "[a-z]",

@@ -5,100 +5,47 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections import OrderedDict
-from itertools import chain, islice
-from typing import Any, Protocol
-
-import jsonschema_rs
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
 
 from toolcrib.argument_cost import BUDGET
-from toolcrib.schema_cost import SchemaCost
-from toolcrib.text import escape, truncate
-from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments, UpstreamProtocol
+from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.limits import CallLimits
+from toolcrib_registry.calls.validators import Compiled, Validators
 
-CACHED = 4_096
 LARGE = 64 * 1024
 """Bytes from which a check is made in parts: parsing, writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
-MAX_ERRORS = 16
-MAX_MESSAGE = 300
-_PATTERN_BYTES = 1 << 20
-_ALL_ERRORS = 80_000.0
-"""Nanoseconds of checking up to which all errors are built: one costs up to a thousand times the check it is about."""
-_ALL_ERRORS_BYTES = 64 * 1024
-"""Each error holds a copy of the value that it is about."""
-
-
-class _Validator(Protocol):
-    def is_valid(self, instance: Any) -> bool: ...
-    def iter_errors(self, instance: Any) -> Any: ...
-    def validate(self, instance: Any) -> None: ...
-
-
-class _Compiled:
-    """A validator, what it costs, and a second one that names the first error without trying every branch."""
-
-    def __init__(self, schema: dict[str, Any]) -> None:
-        self._schema = schema
-        self._validator = compiled(schema)
-        self.cost = SchemaCost(schema)
-        self._teller: _Validator | None = None
-
-    def is_valid(self, arguments: dict[str, Any]) -> bool:
-        return self._validator.is_valid(arguments)
-
-    def errors(self, arguments: dict[str, Any], *, cost: float, size: int) -> list[dict[str, str]]:
-        """What does not fit: all of it where that is cheap, else the first error."""
-        if self._teller is None:
-            self._teller = self._without_branches()
-        found: list[dict[str, str]] = []
-        if cost <= _ALL_ERRORS and size <= _ALL_ERRORS_BYTES:
-            found = [_problem(e) for e in islice(self._teller.iter_errors(arguments), MAX_ERRORS)]
-        else:
-            try:
-                self._teller.validate(arguments)
-            except jsonschema_rs.ValidationError as error:
-                found = [_problem(error)]
-        return found or [{"pointer": "", "message": "the arguments do not fit"}]
-
-    def _without_branches(self) -> _Validator:
-        """The same schema, but a failed `anyOf` or `oneOf` does not list every error of every branch.
-
-        A double `not` has the same verdict and builds no errors within. It hides what the branches evaluate, so a
-        schema with branches loses `unevaluated*` here: where nothing else fails, no place is named.
-        """
-        schema = json.loads(json.dumps(self._schema))
-        nodes = SchemaCost(schema, reckon=False).nodes
-        if not any("anyOf" in node or "oneOf" in node for node in nodes):
-            return self._validator
-        for node in nodes:
-            branches = {name: node.pop(name) for name in ("anyOf", "oneOf") if name in node}
-            for name in ("unevaluatedProperties", "unevaluatedItems"):
-                node.pop(name, None)
-            if branches:
-                wrapped = [{"not": {"not": {name: branch}}} for name, branch in branches.items()]
-                node["allOf"] = [*node.get("allOf", ()), *wrapped]
-        try:
-            return compiled(schema)
-        except UpstreamProtocol:
-            # a reference led into a branch
-            return compiled({})
+Schema = dict[str, Any] | Callable[[], dict[str, Any]]
+"""A tool's input schema, already judged by `toolcrib.schemas`; or what reads it, where it is needed."""
 
 
 class Arguments:
-    """Validators by tool digest, compiled once with their cost tables, the least recently used forgotten."""
+    """Checks arguments by compiled schemas, which it keeps.
 
-    def __init__(self, limits: CallLimits, *, cached: int = CACHED) -> None:
+    Args:
+        limits: bounds of a call.
+        validators: where these are kept.
+    """
+
+    def __init__(self, limits: CallLimits, validators: Validators | None = None) -> None:
         self._limits = limits
-        self._cached = cached
-        self._validators: OrderedDict[str, _Compiled] = OrderedDict()
+        self._validators = Validators() if validators is None else validators
 
-    def check(self, digest: str, schema: dict[str, Any], arguments: dict[str, Any]) -> bytes:
+    async def prepare(self, digest: str, size: int, schema: Callable[[], dict[str, Any]]) -> None:
+        """Compile a large schema in a thread, so that `check` does not: that may take 0.2 s.
+
+        Raises:
+            UpstreamProtocol: it cannot be evaluated.
+        """
+        await self._validators.prepare(digest, size, schema)
+
+    def check(self, digest: str, schema: Schema, arguments: dict[str, Any]) -> bytes:
         """The arguments in our own serialisation, if they fit.
 
         Args:
             digest: the tool's digest; it covers the schema.
-            schema: the tool's input schema, already judged by `toolcrib.schemas`.
+            schema: its input schema.
             arguments: parsed JSON.
 
         Raises:
@@ -111,7 +58,7 @@ class Arguments:
         _judge(validator, arguments, body, cost)
         return body
 
-    async def check_in_turns(self, digest: str, schema: dict[str, Any], arguments: dict[str, Any]) -> bytes:
+    async def check_in_turns(self, digest: str, schema: Schema, arguments: dict[str, Any]) -> bytes:
         """The same; between two parts of a large check others have their turn."""
         body = self._read(arguments)
         if len(body) < LARGE:
@@ -133,10 +80,11 @@ class Arguments:
         return body
 
     def _reckon(
-        self, digest: str, schema: dict[str, Any], arguments: dict[str, Any], body: bytes
-    ) -> tuple[_Compiled, float]:
-        validator = self._validator(digest, schema)
+        self, digest: str, schema: Schema, arguments: dict[str, Any], body: bytes
+    ) -> tuple[Compiled, float]:
+        validator = self._validators.of(digest, schema if callable(schema) else lambda: schema)
         cost = validator.cost.of(arguments, body)
+        self._validators.weigh(digest)
         if cost > BUDGET:
             raise ArgumentsTooComplex(
                 f"Checking these arguments may take longer than {BUDGET / 1e6:.0f} ms."
@@ -144,46 +92,14 @@ class Arguments:
             )
         return validator, cost
 
-    def _validator(self, digest: str, schema: dict[str, Any]) -> _Compiled:
-        found = self._validators.get(digest)
-        if found is None:
-            found = _Compiled(schema)
-            self._validators[digest] = found
-            if len(self._validators) > self._cached:
-                self._validators.popitem(last=False)
-        else:
-            self._validators.move_to_end(digest)
-        return found
 
-
-def _judge(validator: _Compiled, arguments: dict[str, Any], body: bytes, cost: float) -> None:
+def _judge(validator: Compiled, arguments: dict[str, Any], body: bytes, cost: float) -> None:
     try:
         if not validator.is_valid(arguments):
             errors = validator.errors(arguments, cost=cost, size=len(body))
             raise InvalidArguments("the arguments do not fit the tool's input schema", errors)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArguments("the arguments hold a value that cannot be compared") from error
-
-
-def compiled(schema: dict[str, Any]) -> _Validator:
-    """A validator that fetches nothing and matches patterns in linear time.
-
-    Raises:
-        UpstreamProtocol: the schema is broken in a way that publishing did not see; the tool cannot be called.
-    """
-    try:
-        validator: _Validator = jsonschema_rs.validator_for(
-            schema,
-            pattern_options=jsonschema_rs.RegexOptions(
-                size_limit=_PATTERN_BYTES, dfa_size_limit=_PATTERN_BYTES
-            ),
-            validate_formats=False,
-            offline=True,
-            mask="the value",
-        )
-    except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError, TypeError) as error:
-        raise UpstreamProtocol("the tool's input schema cannot be evaluated") from error
-    return validator
 
 
 def serialised(arguments: dict[str, Any]) -> bytes:
@@ -213,15 +129,3 @@ def check_depth(value: Any, limit: int) -> None:
         if not level:
             return
     raise InvalidArguments(f"the arguments are nested deeper than {limit} levels")
-
-
-def _problem(error: Any) -> dict[str, str]:
-    message = str(error.message)
-    if message.startswith('{"not":{"'):
-        message = "the value fits none of the alternatives, or too many"
-    steps = [str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path]
-    pointer = "".join(f"/{step}" for step in steps)
-    return {
-        "pointer": truncate(escape(pointer), MAX_MESSAGE),
-        "message": truncate(escape(message), MAX_MESSAGE),
-    }

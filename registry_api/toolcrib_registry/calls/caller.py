@@ -32,6 +32,7 @@ from toolcrib_registry.calls.errors import (
 )
 from toolcrib_registry.calls.limits import CallLimits
 from toolcrib_registry.calls.request import fill
+from toolcrib_registry.calls.validators import Validators
 from toolcrib_registry.credentials import CredentialStore
 from toolcrib_registry.outbound.errors import (
     Disconnected,
@@ -71,6 +72,7 @@ class Caller:
         policy: the same policy that `outbound` enforces.
         limits: bounds of a call.
         assertions: signs calls of backends that take assertions; None: nothing is signed.
+        validators: the compiled schemas that are kept.
         clock: monotonic seconds.
     """
 
@@ -82,13 +84,14 @@ class Caller:
         limits: CallLimits | None = None,
         *,
         assertions: Asserts | None = None,
+        validators: Validators | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outbound = outbound
         self._credentials = credentials
         self._policy = policy
         self._limits = limits or CallLimits()
-        self._arguments = Arguments(self._limits)
+        self._arguments = Arguments(self._limits, validators)
         self._assertions = assertions
         self._clock = clock
 
@@ -100,7 +103,8 @@ class Caller:
         Raises:
             CallError: see `calls.errors`.
         """
-        body = await self._arguments.check_in_turns(tool.digest, tool.input_schema, arguments)
+        await self._arguments.prepare(tool.digest, len(tool.packed_input), lambda: tool.input_schema)
+        body = await self._arguments.check_in_turns(tool.digest, lambda: tool.input_schema, arguments)
         backend = tool.backend
         if backend is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")

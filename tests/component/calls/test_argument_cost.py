@@ -16,9 +16,10 @@ from toolcrib import schemas
 from toolcrib.argument_cost import BUDGET
 from toolcrib.errors import SchemaUnsafe
 from toolcrib.schema_cost import SchemaCost
-from toolcrib_registry.calls.arguments import Arguments, compiled, serialised
+from toolcrib_registry.calls.arguments import Arguments, serialised
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.limits import CallLimits
+from toolcrib_registry.calls.validators import compiled
 
 SLACK = 6
 """Times the budget: the reckoning in Python, the first error, compiling the schema, and a machine that does other work."""

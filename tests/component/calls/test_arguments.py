@@ -107,16 +107,6 @@ def test_a_schema_that_would_fetch_or_cannot_be_evaluated_makes_the_call_fail(sc
         Arguments(LIMITS).check("d", schema, {})
 
 
-def test_compiled_schemas_are_kept_by_digest_and_the_oldest_forgotten() -> None:
-    arguments = Arguments(LIMITS, cached=2)
-    for digest in ("a", "b", "a", "c"):
-        arguments.check(digest, {"type": "object"}, {})
-    # `a` was used after `b`, so `b` went: under its digest another schema is compiled anew
-    arguments.check("a", {"required": ["x"]}, {})
-    with pytest.raises(InvalidArguments):
-        arguments.check("b", {"required": ["x"]}, {})
-
-
 def test_large_integers_keep_their_digits() -> None:
     assert Arguments(LIMITS).check("d", {}, {"n": 10**30}) == b'{"n":1' + b"0" * 30 + b"}"
 

@@ -114,10 +114,15 @@ async def test_a_change_is_followed_by_its_object_to_its_revision_to_the_replica
     batch = await until(lambda: [x for x in read(lines) if "index batch" in x["message"]])
     await until(lambda: [x for x in registry.lines if x.get("request_id") == batch[0]["request_id"]])
 
-    deliver = await asyncio.to_thread(collector.wait_for, "toolcrib-operator", "deliver")
-    served = await asyncio.to_thread(collector.wait_for, "toolcrib-registry", "POST /v1/admin/publish")
-    by_id = {s.id: s for s in collector.spans}
-    assert by_id[by_id[served.parent].parent] == deliver
+    for route, full in (("publish", False), ("snapshot/commit", True)):
+        served = await asyncio.to_thread(collector.wait_for, "toolcrib-registry", f"POST /v1/admin/{route}")
+        deliver = await until(
+            lambda full=full: [
+                s for s in collector.spans if s.name == "deliver" and s.attributes["toolcrib.full"] is full
+            ]
+        )
+        by_id = {s.id: s for s in collector.spans}
+        assert by_id[by_id[served.parent].parent] == deliver[0]
     await asyncio.to_thread(collector.wait_for, "toolcrib-registry", "index batch")
     await asyncio.to_thread(collector.wait_for, "toolcrib-operator", "index batch")
     await asyncio.to_thread(collector.wait_for, "toolcrib-operator", "status write")
