@@ -258,14 +258,16 @@ def test_each_claim_is_needed(name: str) -> None:
         {"aud": "evil/calculator"},
         {"aud": "team/calculator/x"},
         {"aud": ["team/calculator"]},
-        {"exp": int(time.time()) - 30},
-        {"iat": int(time.time()) + 300, "exp": int(time.time()) + 360},
+        {"exp": -30},
+        {"iat": 300, "exp": 360},
         {"htm": "GET"},
         {"content_sha256": hashlib.sha256(b"").hexdigest()},
     ],
     ids=str,
 )
 def test_what_was_made_for_another_purpose_is_refused(changes: dict[str, Any]) -> None:
+    now = int(time.time())
+    changes = {name: now + value if name in ("iat", "exp") else value for name, value in changes.items()}
     with pytest.raises(jwt.PyJWTError):
         verifier().verify(signed(claims_of(**changes)), *SENT)
 
