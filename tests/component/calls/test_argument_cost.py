@@ -176,7 +176,7 @@ def test_one_failed_item_does_not_build_every_error_of_every_branch() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert outcome == "invalid"
-    assert seconds < 1.0, "tracing memory makes it slower"
+    assert seconds < 2.0, "tracing memory makes it slower"
     assert peak < 64 << 20
 
 
