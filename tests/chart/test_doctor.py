@@ -27,9 +27,7 @@ def failing(values: dict[str, Any]) -> set[str]:
     return {r.item.name for r in results if r.verdict.outcome == "fail"}
 
 
-DEFAULT = {"egress", "audit-key"} | (
-    {"assertion"} if "assertion" not in str(render({}).one("ConfigMap", "toolcrib-registry")) else set()
-)
+DEFAULT = {"egress", "audit-key", "assertion-keys"}
 
 
 @pytest.mark.parametrize(
