@@ -8,29 +8,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from chart import render
 from operator_harness import binding, cluster_binding, tool
 from realparts.apiserver import ApiServer
 from realparts.processes import clean_environment, wait_until
 from realparts.required import require_real
+from toolcrib_cli.doctor import looking, table
 
 pytestmark = pytest.mark.apiserver
 
 SYSTEM, HOME = "toolcrib-system", "heist"
 HARDENED = {
-    "registry": {"audit": {"key": {"existingSecret": "our-audit-key"}}},
+    "registry": {
+        "audit": {"key": {"existingSecret": "our-audit-key"}},
+        "assertion": {"keys": {"existingSecret": "our-assertion-keys"}},
+    },
     "egress": {"cluster": ["10.96.0.0/12"]},
     "metrics": {"from": {"namespaces": ["monitoring"]}},
 }
 SKIPPED = ("Job", "Pod", "PersistentVolumeClaim", "Certificate")
-
-
-def lacking() -> set[str]:
-    """What no value of this chart can make pass."""
-    settings = yaml.safe_load(render(HARDENED).one("ConfigMap", "toolcrib-registry")["data"]["registry.yaml"])
-    return set() if "assertion" in settings else {"assertion"}
 
 
 def service(name: str, **labels: str) -> dict[str, Any]:
@@ -69,18 +66,16 @@ class Stage:
         done = self.server.kubectl("delete", *arguments, "--timeout=60s")
         assert done.returncode == 0, done.stderr
 
-    def doctor(self, kubeconfig: str | None = None, *more: str) -> subprocess.CompletedProcess[str]:
+    def doctor(self, *more: str, kubeconfig: str | None = None) -> subprocess.CompletedProcess[str]:
         given = kubeconfig or str(self.server.admin_kubeconfig)
         argv = [sys.executable, "-m", "toolcrib_cli", "doctor", "--kubeconfig", given, *more]
-        env = clean_environment({"HOME": os.environ.get("HOME", "/")})
+        # a registry that other commands go to chooses nothing here
+        env = clean_environment({"HOME": os.environ.get("HOME", "/"), "TOOLCRIB_URL": "http://127.0.0.1:1"})
         return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
 
-    def items(self, kubeconfig: str | None = None) -> dict[str, dict[str, str]]:
-        done = self.doctor(kubeconfig, "-o", "json")
-        told = json.loads(done.stdout)
-        wrong = "fail" if told["fail"] else "unknown" if told["unknown"] else "pass"
-        assert done.returncode == {"pass": 0, "fail": 1, "unknown": 2}[wrong], done.stderr
-        return {i["item"]: i for i in told["items"]}
+    def items(self, kubeconfig: str | None = None) -> dict[str, tuple[str, str]]:
+        facts = looking.look(kubeconfig=kubeconfig or str(self.server.admin_kubeconfig))
+        return {r.item.name: (str(r.verdict.outcome), r.verdict.found) for r in table.examine(facts)}
 
 
 @pytest.fixture(scope="module")
@@ -98,10 +93,12 @@ def stage() -> Iterator[Stage]:
             o for o in rendered.objects
             if o["kind"] not in ("CustomResourceDefinition", "Namespace", *SKIPPED) and o not in hooks
         ]  # fmt: skip
-        for item in wanted:
-            if item["kind"] not in _WIDE:
-                item = {**item, "metadata": {"namespace": SYSTEM, **item["metadata"]}}
-            made.apply(item)
+        made.apply(
+            *(
+                o if o["kind"] in _WIDE else {**o, "metadata": {"namespace": SYSTEM, **o["metadata"]}}
+                for o in wanted
+            )
+        )
         made.apply(
             service("example-tools", app="example-tools"),
             policy("example-tools", REGISTRY_ALONE, app="example-tools"),
@@ -119,8 +116,11 @@ _WIDE = (
 
 def test_a_hardened_chart_passes_every_item_and_the_command_ends_with_zero(stage: Stage) -> None:
     items = stage.items()
-    assert [(n, i["found"]) for n, i in items.items() if i["outcome"] != "pass" and n not in lacking()] == []
-    assert {n for n, i in items.items() if i["outcome"] != "pass"} == lacking()
+    assert {n: i for n, i in items.items() if i[0] != "pass"} == {}
+    done = stage.doctor("-o", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert {i["item"]: (i["outcome"], i["found"]) for i in told["items"]} == items
 
 
 def test_a_service_behind_a_tool_that_no_policy_selects_fails_until_one_does(stage: Stage) -> None:
@@ -128,12 +128,12 @@ def test_a_service_behind_a_tool_that_no_policy_selects_fails_until_one_does(sta
     stage.apply(service("ledger", app="ledger"), other)
     try:
         found = stage.items()["tool-services"]
-        assert (found["outcome"], "heist/ledger" in found["found"]) == ("fail", True)
+        assert (found[0], "heist/ledger" in found[1]) == ("fail", True)
         stage.apply(policy("ledger", [{}], app="ledger"))
         found = stage.items()["tool-services"]
-        assert (found["outcome"], "everybody" in found["found"]) == ("fail", True)
+        assert (found[0], "everybody" in found[1]) == ("fail", True)
         stage.apply(policy("ledger", REGISTRY_ALONE, app="ledger"))
-        assert stage.items()["tool-services"]["outcome"] == "pass"
+        assert stage.items()["tool-services"][0] == "pass"
         # a pod of the Service that the policy does not select
         pod = {
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stray", "namespace": HOME, "labels": {"app": "ledger", "v": "2"}},
@@ -141,7 +141,7 @@ def test_a_service_behind_a_tool_that_no_policy_selects_fails_until_one_does(sta
         }  # fmt: skip
         stage.server.kubectl("create", "serviceaccount", "default", "-n", HOME)
         stage.apply(pod, policy("ledger", REGISTRY_ALONE, app="ledger", v="1"))
-        assert stage.items()["tool-services"]["outcome"] == "fail"
+        assert stage.items()["tool-services"][0] == "fail"
     finally:
         stage.delete(
             "-n",
@@ -169,13 +169,15 @@ def test_what_was_opened_by_hand_fails_with_a_name_and_a_remedy(stage: Stage) ->
     stage.server.kubectl("delete", "validatingadmissionpolicybinding", "bindings-lift.toolcrib.dev")
     try:
         items = stage.items()
-        found = {n: i["found"] for n, i in items.items() if i["outcome"] == "fail"}
+        found = {n: i[1] for n, i in items.items() if i[0] == "fail"}
         opened = {"admission-policies", "release-verb", "everywhere", "expiring", "plain-http"}
-        assert set(found) - lacking() == opened
+        assert set(found) == opened
         assert "User mallory" in found["release-verb"]
         assert "bindings-lift" in found["admission-policies"]
         assert "heist/plain" in found["plain-http"]
-        shown = stage.doctor().stdout
+        done = stage.doctor()
+        assert done.returncode == 1
+        shown = done.stdout
         assert "remedy: `https://` in the Tool's" in shown
     finally:
         stage.delete(
@@ -188,14 +190,15 @@ def test_what_was_opened_by_hand_fails_with_a_name_and_a_remedy(stage: Stage) ->
 def test_who_may_read_nothing_learns_that_it_is_unknown_and_never_that_it_passes(stage: Stage) -> None:
     kubeconfig = str(stage.server.kubeconfig_for("nobody-token"))
     items = stage.items(kubeconfig)
-    assert {i["outcome"] for i in items.values()} == {"unknown"}
-    assert "you may not list them" in items["tool-services"]["found"]
+    assert {i[0] for i in items.values()} == {"unknown"}
+    assert "you may not list them" in items["tool-services"][1]
+    assert stage.doctor(kubeconfig=kubeconfig).returncode == 2
 
 
 def test_where_no_api_server_answers_the_command_ends_with_two(stage: Stage, tmp_path: Any) -> None:
     text = stage.server.admin_kubeconfig.read_text().replace(f":{stage.server.port}", ":1")
     (tmp_path / "gone").write_text(text)
-    done = stage.doctor(str(tmp_path / "gone"))
+    done = stage.doctor(kubeconfig=str(tmp_path / "gone"))
     assert done.returncode == 2
     assert "error:" in done.stderr
 

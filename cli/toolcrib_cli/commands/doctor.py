@@ -19,6 +19,7 @@ _STYLES = {"pass": "green", "fail": "bold red", "unknown": "yellow"}
 
 
 def doctor(
+    ctx: typer.Context,
     local: Annotated[
         bool, typer.Option("--local", help="Look at the local mode; so do --data and --url.")
     ] = False,
@@ -35,7 +36,9 @@ def doctor(
     # the operator's parts and the Kubernetes client: only who asks waits for them
     from toolcrib_cli.doctor import table
 
-    if local or url or data is not None:
+    # variables that name a registry for other commands do not choose what is looked at
+    given = (ctx.get_parameter_source(name) for name in ("url", "data"))
+    if local or any(source is not None and source.name == "COMMANDLINE" for source in given):
         if context is not None:
             raise CliError("--context is for a cluster, --local, --url and --data are not", code=Exit.USAGE)
         from toolcrib_cli.doctor import local as here

@@ -115,18 +115,27 @@ def audit(facts: Facts) -> Verdict:
 
 def audit_key(facts: Facts) -> Verdict:
     """The key is in a Secret that no Helm release repeats."""
+    if not (facts.settings.get("audit") or {}).get("path"):
+        return failed("the decision log is off")
+    return _own_secret(facts, "audit-key")
+
+
+def assertion_keys(facts: Facts) -> Verdict:
+    """The same of the keys of assertions."""
+    return _own_secret(facts, "assertion-keys")
+
+
+def _own_secret(facts: Facts, volume: str) -> Verdict:
+    """The chart calls its own Secrets after the volumes that hold them."""
     workload = facts.workload("registry")
-    names = [
-        v["secret"].get("secretName")
-        for v in pod_of(workload).get("volumes") or ()
-        if v.get("name") == "audit-key" and "secret" in v
-    ]
+    volumes = pod_of(workload).get("volumes") or ()
+    names = [str(v["secret"].get("secretName")) for v in volumes if v.get("name") == volume and "secret" in v]
     if not names:
-        raise Unread("the registry's pod mounts no volume audit-key")
+        raise Unread(f"the registry's pod mounts no Secret as {volume}")
     prefix = str(workload["metadata"]["name"]).removesuffix("-registry")
-    if names == [f"{prefix}-audit-key"]:
-        return failed(f"the key is in {names[0]}, which the chart made: the release's own Secret repeats it")
-    return passed(f"the key is in {names[0]}, which the chart did not make")
+    if names == [f"{prefix}-{volume}"]:
+        return failed(f"in {names[0]}, which the chart made: the release's own Secret repeats it")
+    return passed(f"in {names[0]}, which the chart did not make")
 
 
 def hidden_text(facts: Facts) -> Verdict:

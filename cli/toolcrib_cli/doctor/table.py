@@ -89,6 +89,8 @@ AREAS: dict[str, tuple[Item, ...]] = {
         Item("audit", "Every decision is recorded, chained with a key and anchored.",
              "`registry.audit.enabled: true`, `registry.audit.anchors: true`", settings.audit, BOTH),
         Item("audit-key", "The log's key is in a Secret of yours.", "`registry.audit.key.existingSecret`", settings.audit_key),
+        Item("assertion-keys", "The keys of assertions are in a Secret of yours.", "`registry.assertion.keys.existingSecret`",
+             settings.assertion_keys),
     ),
     "How it runs": (
         Item("restricted", "Pods run without root, privileges or a writable root.",

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from local_mode import HEIST, LocalMode
-from toolcrib_registry.settings import RegistrySettings
 
-LACKING = set() if "assertion" in RegistrySettings.model_fields else {"assertion"}
 WIDE = """
 ---
 apiVersion: toolcrib.dev/v1alpha1
@@ -51,11 +49,11 @@ def items(local: LocalMode, code: int | None = None) -> dict[str, str]:
 
 def test_a_fresh_local_mode_passes_and_what_is_opened_fails(local: LocalMode, manifests: Path) -> None:
     before = (local.data / "decisions.jsonl").read_text()
-    assert {name for name, outcome in items(local).items() if outcome != "pass"} == LACKING
+    assert {name for name, outcome in items(local).items() if outcome != "pass"} == set()
     (manifests / "90-wide.yaml").write_text(WIDE)
     (local.data / "audit.key").chmod(0o644)
     found = {name for name, outcome in items(local).items() if outcome == "fail"}
-    assert found - LACKING == {"everywhere", "expiring", "plain-http", "private-files"}
+    assert found == {"everywhere", "expiring", "plain-http", "private-files"}
     # it has listed without a token, which is recorded, and called nothing
     assert '"call"' not in (local.data / "decisions.jsonl").read_text().removeprefix(before)
 

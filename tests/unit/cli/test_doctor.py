@@ -61,6 +61,7 @@ def workload(component: str) -> dict[str, Any]:
     volumes = [
         {"name": "config", "configMap": {"name": "settings"}},
         {"name": "audit-key", "secret": {"secretName": "ours"}},
+        {"name": "assertion-keys", "secret": {"secretName": "ours-too"}},
     ]
     pod = {
         "serviceAccountName": f"toolcrib-{component}", "containers": [container], "volumes": volumes,
@@ -207,6 +208,14 @@ def container(component: int, **fields: Any) -> Change:
     return change
 
 
+def secret(volume: str, name: str) -> Change:
+    def change(objects: Objects) -> None:
+        volumes = objects["Workload"][1]["spec"]["template"]["spec"]["volumes"]
+        next(v for v in volumes if v["name"] == volume)["secret"]["secretName"] = name
+
+    return change
+
+
 def issuers(*found: dict[str, Any]) -> Change:
     return setting("issuers", list(found))
 
@@ -320,9 +329,8 @@ FAILS: dict[str, list[tuple[Change, str]]] = {
     ],
     "quotas": [(option("--quota-tools=0"), "tools"), (option("--quota-bytes=0Mi"), "bytes")],
     "audit": [(setting("audit", {}), "off"), (setting("audit.key_file", None), "no key"), (option("--audit-anchors="), "anchored")],
-    "audit-key": [
-        (lambda o: o["Workload"][1]["spec"]["template"]["spec"]["volumes"][1]["secret"].update(secretName="toolcrib-audit-key"), "the chart made"),
-    ],
+    "audit-key": [(secret("audit-key", "toolcrib-audit-key"), "the chart made"), (setting("audit", {}), "off")],
+    "assertion-keys": [(secret("assertion-keys", "toolcrib-assertion-keys"), "the chart made")],
     "restricted": [
         (container(0, readOnlyRootFilesystem=False), "operator/operator: readOnlyRootFilesystem"),
         (container(1, runAsNonRoot=False), "registry/registry: runAsNonRoot"),
