@@ -87,6 +87,8 @@ SELECT_IN = {"key": "team", "operator": "In", "values": ["a"]}
 
 GOOD: list[Manifest] = [
     meta(finalizers=["nodomain"]),
+    *(tool(backend={"http": {"service": {"name": "a", "port": 80}}, "assertion": on}) for on in (True, False, None)),
+    tool(backend={"http": {"url": "https://a.example"}, "assertion": True}),
     tool(backend={"none": {}}), grant(tools={"allow": None, "deny": ["x"]}, servers=None),
     tool(), tool(scopes=S16), tool(scopes=["a"]), tool(scopes=["a.b_c:d/e-f"]), tool(scopes=["a" * 128]),
     *(tool(name=f"x{n}") for n in sorted(RESERVED_TOOL_NAMES)), tool(name="Metrics"), tool(name="search"),
@@ -194,6 +196,9 @@ BAD: list[Manifest] = [
     url("javascript:x"), url("http://a\\b"), url("https://a/" + "x" * 2048), url("http://[::1"), url("file:///etc"),
     auth(type=DROP), auth(type="bearer"), auth(type="None"), auth(header="X-A"), auth(type="Header"),
     auth(type="Header", header=""), auth(type="Header", header="a b"), auth(type="Header", header="Host"),
+    auth(type="Header", header="Toolcrib-Assertion"), auth(type="Header", header="toolcrib-ASSERTION"),
+    tool(backend={"none": {}, "assertion": True}), tool(backend={"none": {}, "assertion": False}),
+    tool(backend={"http": {"service": {"name": "a", "port": 80}}, "assertion": "true"}),
     auth(type="Header", header="content-LENGTH"), auth(type="Header", header="x" * 65), auth(secretKeyRef=DROP),
     auth(secretKeyRef={}), auth(secretKeyRef={"name": "a"}), auth(secretKeyRef={"name": "a", "key": ""}),
     auth(secretKeyRef={"name": "A", "key": "a"}), auth(secretKeyRef={"name": "a", "key": "a b"}), auth(value="secret"),

@@ -171,3 +171,32 @@ def test_what_a_merge_key_brings_may_be_overridden() -> None:
     merged = strict_yaml.parse("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n")
 
     assert merged == {"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 2}, "c": {"x": 3, "y": 4}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "issuer"),
+    [
+        ({}, "http://127.0.0.1:8080"),
+        ({"public_port": 80}, "http://127.0.0.1"),
+        ({"public_host": "crib.example.com", "public_port": 443}, "http://crib.example.com:443"),
+        (
+            {
+                "public_host": "crib.example.com",
+                "public_port": 443,
+                "tls": {"cert_file": "c", "key_file": "k"},
+            },
+            "https://crib.example.com",
+        ),
+        ({"public_host": "::1", "public_port": 80}, "http://[::1]"),
+        ({"public_host": "[::1]", "public_port": 80}, "http://[::1]"),
+        ({"assertion": {"issuer": "https://crib.example.com/x"}}, "https://crib.example.com/x"),
+    ],
+)
+def test_assertions_are_issued_by_the_public_url(settings: dict[str, Any], issuer: str) -> None:
+    assert RegistrySettings.model_validate(settings).assertion_issuer == issuer
+
+
+@pytest.mark.parametrize("issuer", ["", "crib.example.com", "ftp://crib.example.com", "https://a b"])
+def test_an_issuer_of_assertions_that_is_no_url_is_refused(tmp_path: Path, issuer: str) -> None:
+    with pytest.raises(SettingsError, match=r"assertion\.issuer"):
+        read(tmp_path, assertion={"issuer": issuer})

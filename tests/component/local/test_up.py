@@ -250,6 +250,19 @@ def test_an_embedder_that_is_none_is_named(
     assert said in str(refused.value)
 
 
+def test_the_example_tools_take_calls_from_the_registry_alone(local: LocalMode) -> None:
+    (tools,) = (t.split("\t")[-1] for t in local.output.splitlines() if t.startswith("example tools"))
+    body = {"expression": "6 * 7"}
+    direct = httpx.post(tools + "/tools/calculator", json=body, trust_env=False)
+    through = post(local, "/tools/calculator", local.token("planner"), body)
+    key = local.data / "assertion" / "signing.pem"
+
+    assert (direct.status_code, direct.json()["code"]) == (401, "assertion_required")
+    assert (through.status_code, through.json()["result"]) == (200, 42)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
+
+
 def test_ctrl_c_ends_everything_it_started(local: LocalMode) -> None:
     state = json.loads((local.data / "local.json").read_text())
     example_tools = next(t for t in local.output.splitlines() if t.startswith("example tools")).split("\t")[

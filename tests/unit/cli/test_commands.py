@@ -158,6 +158,26 @@ def test_a_wrong_command_line_ends_with_two(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ([], "Specify either --issuer or --unverified"),
+        (["--issuer", "https://a.example", "--unverified"], "Specify either --issuer or --unverified"),
+        (["--issuer", "a.example"], "--issuer and --jwks-url: Invalid JWKS URI scheme"),
+        (["--issuer", "https://a.example", "--jwks-url", "file:///etc/x"], "Invalid JWKS URI scheme"),
+        (
+            ["--issuer", "https://a.example", "--ca-file", "/nowhere"],
+            "--ca-file /nowhere cannot be used: No such file",
+        ),
+    ],
+)
+def test_the_example_tools_start_only_with_a_registry_or_openly_without_one(
+    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("example-tools", *flags) == Exit.USAGE
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "command", ["up", "token", "tools", "search", "call", "validate", "crds", "version", "example-tools"]
 )
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:

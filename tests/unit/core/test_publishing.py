@@ -72,6 +72,24 @@ def test_a_credential_is_published_by_reference_in_the_tools_own_namespace() -> 
 
 
 @pytest.mark.parametrize(
+    ("http", "said", "asserted"),
+    [
+        (HTTP, {}, True),
+        (HTTP, {"assertion": False}, False),
+        ({"url": "https://a.example"}, {}, False),
+        ({"url": "https://a.example"}, {"assertion": True}, True),
+    ],
+)
+def test_calls_of_services_carry_an_assertion_and_others_where_asked(
+    http: dict[str, Any], said: dict[str, bool], asserted: bool
+) -> None:
+    found = tool(backend={"http": http, **said})
+
+    assert found.backend is not None
+    assert found.backend.asserted is asserted
+
+
+@pytest.mark.parametrize(
     "change",
     [
         {"scopes": ["b:use"]},
@@ -80,6 +98,8 @@ def test_a_credential_is_published_by_reference_in_the_tools_own_namespace() -> 
         {"backend": {"http": {**HTTP, "timeout": "2s"}}},
         {"backend": {"http": {**HTTP, "method": "GET"}}},
         {"backend": {"http": {"url": "https://a.example"}}},
+        {"backend": {"http": HTTP, "assertion": True}},
+        {"backend": {"http": HTTP, "assertion": False}},
     ],
 )
 def test_what_a_call_depends_on_changes_the_route_digest_alone(change: dict[str, Any]) -> None:
