@@ -61,7 +61,12 @@ def cluster() -> Iterator[Cluster]:
         "--heartbeat", "0.5", *UNPROVEN,
     ]  # fmt: skip
     with Cluster(
-        replicas=2, store="embedded", embedder="none", operator_flags=flags, registry=settings
+        replicas=2,
+        store="embedded",
+        embedder="none",
+        operator_flags=flags,
+        registry=settings,
+        open_tools=True,
     ) as running:
         running.kubectl("apply", "-f", "-", input=GRANTS)
         running.wait_ready("clusteragentscopebindings")

@@ -73,6 +73,7 @@ class Cluster:
         operator_flags: more of the operator's options.
         registry: settings of the replicas that differ from `registry_config`; `backends` are added to its own.
         further: makers of more replicas, which come after the others.
+        open_tools: the example tools take calls from anybody: those of a registered URL carry no assertion.
     """
 
     def __init__(
@@ -86,10 +87,12 @@ class Cluster:
         operator_flags: Sequence[str] = (),
         registry: Mapping[str, Any] | None = None,
         further: Sequence[Callable[[Cluster, str], Replica]] = (),
+        open_tools: bool = False,
     ) -> None:
         self._say = say
         self._further = tuple(further)
         self._store, self._embedder = store, embedder
+        self._open_tools = open_tools
         self._operator_flags = tuple(operator_flags)
         self._registry = dict(registry or {})
         self._stack = contextlib.ExitStack()
@@ -136,12 +139,12 @@ class Cluster:
         return self
 
     def _start_tools(self) -> None:
-        """The program behind the example tools: it takes calls from these replicas alone."""
+        """The program behind the example tools: it takes calls from these replicas alone, unless told otherwise."""
         self._say("example tools")
         keys = f"http://127.0.0.1:{self.first_port}/.well-known/jwks.json"
+        callers = ["--unverified"] if self._open_tools else ["--issuer", PUBLIC_URL, "--jwks-url", keys]
         argv = [
-            sys.executable, "-m", "toolcrib_cli", "example-tools", "--port", str(self.tools_port),
-            "--issuer", PUBLIC_URL, "--jwks-url", keys,
+            sys.executable, "-m", "toolcrib_cli", "example-tools", "--port", str(self.tools_port), *callers,
         ]  # fmt: skip
         tools = Child("example-tools", argv, log=self.folder / "example-tools.log", env=clean_environment({}))
         self._stack.enter_context(tools)

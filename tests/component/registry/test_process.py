@@ -15,6 +15,7 @@ import pytest
 from realparts.required import required
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, configuration, process
+from toolcrib_registry.assertions.keys import make_private
 from toolcrib_registry.settings import SettingsError, from_env
 
 
@@ -97,11 +98,31 @@ def test_keys_over_plain_http_are_refused_outside_the_local_mode(
 def test_a_registry_that_nobody_can_publish_to_says_so_once_when_it_starts(
     changes: dict[str, Any], words: list[str], tmp_path: Path
 ) -> None:
-    with process(configuration(tmp_path, **changes)) as running:
+    assertion = {"keys": str(make_private(tmp_path / "assertion"))}
+    with process(configuration(tmp_path, **changes, assertion=assertion)) as running:
         pass
 
     said = [x["message"].partition(";")[0] for x in running.lines if x["level"] == "warning"]
     assert said == words
+
+
+def test_a_registry_without_keys_for_assertions_signs_with_its_own_and_says_so(tmp_path: Path) -> None:
+    with process(configuration(tmp_path)) as running:
+        found = httpx.get(f"http://127.0.0.1:{running.agents}/.well-known/jwks.json", trust_env=False).json()
+
+    assert len(found["keys"]) == 1
+    assert [x["message"].partition(":")[0] for x in running.lines if x["level"] == "warning"] == [
+        "assertion.keys is not set"
+    ]
+
+
+def test_a_registry_does_not_start_with_keys_that_it_cannot_use(tmp_path: Path) -> None:
+    path = configuration(tmp_path, assertion={"keys": str(tmp_path / "nowhere")})
+    done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode != 0
+    assert "signing.pem does not exist; make one with: openssl" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_variables_override_the_file_and_those_of_others_are_left_alone(tmp_path: Path) -> None:
