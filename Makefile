@@ -115,8 +115,8 @@ revocation: env build-tools ## Measure how fast a revoked grant is gone, on thre
 hidden-timing: env ## Measure how much longer an answer takes for a hidden tool than for none: 20,000 pairs a route on loopback, and their noise
 	@exec $(BIN)/python bench/run.py hidden $(ARGS)
 
-bulkheads: env ## Measure what a name server that loses packets costs calls
-	@exec $(BIN)/python bench/run.py lookups $(ARGS)
+bulkheads: env ## Measure whom 1,024 slow calls of one agent delay, and what a name server that loses packets costs calls
+	@exec $(BIN)/python bench/run.py bulkheads lookups $(ARGS)
 
 image: ## Build the image with docker (TAG=…, BASE_IMAGE=…, BUILDER_IMAGE=…); prints its size, writes dist/sbom.cdx.json
 	@"$(SYSTEM_PYTHON)" requirements/image.py --tag "$(TAG)" --base "$(BASE_IMAGE)" --builder "$(BUILDER_IMAGE)" --sbom dist/sbom.cdx.json $(ARGS)

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALONE = ("revocation", "hidden", "lookups")
+ALONE = ("revocation", "hidden", "bulkheads", "lookups")
 """Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`."""
 PARTS = (
     "arguments", "assertion", "discovery", "call", "tails", "access_review", "propagation", "catalog", "memory",

@@ -263,7 +263,7 @@ def _replicas(made: Page) -> None:
             "is a replica that gets no policy.",
             from_zero=False,
         ),
-        8,
+        6,
         8,
     )
     made.add(
@@ -274,7 +274,7 @@ def _replicas(made: Page) -> None:
             "A saw of up to 10 s: heartbeats. One that climbs: that replica is cut off. All climb: no leader.",
             steps=AGED,
         ),
-        8,
+        6,
         8,
     )
     made.add(
@@ -290,7 +290,21 @@ def _replicas(made: Page) -> None:
             "short",
             "Open live streams of agents. Dropped ones: agents that do not read; they come back by themselves.",
         ),
+        6,
         8,
+    )
+    made.add(
+        graph(
+            "Calls to backends",
+            (
+                (f"sum({select('toolcrib_backend_calls_in_progress')})", "in progress"),
+                (f"sum({select('toolcrib_backend_calls_waiting')})", "waiting for room"),
+            ),
+            "short",
+            "Calls wait while their caller, its binding or their backend has as many in progress as it may. Some that wait for long: "
+            "a slow backend; its callers get `backend_busy` after 5 s, others are served.",
+        ),
+        6,
         8,
     )
 

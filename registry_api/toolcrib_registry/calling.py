@@ -1,8 +1,8 @@
 """A call, from a name to an answer: decided first, then everything else.
 
 The order is fixed: identity (401), decision (403 alike for denied and unknown), the name's ambiguity among visible
-tools (409), the policy's age (503), the limits of the bindings that grant it (429), and only then arguments and
-backend.
+tools (409), the policy's age (503), the limits of the bindings that grant it or of the agent (429), room at
+its backend (503), and only then arguments and backend.
 """
 
 from __future__ import annotations
@@ -150,8 +150,10 @@ async def call(
                 deps.metrics.charged(by.binding)
                 hold.rest_on(by.uids, decision, named.sight.snapshot.policy)
             await _recorded(deps, asker.identity, named, arguments)
+            room = deps.bulkheads.room(named.tool, named.decision.binding, asker.identity)
             with tracing.span("call tool", _attributes(named.tool)) as span:
-                answer = await deps.calls.call(named.tool, arguments, request_id, asker.identity)
+                async with room:
+                    answer = await deps.calls.call(named.tool, arguments, request_id, asker.identity)
                 outcome = "ok"
                 span.set({"toolcrib.outcome": outcome})
     except Revoked as error:

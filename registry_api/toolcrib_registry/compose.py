@@ -32,6 +32,7 @@ from toolcrib_registry.assertions.keys import AssertionKeys
 from toolcrib_registry.assertions.signing import Assertions
 from toolcrib_registry.audit import opening
 from toolcrib_registry.auth import Authenticator
+from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.caller import Caller
 from toolcrib_registry.clock import SystemClock
 from toolcrib_registry.counting.charging import Charging
@@ -230,6 +231,8 @@ async def build(
     if settings.registration and registrar is None:
         limits = settings.limits
         outbox = OutboxQueue(state, within=limits.registration_seconds, capacity=limits.registrations)
+    bulkheads = Bulkheads(each=settings.limits.backend_calls)
+    metrics.observe_calls(in_progress=lambda: bulkheads.in_progress, waiting=lambda: bulkheads.waiting)
     deps = Deps(
         settings=settings,
         clock=clock,
@@ -244,7 +247,13 @@ async def build(
         indexing=Indexing(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
         calls=calls or Caller(outbound, credentials, policy, assertions=assertions),
         assertions=assertions,
-        charging=Charging(counters or make_counters(settings.counters, clock), metrics, clock),
+        charging=Charging(
+            counters or make_counters(settings.counters, clock),
+            metrics,
+            clock,
+            agent_calls=settings.limits.agent_calls,
+        ),
+        bulkheads=bulkheads,
         in_flight=InFlight(state, clock, metrics.cut),
         credentials=credentials,
         metrics=metrics,

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from toolcrib_registry.assertions.signing import Assertions
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.auth import Authenticator
+from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.counting.charging import Charging
 from toolcrib_registry.in_flight import InFlight
 from toolcrib_registry.indexing import Indexing
@@ -42,6 +43,7 @@ class Deps:
     calls: Calls
     assertions: Assertions
     charging: Charging
+    bulkheads: Bulkheads
     in_flight: InFlight
     credentials: CredentialSink
     metrics: Metrics

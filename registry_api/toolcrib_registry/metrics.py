@@ -110,7 +110,8 @@ class Metrics:
         self._limited = Series(
             Counter(
                 "toolcrib_limited_calls",
-                "Calls refused since a limit of a binding was used up: per_minute, per_day or concurrent.",
+                "Calls refused since a limit of a binding was used up: per_minute, per_day or concurrent; or "
+                "default_concurrent, the agent's own on this replica.",
                 ["kind", "grant", "limit"],
                 registry=registry,
             )
@@ -281,6 +282,14 @@ class Metrics:
         ):
             Gauge(name, text, registry=self.registry).set_function(read)
 
+    def observe_calls(self, *, in_progress: Callable[[], float], waiting: Callable[[], float]) -> None:
+        """Calls to backends, read when scraped."""
+        for name, text, read in (
+            ("toolcrib_backend_calls_in_progress", "Calls to backends in progress.", in_progress),
+            ("toolcrib_backend_calls_waiting", "Calls that wait for room at their backend.", waiting),
+        ):
+            Gauge(name, text, registry=self.registry).set_function(read)
+
     def observe_certificate(self, listener: str, expiry: Callable[[], float]) -> None:
         """The expiry of the certificate that a listener serves, read when scraped."""
         self._certificates.labels(listener).set_function(expiry)
@@ -331,9 +340,10 @@ class Metrics:
         self._uses(*labels).inc()
         self._last_used(*labels).set(self._clock())
 
-    def limited(self, binding: PublishedBinding, limit: str) -> None:
-        """A call was refused since `limit` of `binding` was used up."""
-        self._limited(*self._labels(binding), limit).inc()
+    def limited(self, binding: PublishedBinding | None, limit: str) -> None:
+        """A call was refused since `limit` of `binding` was used up; None: a token alone granted it."""
+        labels = ("", "") if binding is None else self._labels(binding)
+        self._limited(*labels, limit).inc()
 
     def _labels(self, binding: PublishedBinding) -> tuple[str, str]:
         rule = self._grant(_rule(binding))

@@ -251,6 +251,18 @@ class Limits(_Part):
         ge=1,
         description="Connections of one peer address (IPv6: of one /64) to one listener, unless it is one of trusted_proxies.",
     )
+    agent_calls: int = Field(
+        default=256,
+        ge=1,
+        description="Calls of one agent (`iss` and `sub`) in progress at one time, on each replica, that no binding's maxConcurrent bounds.",
+    )
+    backend_calls: int = Field(
+        default=256,
+        ge=4,
+        le=1024,
+        description="Calls to one backend (Service and port, or host and port) in progress at one time, on each replica; by one binding half "
+        "of them, of one caller a quarter.",
+    )
     watch_streams: int = Field(default=1000, ge=1, description="Watch streams at one time.")
     watch_streams_per_subject: int = Field(
         default=20,

@@ -142,6 +142,13 @@ def test_the_registry_knows_the_clusters_dns_domain(token: Path, tmp_path: Path)
     )
 
 
+def test_bounds_on_calls_reach_the_registry(token: Path, tmp_path: Path) -> None:
+    limits = _registry(
+        render({"registry": {"limits": {"agent_calls": 64, "backend_calls": 32}}}), token, tmp_path
+    ).limits
+    assert (limits.agent_calls, limits.backend_calls) == (64, 32)
+
+
 def test_the_operator_knows_the_clusters_dns_domain_where_it_reads_credentials() -> None:
     values = {"clusterDomain": "corp.local", "credentials": {"namespaces": ["team-a"]}}
     assert _operator(render(values)).loop.cluster_domain == "corp.local"

@@ -203,7 +203,8 @@ class BindingSpec(Model):
     not_before: Instant | None = Field(default=None, description="The grant starts then.")
     expires_at: Instant | None = Field(default=None, description="The grant ends then.")
     limits: CallLimits | None = Field(
-        default=None, description="How much each subject may call; absent means no limit."
+        default=None,
+        description="How much each subject may call; absent means none but the registry's own limit of calls at one time.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -310,7 +311,8 @@ class ClusterBindingSpec(Model):
     not_before: Instant | None = Field(default=None, description="The grant starts then.")
     expires_at: Instant | None = Field(default=None, description="The grant ends then.")
     limits: CallLimits | None = Field(
-        default=None, description="How much each subject may call; absent means no limit."
+        default=None,
+        description="How much each subject may call; absent means none but the registry's own limit of calls at one time.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (

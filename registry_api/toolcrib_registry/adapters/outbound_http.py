@@ -40,8 +40,8 @@ CONNECT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 1.5
 """Shorter than common servers' (gunicorn closes idle connections after 2 s): a call that may not be retried should
 not meet a connection that is just being closed."""
-MAX_CONNECTIONS = 1_024
-MAX_PER_HOST = 64
+MAX_SPOILT = 256
+"""Idle connections to one host that are closed for one call, since something has arrived on them unasked."""
 MAX_HEADERS = 100
 MAX_LINE = 8_190
 _CHUNK = 64 * 1024
@@ -150,8 +150,7 @@ class OutboundHttp:
                 resolver=guard,
                 use_dns_cache=False,  # `Names` does it, for all pools together
                 socket_factory=guard.socket,
-                limit=MAX_CONNECTIONS,
-                limit_per_host=MAX_PER_HOST,
+                limit=0,  # `Bulkheads` lets calls in; of keys there is one fetch for each issuer
                 keepalive_timeout=KEEPALIVE_SECONDS,
             )
             session = aiohttp.ClientSession(
@@ -198,7 +197,7 @@ class _Connector(aiohttp.TCPConnector):
         traces: list[Any],
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
     ) -> Connection:
-        for _ in range(MAX_PER_HOST):
+        for _ in range(MAX_SPOILT):
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
             if protocol is not None and not protocol.should_close:

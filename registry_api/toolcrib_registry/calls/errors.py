@@ -6,6 +6,7 @@ CallError
 ├── NoBackend            503 no_backend
 ├── CredentialPending    503 credential_pending
 ├── ServicePending       503 service_pending
+├── BackendBusy          503 backend_busy
 ├── Refused              502 egress_refused
 ├── UpstreamUnreachable  502 upstream_unreachable
 ├── UpstreamTimeout      504 upstream_timeout
@@ -77,6 +78,13 @@ class ServicePending(CallError):
     """No address of the backend's Service has been published: it does not exist, or the operator is older than this replica."""
 
     code = "service_pending"
+    status = 503
+
+
+class BackendBusy(CallError):
+    """Too many calls to the backend are in progress; this one was not sent."""
+
+    code = "backend_busy"
     status = 503
 
 

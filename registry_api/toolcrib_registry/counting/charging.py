@@ -6,6 +6,8 @@ registry worked for it, and nobody learns for nothing what a schema refuses. Wha
 With the store of counters away, a call that only bindings with limits grant goes through uncounted where its tool is
 read-only, and is refused else: what changes something must not run unbounded, what reads need not stop. A store that
 is well, but has more to count than it can, lets nothing through uncounted: else a burst would switch limits off.
+
+A call that no `maxConcurrent` bounds takes one of the places that every agent has on a replica (`default`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from toolcrib.authorizer import Policy, alternatives
 from toolcrib.identity import Identity
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
+from toolcrib_registry.calls.bulkheads import WAIT_SECONDS
 from toolcrib_registry.counting.choosing import Choice, Groups, choose
+from toolcrib_registry.counting.default import DefaultLimit
 from toolcrib_registry.counting.verdicts import (
     Charge,
     CountersBusy,
@@ -59,10 +63,12 @@ class Charging:
         counters: the store of counters.
         metrics: told of refusals and of a store that is away.
         clock: decides which bindings are valid.
+        agent_calls: calls of one agent at one time that no binding's `maxConcurrent` bounds.
     """
 
-    def __init__(self, counters: Counters, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, counters: Counters, metrics: Metrics, clock: Clock, *, agent_calls: int = 256) -> None:
         self.counters = counters
+        self._default = DefaultLimit(agent_calls)
         self._metrics = metrics
         self._clock = clock
 
@@ -72,30 +78,57 @@ class Charging:
     ) -> AsyncIterator[Charged]:
         """Charge the call that was just decided.
 
-        `decided` is the authorizer's; None where the token alone decided: then nothing is counted. Slots are free
-        again when the block has been left.
+        `decided` is the authorizer's; None where the token alone decided: then only the default limit counts. Slots
+        are free again when the block has been left.
 
         Raises:
             ProblemError: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
         """
-        if decided is None or (decided.limits is None and tool.scope_match is ScopeMatch.ANY):
-            # nobody to charge: the first that grants has room
-            yield Charged(decided, frozenset() if decided is None else frozenset((decided.uid,)))
-            return
-        groups = alternatives(identity, tool, policy, self._clock.now())
-        if not groups or not all(groups):
-            raise ProblemError("not_permitted", "This call is not permitted.")
         choice = Choice()
+        # taken before anything is counted: what this refuses must not count
+        place = self._default.take(identity)
         try:
-            yield await self._charge(identity, tool, groups, choice)
+            if place and (decided is None or (decided.limits is None and tool.scope_match is ScopeMatch.ANY)):
+                # nobody to charge: the first that grants has room
+                yield Charged(decided, frozenset() if decided is None else frozenset((decided.uid,)))
+                return
+            if decided is None:
+                raise self._no_place(decided)
+            groups: Groups = alternatives(identity, tool, policy, self._clock.now())
+            if not groups or not all(groups):
+                raise ProblemError("not_permitted", "This call is not permitted.")
+            if not place:
+                groups = _bounded(groups)
+                if not any(_bounds(b) for group in groups for b in group):
+                    raise self._no_place(decided)
+            charged = await self._charge(identity, tool, groups, choice)
+            bounded = choice.complete and any(map(_bounds, choice.chosen.values()))
+            if place and bounded:
+                place = False
+                self._default.give(identity)
+            elif not place and not bounded:
+                raise self._no_place(decided)
+            yield charged
         finally:
+            if place:
+                self._default.give(identity)
             if choice.charges:
                 await self.counters.release(choice.charges)
+
+    def _no_place(self, binding: PublishedBinding | None) -> ProblemError:
+        self._metrics.limited(binding, Limit.DEFAULT.value)
+        return ProblemError(
+            "limit_exceeded",
+            f"{_calls(self._default.most)} of this agent are in progress on this replica, the most without a limit of its own: "
+            "wait for one to end. A binding's limits.maxConcurrent sets another limit.",
+            headers={"Retry-After": str(BUSY_SECONDS)},
+            extra={"limit": Limit.DEFAULT.value},
+        )
 
     async def _charge(
         self, identity: Identity, tool: PublishedTool, groups: Groups, choice: Choice
     ) -> Charged:
-        lease = min(tool.backend.timeout if tool.backend else 0.0, LONGEST_CALL) + GRACE
+        lease = min(tool.backend.timeout if tool.backend else 0.0, LONGEST_CALL) + WAIT_SECONDS + GRACE
 
         async def look(binding: PublishedBinding) -> Shortage | None:
             with self._noticed():
@@ -169,9 +202,18 @@ def _detail(limits: PublishedLimits, shortage: Shortage) -> str:
             return f"The limit of this grant, {_calls(limits.concurrent)} at one time, is reached: wait for one to end."
         case Limit.PER_MINUTE:
             used = f"{_calls(limits.per_minute)} in 60 seconds"
-        case Limit.PER_DAY:
+        case _:
             used = f"{_calls(limits.per_day)} in 24 hours"
     return f"The limit of this grant, {used}, is used up; there is room again in {shortage.seconds} s."
+
+
+def _bounds(binding: PublishedBinding) -> bool:
+    return binding.limits is not None and binding.limits.concurrent is not None
+
+
+def _bounded(groups: Groups) -> Groups:
+    """Of each group those that bound concurrency, where there are any."""
+    return [[b for b in group if _bounds(b)] or group for group in groups]
 
 
 def _calls(count: int | None) -> str:

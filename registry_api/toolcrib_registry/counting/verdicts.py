@@ -21,6 +21,8 @@ class Limit(StrEnum):
     PER_MINUTE = "per_minute"
     PER_DAY = "per_day"
     CONCURRENT = "concurrent"
+    DEFAULT = "default_concurrent"
+    """Not a binding's: what each agent has on each replica."""
 
 
 @dataclass(frozen=True, slots=True)
