@@ -45,6 +45,22 @@ def _escaped(draw: random.Random, value: str) -> str:
     return "".join(f"\\u{ord(c):04x}" if draw.random() < 0.5 else "\\/" if c == "/" else c for c in value)
 
 
+def _encoded(draw: random.Random, value: str) -> str:
+    """The text in a form that anybody can read back."""
+    raw = value.encode()
+    around = text(draw, LETTERS, 0, 3).encode() + raw + text(draw, LETTERS, 0, 3).encode()
+    forms = {
+        "base64": base64.b64encode(raw).decode(),
+        "base64 within": base64.b64encode(around).decode(),
+        "base64url": base64.urlsafe_b64encode(raw).decode().rstrip("="),
+        "hex": raw.hex(),
+        "HEX": raw.hex().upper(),
+        "percent": "".join(f"%{byte:02X}" for byte in raw),
+        "some percent": "".join(f"%{byte:02x}" if draw.random() < 0.5 else chr(byte) for byte in raw),
+    }
+    return draw.choice(list(forms.values()))
+
+
 def _echoes(draw: random.Random, secret: str) -> tuple[bytes, str]:
     """A body that repeats the credential, and its media type."""
     kind = draw.choice(
@@ -60,6 +76,7 @@ def _echoes(draw: random.Random, secret: str) -> tuple[bytes, str]:
             "number",
             "plain json",
             "no type",
+            "encoded",
         ]
     )
     if kind == "text":
@@ -72,6 +89,8 @@ def _echoes(draw: random.Random, secret: str) -> tuple[bytes, str]:
         return f'{{"a":"x{_escaped(draw, secret)}y"}}'.encode(), "application/json"
     if kind == "twice":
         return f'{{"a":"{_escaped(draw, secret)}","a":1}}'.encode(), "application/json"
+    if kind == "encoded":
+        return json.dumps({"log": f"sent {_encoded(draw, secret)} to the tool"}).encode(), "application/json"
     if kind == "no type":
         return json.dumps({"a": secret}).encode(), ""
     value: Any = {

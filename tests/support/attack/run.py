@@ -17,7 +17,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attack import arguments, callers, credentials, denials, egress, manifests, naming, slow, telling
+from attack import (
+    arguments,
+    assertions,
+    callers,
+    credentials,
+    denials,
+    egress,
+    manifests,
+    naming,
+    slow,
+    telling,
+)
 from attack.stage import Breach, Stage
 
 COUNT = 60
@@ -38,6 +49,7 @@ ATTACKS = (
     Attack("denials", "B denied scopes", denials.attack),
     Attack("egress", "C egress", egress.attack),
     Attack("credentials", "C credentials, fixed queries", credentials.attack),
+    Attack("assertions", "C call assertions", assertions.attack),
     Attack("callers", "C origins, addresses, keys", callers.attack),
     Attack("telling", "D metrics and lists", telling.attack),
     Attack("manifests", "B hidden text, routes, E quotas", manifests.attack),
