@@ -21,7 +21,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing bulkheads image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing bulkheads image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ fresh-machine-test: env build-tools ## Every step of the README on a new Debian 
 
 proof: env ## Ask a real registry 100,000 random questions over every path, hold each answer against an independent oracle, print the counts
 	@PYTHONPATH=tests/support $(BIN)/python -m oracle.proof $(ARGS)
+
+attack: env ## Attack running registries with generated cases of every class; SEED=N repeats a run, COUNT=N cases a class; print what held
+	@PYTHONPATH=tests/support $(BIN)/python -m attack.run $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)

@@ -19,7 +19,7 @@ from toolcrib_registry.edge import REQUEST_ID
 from toolcrib_registry.errors import ProblemError
 
 LARGE = 64 * 1024
-"""Bytes of a body that takes so long to parse that what follows is done in a turn of its own."""
+"""Bytes from which a body is checked, parsed and looked at in turns with others: 1 MB of small objects takes 70 ms."""
 _JSON_TYPE = re.compile(r"application/(?:[^/;,\s]+\+)?json", re.IGNORECASE)
 
 
@@ -55,11 +55,14 @@ class StrictRequest(Request):
         depth = deps_of(self).settings.limits.json_depth
         body = await self.body()
         try:
-            parsed = strict_json.parse(body, max_depth=depth)
+            strict_json.check(body, max_depth=depth)
+            if len(body) >= LARGE:
+                await asyncio.sleep(0)  # others have their turn in between
+            parsed = strict_json.read(body)
         except strict_json.InvalidJson as error:
             raise ProblemError("invalid_json", f"The body is refused: {error}.") from error
         if len(body) >= LARGE:
-            await asyncio.sleep(0)  # others have their turn before it is looked at
+            await asyncio.sleep(0)
         return parsed
 
 

@@ -27,11 +27,29 @@ def parse(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     Raises:
         InvalidJson: it is not JSON, or not unambiguous, or nested deeper than `max_depth`.
     """
+    check(raw, max_depth=max_depth)
+    return read(raw)
+
+
+def check(raw: bytes, *, max_depth: int = MAX_DEPTH) -> None:
+    """The first half of `parse`: syntax and depth.
+
+    Raises:
+        InvalidJson: it is not JSON, or nested deeper than `max_depth`.
+    """
     _check_depth(raw, max_depth)
     try:
         orjson.loads(raw)  # strict about UTF-8, surrogates, NaN, infinities and syntax, which json is not
     except orjson.JSONDecodeError as error:
         raise InvalidJson(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+
+
+def read(raw: bytes) -> Any:
+    """The second half: the value of what was checked.
+
+    Raises:
+        InvalidJson: it is ambiguous.
+    """
     try:
         return json.loads(raw, object_pairs_hook=_object)
     except InvalidJson:

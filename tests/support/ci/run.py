@@ -69,6 +69,7 @@ def steps(seed: int) -> tuple[Step, ...]:
             ("proof", cases),
             600,
         ),
+        Step("attack", "generated attacks on running registries: make attack", ("attack",), 600),
         Step("cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 3000, "node"),
         Step(
             "fresh-machine",

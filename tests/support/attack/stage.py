@@ -1,0 +1,254 @@
+"""What attacks run against: registry processes as `serve` starts them, with backends of ours on loopback."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+import held_loops
+from registry_harness import OPERATOR, mint
+from registry_process import RegistryProcess, configuration, process
+from toolcrib.wire.publish import (
+    Credential,
+    Credentials,
+    Publish,
+    PublishedBackend,
+    PublishedBinding,
+    PublishedTool,
+    Revision,
+)
+
+NAMESPACES = ("team", "north", "south", "evil")
+JSON = {"Content-Type": "application/json"}
+
+
+class Breach(Exception):
+    """A case in which a promise did not hold; `case` is what reproduces it."""
+
+    def __init__(self, promise: str, **case: Any) -> None:
+        self.promise, self.case = promise, case
+        super().__init__(promise)
+
+
+def hold(promise: str, held: object, **case: Any) -> None:
+    """Raise a Breach unless `held`."""
+    if not held:
+        raise Breach(promise, **case)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a backend was sent."""
+
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a backend answers."""
+
+    body: bytes = b'{"ok":true}'
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
+
+
+class Backend:
+    """A backend on loopback that remembers what it was asked and answers as it is told."""
+
+    def __init__(self, address: str = "127.0.0.1") -> None:
+        self.asked: list[Asked] = []
+        self.connections = 0
+        self.answer: Callable[[Asked], Reply] = lambda asked: Reply()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                outer.connections += 1
+                super().setup()
+
+            def handle_one_request(self) -> None:
+                try:
+                    super().handle_one_request()
+                except ConnectionError:
+                    self.close_connection = True
+
+            def reply(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+                asked = Asked(self.command, self.path, tuple(self.headers.items()), body)
+                outer.asked.append(asked)
+                reply = outer.answer(asked)
+                self.send_response_only(reply.status)
+                for name, value in (*reply.headers, ("Content-Length", str(len(reply.body)))):
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(reply.body)
+
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = reply  # noqa: N815
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer((address, 0), Handler)
+        self._server.daemon_threads = True
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@dataclass
+class Target:
+    """A running registry, and the operator and agents that use it."""
+
+    running: RegistryProcess
+    http: httpx.Client
+    seq: int = 0
+    credentials_epoch: int = 0
+    _tokens: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """The agents' listener."""
+        return self.running.url
+
+    def auth(self, account: str = "team/bot") -> dict[str, str]:
+        """Headers of a service account, `namespace/name`."""
+        if account not in self._tokens:
+            self._tokens[account] = mint("system:serviceaccount:" + account.replace("/", ":"))
+        return {"Authorization": f"Bearer {self._tokens[account]}"}
+
+    def admin(self, path: str, content: str) -> None:
+        """Send something as the operator does."""
+        token = mint(OPERATOR, audience="toolcrib-admin")
+        answer = self.http.post(
+            f"{self.running.admin_url}{path}",
+            headers={"Authorization": f"Bearer {token}", **JSON},
+            content=content,
+        )
+        if answer.status_code != 200:
+            raise RuntimeError(f"the stage is broken: {path} answered {answer.text}")
+
+    def publish(self, tools: Sequence[PublishedTool], bindings: Sequence[PublishedBinding]) -> None:
+        """Publish a whole world."""
+        self.seq += 1
+        full = Publish(to=Revision(epoch=1, seq=self.seq), tools=tuple(tools), bindings=tuple(bindings))
+        self.admin("/v1/admin/publish", full.model_dump_json(by_alias=True))
+
+    def push(self, *credentials: Credential) -> None:
+        """Replace all credentials."""
+        self.admin("/v1/admin/credentials", Credentials(epoch=1, credentials=credentials).model_dump_json())
+
+    def call(self, tool: str, arguments: Any, account: str = "team/bot") -> httpx.Response:
+        """Call a tool by name or id."""
+        return self.http.post(
+            f"{self.url}/v1/call", headers=self.auth(account), json={"tool": tool, "arguments": arguments}
+        )
+
+    def describe(self, tool: str, account: str = "team/bot") -> httpx.Response:
+        """What a name means."""
+        return self.http.post(f"{self.url}/v1/describe", headers=self.auth(account), json={"tool": tool})
+
+    def metrics(self) -> str:
+        """What a scrape says now."""
+        answer = self.http.get(f"{self.running.metrics_url}/metrics")
+        hold("the metrics port answers", answer.status_code == 200, status=answer.status_code)
+        return answer.text
+
+    def number(self, series: str) -> float:
+        """The value of one series now; 0 where it is not there yet."""
+        found = re.search(rf"^{re.escape(series)} (\S+)$", self.metrics(), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def held(self) -> float:
+        """How often the product's own watchdog found the event loop held, by anything that is not known to."""
+        known = held_loops.known()
+        found = re.findall(
+            r'^toolcrib_loop_held_total\{place="([^"]+)"\} (\S+)$', self.metrics(), re.MULTILINE
+        )
+        return sum(float(count) for place, count in found if place not in known)
+
+    def said_held(self) -> list[str]:
+        """The last log lines of held loops."""
+        return [json.dumps(line) for line in self.running.lines if held_loops.SAID in json.dumps(line)][-2:]
+
+
+class Stage:
+    """Starts each target when an attack first asks for it, and ends all of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._stack = folder, ExitStack()
+        self._targets: dict[str, Target] = {}
+        self._backend: Backend | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def backend(self) -> Backend:
+        """The backend behind every Service `svc` of `NAMESPACES`."""
+        if self._backend is None:
+            self._backend = self._stack.enter_context(Backend())
+        return self._backend
+
+    def target(self, name: str = "registry", within: Sequence[str] = (), **changes: Any) -> Target:
+        """A registry of these settings; the same name gives the same one."""
+        if name not in self._targets:
+            services = {f"{namespace}/svc": f"127.0.0.1:{self.backend.port}" for namespace in NAMESPACES}
+            config = configuration(self._folder / name, **{"backends": services, **changes})
+            running = self._stack.enter_context(process(config, within=within))
+            client = self._stack.enter_context(httpx.Client(timeout=60, trust_env=False))
+            self._targets[name] = Target(running, client)
+        return self._targets[name]
+
+    @contextmanager
+    def folder(self, name: str) -> Iterator[Path]:
+        """A folder for one attack."""
+        made = self._folder / name
+        made.mkdir(exist_ok=True)
+        yield made
+
+
+def service(namespace: str, path: str, **fields: Any) -> PublishedBackend:
+    """The backend of the stage, as a Service of this namespace."""
+    return PublishedBackend(
+        service_namespace=namespace, service_name="svc", service_port=80, path=path, **fields
+    )
+
+
+def text(draw: random.Random, alphabet: str, least: int, most: int) -> str:
+    """A random text."""
+    return "".join(draw.choice(alphabet) for _ in range(draw.randint(least, most)))
+
+
+def code_of(answer: httpx.Response) -> str:
+    """The problem's code; empty where it is no problem."""
+    try:
+        document = json.loads(answer.text)
+    except ValueError:
+        return ""
+    return str(document.get("code", "")) if isinstance(document, dict) else ""
