@@ -12,7 +12,7 @@ from typing import Any
 
 from toolcrib.resources import KINDS
 from toolcrib.resources.kinds import Resource
-from toolcrib_operator.world import NAMESPACE, Ref, World, key_of
+from toolcrib_operator.world import NAMESPACE, Entry, Ref, World, key_of
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which kubectl leaves the manifest of the last apply."""
@@ -27,7 +27,7 @@ class LiveWorld(World):
         self._live: dict[Ref, Mapping[str, Any]] = {}
 
     def replace(
-        self, kind: str, objects: Iterable[Mapping[str, Any] | Resource], resource_version: str = ""
+        self, kind: str, objects: Iterable[Mapping[str, Any] | Resource | Entry], resource_version: str = ""
     ) -> int:
         """As of a World."""
         found = list(objects)

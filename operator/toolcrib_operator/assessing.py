@@ -248,11 +248,11 @@ class Assessor:
             found = (self._world.get(ref) for ref in self._holders[key])
             owner = name_owner(e for e in found if e is not None)
         self._credentials.pop(entry.ref, None)
-        if isinstance(entry.resource, Tool) and entry.ref in self._secrets:
+        if isinstance(entry.head, Tool) and entry.ref in self._secrets:
             secret = self._world.get(self._secrets[entry.ref])
             allowed = self._settings.credential_namespaces
             credential, problem = assess_credential(
-                entry.resource, secret, allowed=allowed, domain=self._settings.cluster_domain
+                entry.head, secret, allowed=allowed, domain=self._settings.cluster_domain
             )
             if credential is not None:
                 self._credentials[entry.ref] = credential
@@ -260,8 +260,8 @@ class Assessor:
             service = self._judge_service(entry)
             hidden = self._settings.hidden_text
             verdict = assess_tool(entry, owner=owner, credential=problem, service=service, hidden=hidden)
-            if verdict.published is not None and isinstance(entry.resource, Tool):
-                weak = self._lint.weaknesses(entry.resource)
+            if verdict.published is not None and isinstance(tool := entry.resource, Tool):
+                weak = self._lint.weaknesses(tool)
                 verdict = replace(verdict, weaknesses=(*verdict.weaknesses, *weak))
         except Exception:
             log.exception("it cannot be assessed", extra=about_object(entry.ref.kind, entry.ref.key))
@@ -288,11 +288,11 @@ class Assessor:
 
     def _judge_service(self, entry: Entry) -> ServiceVerdict:
         key = self._backends.get(entry.ref)
-        if not self._settings.services or key is None or not isinstance(entry.resource, Tool):
+        if not self._settings.services or key is None or not isinstance(entry.head, Tool):
             return NOT_ASKED
         service = self._world.get(Ref(SERVICE, key))
         foreign = [(ref.name, why) for ref, why in self._foreign.get(key, {}).items()]
-        return assess_service(entry.resource, None if service is None else service.body, foreign)
+        return assess_service(entry.head, None if service is None else service.body, foreign)
 
     def _ends(self, ref: Ref) -> bool:
         """Whether it is a Tool that its namespace takes with it: gone as far as callers are concerned."""
@@ -333,7 +333,7 @@ class Assessor:
     def _index_tool(self, ref: Ref) -> set[Ref]:
         """Update the lookup tables; returns who shares the tool's name or words, before or now."""
         entry = self._world.get(ref)
-        tool = entry.resource if entry is not None and isinstance(entry.resource, Tool) else None
+        tool = entry.head if entry is not None and isinstance(entry.head, Tool) else None
         shared = {Ref(ref.kind, key) for key in self._lint.update(ref.key, tool)}
         old_key, old_secret = self._names.pop(ref, None), self._secrets.pop(ref, None)
         if old_key is not None:
@@ -362,7 +362,7 @@ class Assessor:
 
     def _index_binding(self, ref: Ref) -> None:
         entry = self._world.get(ref)
-        if entry is not None and not isinstance(entry.resource, AgentScopeBinding) and uses_selector(entry):
+        if entry is not None and not isinstance(entry.head, AgentScopeBinding) and uses_selector(entry):
             self._selecting.add(ref)
         else:
             self._selecting.discard(ref)

@@ -23,13 +23,12 @@ from toolcrib_operator.publisher import Publisher
 from toolcrib_operator.reach import Reach
 from toolcrib_operator.reconcile.admitting import Admitted
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.waiting import wait
+from toolcrib_operator.waiting import paced, wait
 from toolcrib_operator.world import BINDINGS, Entry, Ref, World
 from toolcrib_operator.writes import Writes
 
 log = logging.getLogger(__name__)
 
-_CHUNK = 100
 _FEW = 50
 """Objects of a revision that are worth a line each: what people apply by hand, not a takeover."""
 
@@ -178,18 +177,16 @@ class Loop:
         """`Assessor.expand`, in parts: the lint looks at each tool's words."""
         given = sorted(dirty)
         touched: set[Ref] = set()
-        for start in range(0, len(given), _CHUNK):
-            touched.update(self.assessor.expand(given[start : start + _CHUNK]))
-            await asyncio.sleep(0)
+        async for part in paced(given):
+            touched.update(self.assessor.expand(part))
         return sorted(touched)
 
     async def _judged(self, refs: list[Ref]) -> list[Ref]:
         """Judge these objects; returns them and those whose place among the quotas is another now."""
         found, due = set(refs), refs
         while due:
-            for start in range(0, len(due), _CHUNK):
-                self.assessor.judge(due[start : start + _CHUNK])
-                await asyncio.sleep(0)  # renewals and heartbeats go on during a large batch
+            async for part in paced(due):
+                self.assessor.judge(part)
             due, lost = self.assessor.settle()
             found.update(due, lost)
         return sorted(found)

@@ -115,7 +115,7 @@ async def _lead(
     """Work as leader until `stop`; whether it ended for another reason."""
     secrets = bool(settings.loop.credential_namespaces)
     world = World((*WATCHED, SECRET) if secrets else WATCHED)
-    cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces)
+    cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces, as_entries=True)
     watching = Watching(world, cluster, secrets=secrets, settings=settings.watch)
     async with aiohttp.ClientSession(
         connector=connector(), trust_env=False, cookie_jar=aiohttp.DummyCookieJar()

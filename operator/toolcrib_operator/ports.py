@@ -197,12 +197,12 @@ class AnchorStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All objects of a kind, and the resourceVersion at which they were all.
+    """All objects of a kind, as manifests or as the `World` keeps them, and the resourceVersion at which they were all.
 
     `problem` says what could not be read where that is no reason to stop: Secrets of one namespace.
     """
 
-    objects: list[dict[str, Any]]
+    objects: list[Any]
     resource_version: str
     problem: str = ""
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 async def wait(event: asyncio.Event, seconds: float | None) -> bool:
@@ -29,6 +33,24 @@ async def wait_any(events: Iterable[asyncio.Event], seconds: float) -> None:
     finally:
         for each in waits:
             each.cancel()
+
+
+async def paced(items: Sequence[T], *, most: int = 100, seconds: float = 0.05) -> AsyncIterator[Sequence[T]]:
+    """`items` in parts, with a turn for others on the loop after each: renewals and heartbeats go on meanwhile.
+
+    The parts grow to `most` items, and shrink where working on one took longer than `seconds`: a tool may be large.
+    """
+    start, size = 0, 10
+    while start < len(items):
+        began = time.thread_time()
+        yield items[start : start + size]
+        start += size
+        took = time.thread_time() - began
+        if took > seconds:
+            size = max(1, int(size * seconds / took))
+        elif took < seconds / 4:
+            size = min(most, 2 * size)
+        await asyncio.sleep(0)
 
 
 class Backoff:

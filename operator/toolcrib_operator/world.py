@@ -7,12 +7,17 @@ held is ignored, so that lists and watches may race.
 from __future__ import annotations
 
 import threading
+import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
 from toolcrib.errors import Finding, InvalidManifest
 from toolcrib.resources.kinds import KINDS, Resource, parse
+from toolcrib.resources.tools import Tool
 from toolcrib_operator.services import service_facts, slice_facts
 
 NAMESPACE = "Namespace"
@@ -24,6 +29,8 @@ BINDINGS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
 WATCHED = ("Tool", *BINDINGS, SERVICE_ACCOUNT, NAMESPACE, SERVICE, ENDPOINT_SLICE)
 
 _TOMBSTONES = 20_000
+_MOST_FIELD_SETS = 1_024
+_FIELD_SETS: dict[frozenset[str], set[str]] = {}
 _ACCOUNT_METADATA = frozenset({"namespace", "name", "uid", "resourceVersion", "deletionTimestamp"})
 _PLACE_METADATA = frozenset({"namespace", "name", "resourceVersion"})
 _FACTS = {SERVICE: service_facts, ENDPOINT_SLICE: slice_facts}
@@ -50,8 +57,9 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object as last seen. Of our kinds either `resource` or `findings` is set.
+    """One object as last seen. Of our kinds either `head` or `findings` is set.
 
+    `head` is the object; a Tool's without its annotations and schemas, which are kept compressed in `schemas`.
     `body` holds what is kept of other kinds (a Secret's annotations and data, the facts of `services`); it is never shown.
     """
 
@@ -63,10 +71,20 @@ class Entry:
     deleting: str | None = None
     finalizers: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    resource: Resource | None = None
+    head: Resource | None = None
+    schemas: bytes = field(default=b"", repr=False)
     findings: tuple[Finding, ...] = ()
     status: Mapping[str, Any] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def resource(self) -> Resource | None:
+        """The object with its schemas, read each time: a parsed schema takes several times its JSON."""
+        if not isinstance(self.head, Tool) or not self.schemas:
+            return self.head
+        input_schema, output_schema = from_json(zlib.decompress(self.schemas))
+        schemas = {"input_schema": input_schema, "output_schema": output_schema}
+        return self.head.model_copy(update={"spec": self.head.spec.model_copy(update=schemas)})
 
 
 class World:
@@ -108,7 +126,7 @@ class World:
             return self.change
 
     def replace(
-        self, kind: str, objects: Iterable[Mapping[str, Any] | Resource], resource_version: str = ""
+        self, kind: str, objects: Iterable[Mapping[str, Any] | Resource | Entry], resource_version: str = ""
     ) -> int:
         """Record the complete list of a kind, which counts as listed from now on. Returns `change`.
 
@@ -122,7 +140,7 @@ class World:
             at = _number(resource_version)
             seen = set()
             for manifest in objects:
-                seen.add(key_of(manifest))
+                seen.add(manifest.ref.key if isinstance(manifest, Entry) else key_of(manifest))
                 changed |= self._record(kind, manifest)
             for key, entry in list(self._entries[kind].items()):
                 held = _number(entry.resource_version)
@@ -187,8 +205,10 @@ class World:
         for wake in self._subscribers:
             wake()
 
-    def _record(self, kind: str, manifest: Mapping[str, Any] | Resource) -> bool:
-        entry = entry_of(kind, manifest)
+    def _record(self, kind: str, manifest: Mapping[str, Any] | Resource | Entry) -> bool:
+        if self._knows(kind, manifest):
+            return False
+        entry = manifest if isinstance(manifest, Entry) else entry_of(kind, manifest)
         held = self._entries[kind].get(entry.ref.key)
         version = _number(entry.resource_version)
         if held is not None and _older(entry.resource_version, held.resource_version):
@@ -204,6 +224,19 @@ class World:
         self._entries[kind][entry.ref.key] = entry
         self._dirty.add(entry.ref)
         return True
+
+    def _knows(self, kind: str, manifest: Mapping[str, Any] | Resource | Entry) -> bool:
+        """Whether this very version is held: a list repeats most of what there is, and reading it costs the most."""
+        if not isinstance(manifest, Mapping):
+            return False
+        held = self._entries[kind].get(key_of(manifest))
+        metadata = manifest.get("metadata") or {}
+        version = metadata.get("resourceVersion")
+        return (
+            bool(version)
+            and held is not None
+            and (held.uid, held.resource_version) == (metadata.get("uid"), version)
+        )
 
     def _forget(self, ref: Ref, version: int | None) -> bool:
         held = self._entries[ref.kind].get(ref.key)
@@ -239,6 +272,7 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
         metadata = {k: v for k, v in metadata.items() if k in _ACCOUNT_METADATA}
         manifest = {}
     resource: Resource | None = None
+    schemas = b""
     findings: tuple[Finding, ...] = ()
     body: dict[str, Any] = {}
     if kind in _FACTS:
@@ -251,6 +285,7 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
         try:
             # the status is ours: it is compared as it stands and can make no object invalid
             resource = parse(head | ({"spec": manifest["spec"]} if "spec" in manifest else {}))
+            resource, schemas = _packed(resource)
         except InvalidManifest as error:
             findings = error.findings
         except (ValueError, TypeError, RecursionError) as error:  # not even the error was foreseen
@@ -272,7 +307,8 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
         deleting=metadata.get("deletionTimestamp"),
         finalizers=tuple(metadata.get("finalizers") or ()),
         labels=dict(metadata.get("labels") or {}),
-        resource=resource,
+        head=resource,
+        schemas=schemas,
         findings=findings,
         status=manifest.get("status") or {},
         body=body,
@@ -287,16 +323,44 @@ def _with_generation(entry: Entry, held: Entry | None) -> Entry:
     else:
         same = _spec(entry) == _spec(held) and entry.findings == held.findings
         generation = held.generation if same else held.generation + 1
-    resource = entry.resource
+    resource = entry.head
     if resource is not None:
         metadata = resource.metadata.model_copy(update={"uid": uid, "generation": generation})
         resource = resource.model_copy(update={"metadata": metadata})
     status = entry.status or ({} if held is None else held.status)
-    return replace(entry, uid=uid, generation=generation, resource=resource, status=status)
+    return replace(entry, uid=uid, generation=generation, head=resource, status=status)
 
 
 def _spec(entry: Entry) -> Any:
-    return None if entry.resource is None else entry.resource.spec
+    return None if entry.head is None else (entry.head.spec, entry.schemas)
+
+
+def _packed(resource: Resource) -> tuple[Resource, bytes]:
+    """A Tool without its annotations and schemas, and these schemas; everything else as it is."""
+    if not isinstance(resource, Tool):
+        return resource, b""
+    try:
+        schemas = zlib.compress(to_json([resource.spec.input_schema, resource.spec.output_schema]), 1)
+    except (
+        PydanticSerializationError,
+        ValueError,
+    ):  # no plain JSON: it is refused, with a reason, when it is assessed
+        return resource, b""
+    spec = resource.spec.model_copy(update={"input_schema": {}, "output_schema": None})
+    metadata = resource.metadata.model_copy(update={"annotations": {}})
+    kept = resource.model_copy(update={"spec": spec, "metadata": metadata})
+    for model in (kept, spec, metadata, spec.backend, spec.backend.http):
+        if model is not None:
+            _share(model)
+    return kept, schemas
+
+
+def _share(model: BaseModel) -> None:
+    """Which fields an object sets is the same for most: one set for all of these instead of up to a kilobyte each."""
+    held = model.__pydantic_fields_set__
+    if len(_FIELD_SETS) < _MOST_FIELD_SETS:
+        _FIELD_SETS.setdefault(frozenset(held), held)
+    object.__setattr__(model, "__pydantic_fields_set__", _FIELD_SETS.get(frozenset(held), held))
 
 
 def _same(a: Entry, b: Entry) -> bool:

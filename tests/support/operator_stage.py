@@ -60,11 +60,14 @@ ACCOUNT = {"kind": SERVICE_ACCOUNT, "metadata": {"name": "planner", "namespace":
 
 @contextlib.asynccontextmanager
 async def staged(
-    *objects: dict[str, Any], settings: LoopSettings = SETTINGS, world: World | None = None
+    *objects: dict[str, Any],
+    settings: LoopSettings = SETTINGS,
+    world: World | None = None,
+    replica: MemoryReplica | None = None,
 ) -> AsyncIterator[Stage]:
     fresh, world = world is None, world or World()
     fast = PublisherSettings(heartbeat=0.1, discover=0.05)
-    publisher = Publisher(1, FixedReplicas(MemoryReplica()), settings=fast)
+    publisher = Publisher(1, FixedReplicas(replica or MemoryReplica()), settings=fast)
     indexing = Indexing(publisher, settings=IndexSettings(inventory=0.2))
     writer = Recorder(world)
     loop = Loop(world, publisher, indexing, writer, settings=settings)

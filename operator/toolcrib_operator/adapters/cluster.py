@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -14,18 +15,38 @@ from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotLista
 from toolcrib_operator.ports import Event, Listing, Written
 from toolcrib_operator.reconcile.credentials import LABEL
 from toolcrib_operator.services import compact_slice
-from toolcrib_operator.world import ENDPOINT_SLICE, NAMESPACE, SECRET, SERVICE, SERVICE_ACCOUNT, Ref, key_of
+from toolcrib_operator.world import (
+    ENDPOINT_SLICE,
+    NAMESPACE,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    Ref,
+    entry_of,
+    key_of,
+)
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+PAGE = 50
+"""Tools of one answer: a page is parsed at once, and a Tool may have more than 100 KB."""
 _PAGE = "500"
+_PAGES = {"Tool": str(PAGE)}
 
 
 class Cluster:
     """Reads and writes objects as the ports say."""
 
-    def __init__(self, kube: Kube, *, credential_namespaces: Sequence[str] | None = ()) -> None:
-        """`credential_namespaces` are those whose labelled Secrets are listed; None means all namespaces."""
+    def __init__(
+        self, kube: Kube, *, credential_namespaces: Sequence[str] | None = (), as_entries: bool = False
+    ) -> None:
+        """
+        Args:
+            kube: the API server.
+            credential_namespaces: those whose labelled Secrets are listed; None means all namespaces.
+            as_entries: Tools are listed as the `World` keeps them, which takes a fraction of the manifests' memory.
+        """
         self._kube = kube
+        self._as_entries = as_entries
         self._credential_namespaces = credential_namespaces
         self._policies_held: Sequence[Mapping[str, Any]] = ()
         self._policies_at: set[tuple[str, str, str]] | None = None
@@ -120,6 +141,14 @@ class Cluster:
         }
         await self._write("POST", f"/api/v1/namespaces/{quote(namespace)}/events", body, "application/json")
 
+    async def _kept(self, kind: str, items: Sequence[dict[str, Any]]) -> Iterable[Any]:
+        """What is kept of a page."""
+        if kind == ENDPOINT_SLICE:
+            return map(compact_slice, items)
+        if kind == "Tool" and self._as_entries:
+            return await asyncio.to_thread(lambda: [entry_of(kind, item) for item in items])
+        return items
+
     async def _patch(self, path: str, body: Any) -> Written:
         answer = await self._write("PATCH", path, body, MERGE_PATCH)
         metadata = answer["metadata"]
@@ -138,7 +167,11 @@ class Cluster:
         found: list[dict[str, Any]] = []
         token = ""
         while True:
-            page = dict(query) | {"limit": _PAGE} | ({"continue": token} if token else {})
+            page = (
+                dict(query)
+                | {"limit": _PAGE if accept == METADATA_ONLY else _PAGES.get(kind, _PAGE)}
+                | ({"continue": token} if token else {})
+            )
             try:
                 answer = await self._kube.request("GET", path, query=page, accept=accept, seconds=seconds)
             except Gone as error:
@@ -153,7 +186,7 @@ class Cluster:
                 raise NotListable(f"{kind} cannot be listed: what answers is no API server")
             items = answer.get("items") or []
             # a page at a time: the endpoints of a large cluster do not fit into memory
-            found += map(compact_slice, items) if kind == ENDPOINT_SLICE else items
+            found += await self._kept(kind, items) if accept != METADATA_ONLY else items
             token = answer["metadata"].get("continue") or ""
             if not token:
                 return Listing(found, answer["metadata"].get("resourceVersion") or "")

@@ -16,6 +16,7 @@ import kopf
 
 from toolcrib import process
 from toolcrib.resources import GROUP, KINDS, VERSION
+from toolcrib_operator.adapters.cluster import PAGE
 from toolcrib_operator.adapters.kube import Access, Kube
 from toolcrib_operator.watching import Watching
 from toolcrib_operator.world import ENDPOINT_SLICE, NAMESPACE, SERVICE, SERVICE_ACCOUNT, World, key_of
@@ -131,6 +132,7 @@ async def _operate(
     settings.peering.standalone = True
     settings.process.ultimate_exiting_timeout = None
     settings.queueing.idle_timeout = 0.5
+    settings.watching.chunk_size = PAGE  # what a page holds is parsed at once
     settings.networking.error_backoffs = list(retries)
     # One of its own: kopf waits for it in a thread, which asyncio.run would wait for in turn, so that a failure
     # would look like silence. It is set when this run is over, or when everything is.

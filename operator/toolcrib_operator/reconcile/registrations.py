@@ -46,6 +46,6 @@ def is_taken(asked: PublishedTool, tools: Iterable[Entry]) -> bool:
             continue
         if entry.ref.key == asked.tool_id:
             return True
-        if isinstance(entry.resource, Tool) and name_key(entry.resource) == key:
+        if isinstance(entry.head, Tool) and name_key(entry.head) == key:
             return True
     return False
