@@ -1,8 +1,8 @@
 """Every figure of docs/guides/performance.md: `python bench/run.py [PART…] [--quick]`.
 
 Parts: arguments, assertion,
-discovery, call, tails, access_review, propagation, catalog, memory; all of them without one. Tables go to the screen, the same as
-JSON to bench/out/. The last three need the real API server and the real Weaviate (`make build-tools`).
+discovery, call, tails, access_review, propagation, catalog, memory, operator_memory; all of them without one. Tables go to the screen, the same as
+JSON to bench/out/. The last four need the real API server, the first three of these the real Weaviate too (`make build-tools`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ ALONE = ("revocation", "hidden", "lookups")
 """Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`."""
 PARTS = (
     "arguments", "assertion", "discovery", "call", "tails", "access_review", "propagation", "catalog", "memory",
+    "operator_memory",
 )  # fmt: skip
 
 sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib_operator.adapters.cluster import Cluster
+from toolcrib_operator.adapters.cluster import PAGE, Cluster
 from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.handlers.recording import Memo, watch
 from toolcrib_operator.watching import Watching
@@ -37,8 +37,9 @@ class Operator:
         self._stop, self._statuses = stop, list(statuses)
         self.runs = 0
 
-    async def __call__(self, *, stop_flag: threading.Event, **_: Any) -> None:
+    async def __call__(self, *, stop_flag: threading.Event, settings: Any, **_: Any) -> None:
         self.runs += 1
+        self.page = settings.watching.chunk_size
         if self._statuses:
             raise Answered(self._statuses.pop(0))
         self._stop.set()
@@ -66,3 +67,7 @@ def test_a_definition_that_goes_away_under_its_watch_ends_no_process(kube: Kube)
 def test_a_watch_that_is_refused_ends_it(kube: Kube) -> None:
     with pytest.raises(Answered, match="403"):
         run(kube, 403)
+
+
+def test_its_first_list_comes_by_pages_of_a_few_tools(kube: Kube) -> None:
+    assert run(kube).page == PAGE <= 100
