@@ -22,7 +22,11 @@ from realparts.required import require_real
 NAMESPACE = "sizes"
 WARM = 20
 """Tools before the first look: what is loaded and cached on the way is no tool's."""
-KINDS = (("1 KB, small parameters", 1_000, 5, 1_500), ("20 KB, small parameters", 20_000, 200, 200), ("100 KB, long texts", 100_000, 50, 200))
+KINDS = (
+    ("1 KB, small parameters", 1_000, 5, 1_500),
+    ("20 KB, small parameters", 20_000, 200, 200),
+    ("100 KB, long texts", 100_000, 50, 200),
+)
 """What is shown, JSON bytes, parameters, tools."""
 
 
