@@ -1,4 +1,4 @@
-"""What a tool costs the operator at rest, against the bound of 12 KB and three times its JSON: a real API server, all Ready."""
+"""What a tool costs the operator at rest, against 12 KiB and three times its JSON: a real API server, all Ready."""
 
 from __future__ import annotations
 
