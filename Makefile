@@ -21,7 +21,7 @@ SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 pytho
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing bulkheads image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing large-namespaces bulkheads image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -114,6 +114,9 @@ search-gate: env ## Fail where search quality fell by more than a point on the c
 
 revocation: env build-tools ## Measure how fast a revoked grant is gone, on three replicas under load; print the table of docs/guides/revocation.md
 	@exec $(BIN)/python bench/run.py revocation $(ARGS)
+
+large-namespaces: env build-tools ## 1,000 tools of 100 KB in one namespace, on a real API server: used as far as they fit, and memory; CI runs 300
+	TOOLCRIB_LARGE_TOOLS=1000 TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m long -s tests/cluster/test_large_namespaces.py
 
 hidden-timing: env ## Measure how much longer an answer takes for a hidden tool than for none: 20,000 pairs a route on loopback, and their noise
 	@exec $(BIN)/python bench/run.py hidden $(ARGS)
