@@ -88,7 +88,9 @@ def verdicts(cluster: Cluster) -> list[tuple[str, str, str]]:
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     require_real("kube-apiserver", "etcd", "kubectl")
-    with Cluster(store="embedded", embedder="none", operator_flags=(*UNPROVEN, f"--quota-bytes={QUOTA}Mi")) as running:
+    with Cluster(
+        store="embedded", embedder="none", operator_flags=(*UNPROVEN, f"--quota-bytes={QUOTA}Mi")
+    ) as running:
         running.kubectl("create", "namespace", "crowd")
         yield running
 
@@ -124,7 +126,9 @@ def test_tools_of_100_kb_are_used_as_far_as_they_fit_and_everything_lives_on(
     assert used * mean <= QUOTA << 20
     assert (used + 8) * mean >= QUOTA << 20, f"{used} tools of {mean:.0f} bytes"
     refused = [message for _, reason, message in found if reason == "QuotaExceeded"]
-    assert all(f"; 5,000 tools and {QUOTA} MiB are allowed. Older tools keep their place" in m for m in refused)
+    assert all(
+        f"; 5,000 tools and {QUOTA} MiB are allowed. Older tools keep their place" in m for m in refused
+    )
     # the last one was told of all
     assert any(m.startswith(f"namespace crowd has {COUNT:,} tools of ") for m in refused)
     bound = COUNT * (12 * 1024 + 3 * mean)
