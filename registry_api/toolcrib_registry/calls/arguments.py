@@ -16,6 +16,8 @@ from toolcrib_registry.calls.validators import Compiled, Validators
 
 LARGE = 64 * 1024
 """Bytes from which a check is made in parts: parsing, writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
+MANY = 10_000
+"""Values from which it is made in parts too."""
 Schema = dict[str, Any] | Callable[[], dict[str, Any]]
 """A tool's input schema, already judged by `toolcrib.schemas`; or what reads it, where it is needed."""
 
@@ -53,14 +55,17 @@ class Arguments:
                 values are not repeated.
             ArgumentsTooComplex: the check may take longer than `argument_cost.BUDGET`; it was not begun.
         """
-        body = self._read(arguments)
+        self._looked_through(arguments)
+        body = self._written(arguments)
         validator, cost = self._reckon(digest, schema, arguments, body)
         _judge(validator, arguments, body, cost)
         return body
 
     async def check_in_turns(self, digest: str, schema: Schema, arguments: dict[str, Any]) -> bytes:
         """The same; between two parts of a large check others have their turn."""
-        body = self._read(arguments)
+        if self._looked_through(arguments) > MANY:
+            await asyncio.sleep(0)
+        body = self._written(arguments)
         if len(body) < LARGE:
             validator, cost = self._reckon(digest, schema, arguments, body)
         else:
@@ -70,10 +75,12 @@ class Arguments:
         _judge(validator, arguments, body, cost)
         return body
 
-    def _read(self, arguments: Any) -> bytes:
+    def _looked_through(self, arguments: Any) -> int:
         if not isinstance(arguments, dict):
             raise InvalidArguments("arguments are a JSON object")
-        check_depth(arguments, self._limits.argument_depth)
+        return check_depth(arguments, self._limits.argument_depth)
+
+    def _written(self, arguments: dict[str, Any]) -> bytes:
         body = serialised(arguments)
         if len(body) > self._limits.argument_bytes:
             raise InvalidArguments(f"the arguments are larger than {self._limits.argument_bytes} bytes")
@@ -114,18 +121,19 @@ def serialised(arguments: dict[str, Any]) -> bytes:
         raise InvalidArguments("the arguments hold what JSON cannot carry (NaN, lone surrogates)") from error
 
 
-def check_depth(value: Any, limit: int) -> None:
-    """Refuse values nested deeper than `limit`, level by level, without recursion.
+def check_depth(value: Any, limit: int) -> int:
+    """Refuse values nested deeper than `limit`, level by level, without recursion; how many values there are.
 
     Raises:
         InvalidArguments: it is deeper, or holds NaN or an infinity.
     """
-    level = [value]
+    level, count = [value], 0
     for _ in range(limit):
         inner = list(chain.from_iterable(v.values() if isinstance(v, dict) else v for v in level))
         level = [node for node in inner if isinstance(node, dict | list)]
         if not all(map(math.isfinite, [node for node in inner if type(node) is float])):
             raise InvalidArguments("NaN and infinities are no JSON numbers")
+        count += len(inner)
         if not level:
-            return
+            return count
     raise InvalidArguments(f"the arguments are nested deeper than {limit} levels")

@@ -144,7 +144,7 @@ def _echoed(stage: Stage, draw: random.Random) -> None:
     shown = answer.text + json.dumps(list(answer.headers.items())) + _strings(answer.text)
     for form in {secret, value, sent}:
         hold("no answer repeats the credential", form not in shown, form=form, **case)
-    if b'"log"' in body:
+    if echoes and b'"log"' in body:
         hold("no answer repeats it in another form", json.loads(body)["log"] not in shown, **case)
     if status < 300:
         code = code_of(answer)
