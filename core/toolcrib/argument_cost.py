@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 BUDGET = 50e6
 """Nanoseconds that one check may take: what callers of other tools wait at most for it."""
-MAX_STEPS = 40_000
+MAX_STEPS = 20_000
 """Values that the reckoning itself looks at, about 1 µs each."""
 _MEMBER_STEPS = 8
 """What a subschema in a state that is not explored counts among those steps."""
