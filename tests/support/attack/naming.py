@@ -18,7 +18,7 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
     target = stage.target()
     cases = taken = 0
     stage.backend.answer = _reached
-    for number in range(max(1, count // 4)):
+    for number in range(max(1, count // 2)):
         bindings, named = _bindings(draw)
         tools: dict[str, Any] = {}
         for _ in range(draw.randint(1, 7)):
@@ -27,7 +27,8 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
         target.publish(list(tools.values()), bindings)
         before = {name: _means(target, name) for name in asked}
         strangers = [n for n in NAMESPACES if n != "team" and n not in named]
-        _add(draw, tools, draw.choice(strangers), draw.choice(POOL), number)
+        wanted = draw.choice((*(t.name for t in tools.values()), draw.choice(POOL)))
+        _add(draw, tools, draw.choice(strangers), wanted, number)
         (*_, new) = tools
         target.publish(list(tools.values()), bindings)
         for name in asked:
