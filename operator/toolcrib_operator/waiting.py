@@ -35,7 +35,7 @@ async def wait_any(events: Iterable[asyncio.Event], seconds: float) -> None:
             each.cancel()
 
 
-async def paced(items: Sequence[T], *, most: int = 100, seconds: float = 0.05) -> AsyncIterator[Sequence[T]]:
+async def paced(items: Sequence[T], *, most: int = 100, seconds: float = 0.02) -> AsyncIterator[Sequence[T]]:
     """`items` in parts, with a turn for others on the loop after each: renewals and heartbeats go on meanwhile.
 
     The parts grow to `most` items, and shrink where working on one took longer than `seconds`: a tool may be large.
