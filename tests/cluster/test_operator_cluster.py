@@ -172,6 +172,54 @@ def test_a_steady_state_and_a_restart_write_nothing(
     assert sum(len(r.index_requests) for r in replicas) == indexed
 
 
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"annotations": {"kopf.zalando.org/last-handled-configuration": "no JSON"}},
+        {"annotations": {"kopf.zalando.org/last-handled-configuration": '{"metadata": 1, "spec": []}'}},
+        {"finalizers": ["kopf.zalando.org/KopfFinalizerMarker"]},
+    ],
+)
+def test_no_mark_on_an_object_keeps_its_changes_from_the_operator(
+    cluster: ApiServer,
+    replicas: list[HttpReplica],
+    start: Callable[..., OperatorProcess],
+    marks: dict[str, Any],
+) -> None:
+    """Whoever may annotate a grant must not be able to keep it in force. No list repairs it: only the watch tells."""
+
+    def mark(kind: str, name: str, **more: Any) -> None:
+        patch = json.dumps({"metadata": marks | more})
+        done = cluster.kubectl("patch", kind, name, "-n", "heist", "--type=merge", "-p", patch)
+        assert done.returncode == 0, done.stderr
+
+    apply(cluster, tool("calculator"), tool("hammer"), binding("planner", ["calculator:use"]))
+    with running(start("--prove-after", "300")) as operator:
+        for kind, name in (("tool", "calculator"), ("tool", "hammer"), ("agentscopebinding", "planner")):
+            ready(cluster, kind, name)
+        everywhere(replicas, "heist/hammer")
+        wait_until(lambda: nothing_waits(operator))
+        kept = get(cluster, "agentscopebinding", "planner")["metadata"]["finalizers"]
+        for i in range(3):
+            mark("tool", "hammer", labels={"edit": str(i)})
+        mark(
+            "asb",
+            "planner",
+            **({"finalizers": [*kept, *marks["finalizers"]]} if "finalizers" in marks else {}),
+        )
+        mark("tool", "calculator")
+        apply(cluster, tool("hammer", state="Disabled"))
+        cluster.kubectl("delete", "tool", "calculator", "-n", "heist", "--wait=false")
+        cluster.kubectl("delete", "asb", "planner", "-n", "heist", "--wait=false")
+
+        def in_force() -> bool:
+            found = [r.snapshot for r in replicas]
+            gone = all("heist/calculator" not in s.tools and not s.bindings for s in found)
+            return gone and not any(s.tools["heist/hammer"].active for s in found)
+
+        wait_until(in_force, 15)
+
+
 def test_edits_disabling_and_deletion_reach_every_replica_within_a_second(
     cluster: ApiServer, replicas: list[HttpReplica], start: Callable[..., OperatorProcess]
 ) -> None:

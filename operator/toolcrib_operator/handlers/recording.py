@@ -32,6 +32,54 @@ Operate = Callable[..., Awaitable[None]]
 log = logging.getLogger(__name__)
 
 
+NO_FINALIZER = "-"
+"""What kopf looks for among an object's finalizers, and takes away: a name that the API server lets nobody write."""
+
+
+class _NoBase(kopf.DiffBaseStorage):
+    """kopf's memory of what it has handled, which it reads from an annotation that anybody may write: none."""
+
+    def build(self, *, body: Any, extra_fields: Any = None) -> Any:
+        return {}
+
+    def fetch(self, *, body: Any) -> None:
+        return None
+
+    def store(self, *, body: Any, patch: Any, essence: Any) -> None:
+        """Nothing is kept."""
+
+
+class _NoProgress(kopf.ProgressStorage):
+    """kopf's memory of handlers under way: none."""
+
+    def fetch(self, *, key: Any, body: Any) -> None:
+        return None
+
+    def store(self, *, key: Any, record: Any, body: Any, patch: Any) -> None:
+        """Nothing is kept."""
+
+    def purge(self, *, key: Any, body: Any, patch: Any) -> None:
+        """Nothing is there."""
+
+    def touch(self, *, body: Any, patch: Any, value: Any) -> None:
+        """Nothing is kept."""
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+
+def keep_nothing(settings: kopf.OperatorSettings) -> None:
+    """Let kopf read nothing from objects and write nothing to them.
+
+    Whoever may annotate an object could else write what kopf fails on: it would keep that object's events, a deletion
+    among them, from the handlers, and after each failure for longer. An unexpected failure delays nothing either.
+    """
+    settings.persistence.diffbase_storage = _NoBase()
+    settings.persistence.progress_storage = _NoProgress()
+    settings.persistence.finalizer = NO_FINALIZER
+    settings.queueing.error_delays = (0.0,)
+
+
 class Memo:
     """What handlers get: the one World. kopf copies memos for each object, so a copy is the thing itself."""
 
@@ -131,6 +179,7 @@ async def _operate(
     settings.posting.enabled = False
     settings.peering.standalone = True
     settings.process.ultimate_exiting_timeout = None
+    keep_nothing(settings)
     settings.queueing.idle_timeout = 0.5
     settings.watching.chunk_size = PAGE  # what a page holds is parsed at once
     settings.networking.error_backoffs = list(retries)
