@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from toolcrib.names import is_reserved_scope
 from toolcrib.resources import durations
 from toolcrib_cli.doctor.facts import Facts, Object, Place, Verdict, failed, listed, name_of, passed
+from toolcrib_cli.doctor.network import open_ended
 
 _LOOPBACK = tuple(f"http://{host}{end}" for host in ("127.0.0.1", "localhost", "[::1]") for end in ":/")
 
@@ -30,8 +31,7 @@ def everywhere(facts: Facts) -> Verdict:
 
 
 def _all_namespaces(spec: Object) -> bool:
-    selector = spec.get("namespaceSelector")
-    return selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions")
+    return spec.get("namespaceSelector") is not None and open_ended(spec["namespaceSelector"])
 
 
 def _gives_tools(spec: Object) -> bool:

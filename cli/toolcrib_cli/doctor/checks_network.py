@@ -41,8 +41,8 @@ def tool_services(facts: Facts) -> Verdict:
             missing.append(f"{namespace}/{name}")
             continue
         doors = [
-            door(facts.of("NetworkPolicy"), namespace, labels, _targets(service, ports))
-            for labels in _pods(facts, service)
+            door(facts.of("NetworkPolicy"), namespace, labels, _targets(service, ports, pod))
+            for labels, pod in _pods(facts, service)
         ]
         if not all(d.selected for d in doors):
             bare.append(f"{namespace}/{name}")
@@ -59,23 +59,30 @@ def tool_services(facts: Facts) -> Verdict:
     return passed(f"policies select the pods of all {len(wanted)} Services that Tools name")
 
 
-def _pods(facts: Facts, service: Object) -> Iterator[Mapping[str, str]]:
-    """Labels of the pods behind a Service; of one without pods, those that it asks for."""
+def _pods(facts: Facts, service: Object) -> Iterator[tuple[Mapping[str, str], Object]]:
+    """Labels and spec of the pods behind a Service; of one without pods, the labels that it asks for."""
     selector = service["spec"].get("selector") or {}
     namespace = service["metadata"]["namespace"]
     pods = [
-        p["metadata"].get("labels") or {} for p in facts.of("Pod") if p["metadata"]["namespace"] == namespace
+        (p["metadata"].get("labels") or {}, p.get("spec") or {})
+        for p in facts.of("Pod")
+        if p["metadata"]["namespace"] == namespace
     ]
-    mine = [labels for labels in pods if selector and matches({"matchLabels": selector}, labels)]
-    yield from mine or [selector]
+    mine = [pod for pod in pods if selector and matches({"matchLabels": selector}, pod[0])]
+    yield from mine or [(selector, {})]
 
 
-def _targets(service: Object, ports: set[int]) -> set[int | str]:
-    """What the ports of a Service are called in its pods."""
+def _targets(service: Object, ports: set[int], pod: Object) -> set[int | str]:
+    """What the ports of a Service are called in a pod: their numbers, and the names that its containers give them."""
     found: set[int | str] = set()
     for port in service["spec"].get("ports") or ():
         if port["port"] in ports:
             found.add(port.get("targetPort") or port["port"])
+    for container in pod.get("containers") or ():
+        for port in container.get("ports") or ():
+            both = {port.get("name"), port["containerPort"]} - {None}
+            if both & found and port.get("protocol", "TCP") == "TCP":
+                found |= both
     return found or set(ports)
 
 

@@ -77,7 +77,8 @@ def issuers(facts: Facts) -> Verdict:
         audiences = [audiences] if isinstance(audiences, str) else audiences
         if not audiences:
             problems.append(f"{name}: no audience")
-        if wrong := [a for a in audiences if a in API_SERVER_AUDIENCES]:
+        own = (*API_SERVER_AUDIENCES, issuer.get("issuer")) if issuer.get("cluster") else API_SERVER_AUDIENCES
+        if wrong := [a for a in audiences if a in own]:
             problems.append(f"{name}: the audience {listed(wrong)} is the API server's own")
         if issuer.get("scopes") in ("token", "local"):
             problems.append(f"{name}: scopes {issuer['scopes']} is for the local mode")
@@ -91,7 +92,7 @@ def issuers(facts: Facts) -> Verdict:
 def egress(facts: Facts) -> Verdict:
     """`url:` backends reach named hosts; Services are held to the cluster's ranges."""
     rules = facts.settings.get("egress") or {}
-    wide = [host for host in rules.get("allow") or () if host.strip("*.") == ""]
+    wide = [host for host in rules.get("allow") or () if host.strip("*.?") == ""]
     if wide:
         return failed(f"egress.allow lets every host through: {listed(wide)}")
     if facts.place is Place.CLUSTER and not rules.get("cluster"):

@@ -127,9 +127,12 @@ class Facts:
     def option(self, name: str, default: str) -> str:
         """An option of the operator, as its pod is told: an argument, else a variable, else the default."""
         main = container_of(self.workload("operator"))
-        for argument in reversed(main.get("args") or ()):
-            if argument.startswith(f"--{name}="):
-                return str(argument.partition("=")[2])
+        given = [str(each) for each in main.get("args") or ()]
+        for at in reversed(range(len(given))):
+            if given[at].startswith(f"--{name}="):
+                return given[at].partition("=")[2]
+            if given[at] == f"--{name}" and at + 1 < len(given):
+                return given[at + 1]
         variable = "TOOLCRIB_OPERATOR_" + name.upper().replace("-", "_")
         for entry in main.get("env") or ():
             if entry.get("name") == variable and "value" in entry:

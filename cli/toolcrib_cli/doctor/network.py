@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 
 from toolcrib_cli.doctor.facts import Object
 
-_EVERYWHERE = ("0.0.0.0/0", "::/0")
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""Every namespace has it."""
+_WIDE = 8
+"""A block of addresses with a shorter prefix is taken for everywhere: two halves are the whole, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,18 @@ def matches(selector: Mapping[str, object], labels: Mapping[str, str]) -> bool:
     return isinstance(rules, list | tuple) and all(_holds(rule, labels) for rule in rules)
 
 
+def open_ended(selector: Mapping[str, object] | None) -> bool:
+    """Whether a label selector names nothing that must be there: it selects all, or all but some, also what comes later."""
+    if not selector:
+        return True
+    rules = selector.get("matchExpressions") or ()
+    named = isinstance(rules, list | tuple) and any(
+        rule["operator"] == "In" or (rule["operator"] == "Exists" and rule["key"] != NAME_LABEL)
+        for rule in rules
+    )
+    return not selector.get("matchLabels") and not named
+
+
 def _holds(rule: Object, labels: Mapping[str, str]) -> bool:
     key, operator, values = rule["key"], rule["operator"], rule.get("values") or ()
     if operator == "In":
@@ -80,8 +96,12 @@ def _about(rules: Iterable[Object], ports: Collection[int | str]) -> bool:
 
 def _anybody(peer: Object) -> bool:
     if "ipBlock" in peer:
-        return peer["ipBlock"].get("cidr") in _EVERYWHERE
-    return "namespaceSelector" in peer and not peer["namespaceSelector"] and not peer.get("podSelector")
+        return ip_network(peer["ipBlock"]["cidr"], strict=False).prefixlen < _WIDE
+    return (
+        "namespaceSelector" in peer
+        and open_ended(peer["namespaceSelector"])
+        and open_ended(peer.get("podSelector"))
+    )
 
 
 def _named(peer: Object, namespace: str) -> str:

@@ -177,8 +177,8 @@ def setting(path: str, value: Any) -> Change:
     return change
 
 
-def option(text: str) -> Change:
-    return lambda o: o["Workload"][0]["spec"]["template"]["spec"]["containers"][0]["args"].append(text)
+def option(*given: str) -> Change:
+    return lambda o: o["Workload"][0]["spec"]["template"]["spec"]["containers"][0]["args"].extend(given)
 
 
 def variable(name: str, value: str) -> Change:
@@ -249,6 +249,26 @@ ROBOT = {"kind": "ServiceAccount", "name": "robot", "namespace": "team"}
 SERVICE = {"http": {"service": {"name": "files", "port": 80}}}
 OPEN_RULE = {"ports": [{"port": 8080}]}
 
+ANY_NAMESPACE = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "Exists"}]}
+
+ALL_BUT_SOME = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
+HALVES = [{"ipBlock": {"cidr": cidr}} for cidr in ("0.0.0.0/1", "128.0.0.0/1")]
+
+
+def named_port(target: int | str, opened: int | str) -> Change:
+    """A policy opens to everybody, by number or by name, the port of a pod that its Service calls otherwise."""
+
+    def change(objects: Objects) -> None:
+        port = {"name": "web", "containerPort": 9000}
+        for service in objects["Service"]:
+            service["spec"]["ports"] = [{"port": 80, "targetPort": target}]
+        for pod in objects["Pod"]:
+            pod["spec"] = {"containers": [{"ports": [port]}]}
+        add("NetworkPolicy", policy("wide", HOME, {}, {"ports": [{"port": opened}]}))(objects)
+
+    return change
+
+
 FAILS: dict[str, list[tuple[Change, str]]] = {
     "admission-policies": [
         (drop("ValidatingAdmissionPolicy", "bindings-lift.toolcrib.dev"), "missing"),
@@ -284,6 +304,11 @@ FAILS: dict[str, list[tuple[Change, str]]] = {
         (add("NetworkPolicy", policy("wide", HOME, {"app": "files"}, OPEN_RULE)), "everybody"),
         (add("NetworkPolicy", policy("wide", HOME, {}, {"from": [{"ipBlock": {"cidr": "0.0.0.0/0"}}]})), "everybody"),
         (add("NetworkPolicy", policy("wide", HOME, {}, {"from": [{"namespaceSelector": {}}]})), "everybody"),
+        (add("NetworkPolicy", policy("wide", HOME, {}, {"from": HALVES})), "everybody"),
+        (add("NetworkPolicy", policy("wide", HOME, {}, {"from": [{"namespaceSelector": ANY_NAMESPACE}]})), "everybody"),
+        (add("NetworkPolicy", policy("wide", HOME, {}, {"from": [{"namespaceSelector": {}, "podSelector": ALL_BUT_SOME}]})), "everybody"),
+        (named_port("web", 9000), "everybody"),
+        (named_port(9000, "web"), "everybody"),
         (policy_spec("files", policyTypes=["Egress"]), "heist/files"),
         (policy_spec("files", podSelector={"matchLabels": {"app": "files", "v": "2"}}), "heist/files"),
     ],
@@ -307,18 +332,22 @@ FAILS: dict[str, list[tuple[Change, str]]] = {
         (add("Ingress", {**meta("bad", SYSTEM), "spec": _to("toolcrib-registry-admin", number=8081)}), "bad"),
     ],
     "tls": [(setting("tls", {}), "agents"), (setting("admin_tls", {}), "admin"), (setting("store.tls", False), "Weaviate")],
-    "egress": [(setting("egress.allow", ["*"]), "every host"), (setting("egress.cluster", []), "egress.cluster")],
+    "egress": [*((setting("egress.allow", [wide]), "every host") for wide in ("*", "?*")), (setting("egress.cluster", []), "egress.cluster")],
     "plain-http": [(tool("old", backend={"http": {"url": "http://tools.example.com"}}), "heist/old")],
     "anonymous": [(setting("discovery.anonymous", "list"), "list"), (variable("TOOLCRIB_DISCOVERY__ANONYMOUS", "list"), "list")],
     "issuers": [
         (issuers({"issuer": "http://idp.example.com", "audience": ["a"]}), "plain HTTP"),
         (issuers({"issuer": "https://idp.example.com", "jwks_uri": "http://idp/keys", "audience": ["a"]}), "plain HTTP"),
         (issuers({"cluster": True, "audience": ["https://kubernetes.default.svc"]}), "API server"),
+        (issuers({"cluster": True, "issuer": "https://oidc.example.com/c", "audience": ["https://oidc.example.com/c"]}), "API server"),
         (issuers({"issuer": "https://idp.example.com"}), "no audience"),
         (issuers({"issuer": "https://idp.example.com", "audience": ["a"], "scopes": "token"}), "local mode"),
         (setting("allow_dev_issuer", True), "allow_dev_issuer"),
     ],
-    "everywhere": [(cluster_grant(scopes=["f:use"], namespaceSelector={}, expiresAt="2090-01-01T00:00:00Z"), "wide")],
+    "everywhere": [
+        (cluster_grant(scopes=["f:use"], namespaceSelector=selector, expiresAt="2090-01-01T00:00:00Z"), "wide")
+        for selector in ({}, ANY_NAMESPACE, {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["x"]}]})
+    ],
     "expiring": [
         (cluster_grant(scopes=["registry:admin"], namespaces=[SYSTEM]), "wide"),
         (add("AgentScopeBinding", {**meta("old", HOME), "spec": {"scopes": ["x"], "expiresAt": "2020-01-01T00:00:00Z"}}), "heist/old"),
@@ -327,7 +356,7 @@ FAILS: dict[str, list[tuple[Change, str]]] = {
         (option("--hidden-text=warn"), "warn"),
         (tool("odd", backend={"none": {}}, status={"conditions": [{"type": "Questionable", "status": "True", "reason": "HiddenText"}]}), "heist/odd"),
     ],
-    "quotas": [(option("--quota-tools=0"), "tools"), (option("--quota-bytes=0Mi"), "bytes")],
+    "quotas": [(option("--quota-tools=0"), "tools"), (option("--quota-bytes=0Mi"), "bytes"), (option("--quota-tools", "0"), "tools")],
     "audit": [(setting("audit", {}), "off"), (setting("audit.key_file", None), "no key"), (option("--audit-anchors="), "anchored")],
     "audit-key": [(secret("audit-key", "toolcrib-audit-key"), "the chart made"), (setting("audit", {}), "off")],
     "assertion-keys": [(secret("assertion-keys", "toolcrib-assertion-keys"), "the chart made")],
