@@ -33,6 +33,8 @@ _MOST_FIELD_SETS = 1_024
 _FIELD_SETS: dict[frozenset[str], set[str]] = {}
 _ACCOUNT_METADATA = frozenset({"namespace", "name", "uid", "resourceVersion", "deletionTimestamp"})
 _PLACE_METADATA = frozenset({"namespace", "name", "resourceVersion"})
+_LABELS = frozenset({"toolcrib.dev/source"})
+"""All labels of our kinds that are kept: nobody asks for more, and an object may carry a megabyte of them."""
 _FACTS = {SERVICE: service_facts, ENDPOINT_SLICE: slice_facts}
 
 
@@ -59,7 +61,7 @@ class Ref:
 class Entry:
     """One object as last seen. Of our kinds either `head` or `findings` is set.
 
-    `head` is the object; a Tool's without its annotations and schemas, which are kept compressed in `schemas`.
+    `head` is the object without annotations and most labels; a Tool's schemas are kept compressed in `schemas`.
     `body` holds what is kept of other kinds (a Secret's annotations and data, the facts of `services`); it is never shown.
     """
 
@@ -306,7 +308,7 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
         created=metadata.get("creationTimestamp") or "",
         deleting=metadata.get("deletionTimestamp"),
         finalizers=tuple(metadata.get("finalizers") or ()),
-        labels=dict(metadata.get("labels") or {}),
+        labels=_few(metadata.get("labels") or {}) if kind in KINDS else dict(metadata.get("labels") or {}),
         head=resource,
         schemas=schemas,
         findings=findings,
@@ -336,7 +338,11 @@ def _spec(entry: Entry) -> Any:
 
 
 def _packed(resource: Resource) -> tuple[Resource, bytes]:
-    """A Tool without its annotations and schemas, and these schemas; everything else as it is."""
+    """An object without its annotations and most labels; a Tool also without its schemas, and these."""
+    metadata = resource.metadata.model_copy(
+        update={"annotations": {}, "labels": _few(resource.metadata.labels)}
+    )
+    resource = resource.model_copy(update={"metadata": metadata})
     if not isinstance(resource, Tool):
         return resource, b""
     try:
@@ -347,12 +353,15 @@ def _packed(resource: Resource) -> tuple[Resource, bytes]:
     ):  # no plain JSON: it is refused, with a reason, when it is assessed
         return resource, b""
     spec = resource.spec.model_copy(update={"input_schema": {}, "output_schema": None})
-    metadata = resource.metadata.model_copy(update={"annotations": {}})
-    kept = resource.model_copy(update={"spec": spec, "metadata": metadata})
+    kept = resource.model_copy(update={"spec": spec})
     for model in (kept, spec, metadata, spec.backend, spec.backend.http):
         if model is not None:
             _share(model)
     return kept, schemas
+
+
+def _few(labels: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in labels.items() if k in _LABELS}
 
 
 def _share(model: BaseModel) -> None:

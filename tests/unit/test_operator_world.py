@@ -2,7 +2,7 @@
 
 import threading
 
-from operator_harness import tool
+from operator_harness import binding, tool
 from toolcrib_operator.world import WATCHED, Ref, World
 
 CALCULATOR = Ref("Tool", "heist/calculator")
@@ -102,3 +102,19 @@ def test_changes_from_many_threads_are_all_taken() -> None:
         thread.join()
     dirty, change = world.take()
     assert (len(dirty), change) == (200, 200)
+
+
+def test_labels_and_annotations_of_our_kinds_cost_no_memory() -> None:
+    marks = {f"k{i}": "v" * 50 for i in range(1000)}
+    source = {"toolcrib.dev/source": "runtime"}
+    for kind, manifest in (
+        ("Tool", tool("calculator")),
+        ("AgentScopeBinding", binding("planner", ["a:use"])),
+    ):
+        world = World()
+        metadata = manifest["metadata"] | {"labels": marks | source, "annotations": marks}
+        world.upsert(kind, manifest | {"metadata": metadata})
+        (entry,) = world.all(kind)
+        head = entry.head
+        assert head is not None
+        assert (entry.labels, head.metadata.labels, head.metadata.annotations) == (source, source, {})
