@@ -43,8 +43,8 @@ from toolcrib_registry.doors import Door
 from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.in_flight import InFlight
 from toolcrib_registry.indexing import Indexing
-from toolcrib_registry.large import Large
 from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.large import Large
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.outbox import OutboxQueue

@@ -32,9 +32,7 @@ class Large:
         seconds: how long a body waits at most.
     """
 
-    def __init__(
-        self, *, together: int = TOGETHER, each: int = EACH, seconds: float = WAIT_SECONDS
-    ) -> None:
+    def __init__(self, *, together: int = TOGETHER, each: int = EACH, seconds: float = WAIT_SECONDS) -> None:
         self._together, self._each, self._seconds = together, each, seconds
         self._held: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()

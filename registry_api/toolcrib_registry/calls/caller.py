@@ -109,7 +109,9 @@ class Caller:
         """
         await self._arguments.prepare(tool.digest, len(tool.packed_input), lambda: tool.input_schema)
         account = f"{caller.issuer} {caller.subject}"
-        body = await self._arguments.check_in_turns(tool.digest, lambda: tool.input_schema, arguments, account)
+        body = await self._arguments.check_in_turns(
+            tool.digest, lambda: tool.input_schema, arguments, account
+        )
         backend = tool.backend
         if backend is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")
