@@ -243,4 +243,5 @@ def sent(deps: Deps, named: Named, body: bytes | str, media_type: str) -> Respon
         media_type,
         hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision, named.charged),
         on_cut=on_cut,
+        sending=lambda size: deps.large.sending(f"{identity.issuer} {identity.subject}", size),
     )

@@ -15,6 +15,9 @@ from contextlib import asynccontextmanager
 LARGE = 16 << 10
 TOGETHER = 16 << 20
 EACH = 4 << 20
+UNREAD_TOGETHER = 128 << 20
+UNREAD_EACH = 32 << 20
+"""Bytes of large answers that are being sent at one time, and of those to one caller: the oldest of who has the most is cut."""
 WAIT_SECONDS = 5.0
 RETRY_SECONDS = 1
 
@@ -38,6 +41,7 @@ class Large:
         self._queues: OrderedDict[str, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
         self._busy = False
         self._turns: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        self._unread: dict[str, OrderedDict[asyncio.Timeout, int]] = {}
 
     @property
     def held(self) -> int:
@@ -129,3 +133,35 @@ class Large:
                 mine.set_result(None)
                 return
         self._busy = False
+
+    @asynccontextmanager
+    async def sending(self, account: str, size: int) -> AsyncIterator[None]:
+        """While an answer of `size` bytes is sent to `account`: readers that are slow may not fill the memory.
+
+        Raises:
+            TimeoutError: it is cut, since too much waits to be read.
+        """
+        async with asyncio.timeout(None) as end:
+            self._unread.setdefault(account, OrderedDict())[end] = size
+            self._cut(account)
+            try:
+                yield
+            finally:
+                self._sent(account, end)
+
+    def _cut(self, account: str) -> None:
+        while len(self._unread[account]) > 1 and sum(self._unread[account].values()) > UNREAD_EACH:
+            self._cut_oldest(account)
+        while sum(sum(sizes.values()) for sizes in self._unread.values()) > UNREAD_TOGETHER:
+            self._cut_oldest(max(self._unread, key=lambda most: sum(self._unread[most].values())))
+
+    def _cut_oldest(self, account: str) -> None:
+        end = next(iter(self._unread[account]))
+        self._sent(account, end)
+        end.reschedule(asyncio.get_running_loop().time())
+
+    def _sent(self, account: str, end: asyncio.Timeout) -> None:
+        sizes = self._unread.get(account, OrderedDict())
+        sizes.pop(end, None)
+        if not sizes:
+            self._unread.pop(account, None)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from toolcrib_registry.large import EACH, TOGETHER, Large, NoRoom
+from toolcrib_registry.large import EACH, TOGETHER, UNREAD_EACH, Large, NoRoom
 
 pytestmark = pytest.mark.anyio
 MB = 1 << 20
@@ -92,3 +92,24 @@ async def test_turns_are_one_at_a_time_and_callers_take_them_in_turn() -> None:
         group.create_task(work("modest"))
     assert order.index("modest") <= 3
     assert len(order) == 6
+
+
+async def test_of_answers_that_nobody_reads_the_oldest_of_who_has_the_most_are_cut() -> None:
+    large, kept, cut = Large(), list[tuple[str, int]](), list[tuple[str, int]]()
+
+    async def send(account: str, number: int) -> None:
+        try:
+            async with large.sending(account, 4 * MB):
+                kept.append((account, number))
+                await asyncio.Event().wait()
+        except TimeoutError:
+            cut.append((account, number))
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(send("modest", 0))]
+        tasks += [group.create_task(send("greedy", number)) for number in range(20)]
+        await settle()
+        assert len(kept) == 21
+        assert cut == [("greedy", number) for number in range(20 - UNREAD_EACH // (4 * MB))]
+        for task in tasks:
+            task.cancel()
