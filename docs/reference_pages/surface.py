@@ -77,6 +77,7 @@ REMEDIES: dict[str, str] = {
     "limits_unavailable": "Wait (`Retry-After`): the store of counters is away (read-only tools are served), or too many calls wait.",
     "audit_unavailable": "Wait (`Retry-After`); the decision cannot be recorded now, and `audit.mode` is strict.",
     "index_unavailable": "For operators: the search index is away; they keep trying.",
+    "large_requests_busy": "Wait (`Retry-After`), and send fewer bodies above 16 KiB at one time: a caller has room for 4 MiB of them.",
     "too_many_streams": "Try again later, or close your others; `limits.watch_streams` and `limits.watch_streams_per_subject` are the bounds.",
     "not_durable": "`detail` says whether it may still come. Is the disk full, is an operator there?",
     "not_ready": "Wait as `Retry-After` says: no full snapshot has come from an operator yet, or too many access reviews wait.",

@@ -44,6 +44,7 @@ from toolcrib_registry.entries import EntryCache
 from toolcrib_registry.in_flight import InFlight
 from toolcrib_registry.indexing import Indexing
 from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.large import Large
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.outbox import OutboxQueue
@@ -216,6 +217,7 @@ async def build(
         clock=clock.now,
     )
     staging = Staging(state, most=settings.limits.admin_body_bytes)
+    large = Large()
     validators = Validators(settings.limits.validator_bytes, metrics.validators_evicted.inc)
     _observe(metrics, state)
     metrics.observe_held(staged=lambda: staging.size, validators=lambda: validators.size)
@@ -248,7 +250,8 @@ async def build(
             clock,
         ),
         indexing=Indexing(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
-        calls=calls or Caller(outbound, credentials, policy, assertions=assertions, validators=validators),
+        calls=calls
+        or Caller(outbound, credentials, policy, assertions=assertions, validators=validators, large=large),
         assertions=assertions,
         charging=Charging(
             counters or make_counters(settings.counters, clock),
@@ -266,6 +269,7 @@ async def build(
         decisions=decisions,
         refusals=Refusals(metrics, decisions, clock),
         staging=staging,
+        large=large,
         registrar=(registrar or outbox) if settings.registration else None,
         outbox=outbox,
         check_address=registration.address_check(policy),

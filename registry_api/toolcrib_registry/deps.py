@@ -13,6 +13,7 @@ from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.counting.charging import Charging
 from toolcrib_registry.in_flight import InFlight
 from toolcrib_registry.indexing import Indexing
+from toolcrib_registry.large import Large
 from toolcrib_registry.metrics import Metrics
 from toolcrib_registry.outbox import OutboxQueue
 from toolcrib_registry.ports import Calls, Clock, CredentialSink, Registrar
@@ -51,6 +52,7 @@ class Deps:
     decisions: DecisionLog
     refusals: Refusals
     staging: Staging
+    large: Large
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

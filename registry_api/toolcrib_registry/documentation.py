@@ -18,7 +18,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 EVERY = ("not_ready", "invalid_request", "token_in_query", "origin_refused", "wrong_host")
 """What any route may answer."""
-BODY = ("invalid_json", "too_large", "unsupported_media_type")
+BODY = ("invalid_json", "too_large", "unsupported_media_type", "large_requests_busy")
 """What a route that takes a JSON body may answer for it."""
 CALL_STATUSES = {
     422: "The tool refused the call (`tool_error`).",

@@ -55,6 +55,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "policy_stale": (503, "The policy is too old"),
     "limits_unavailable": (503, "The grant's limits cannot be looked up"),
     "index_unavailable": (503, "The search index is away"),
+    "large_requests_busy": (503, "Too many large requests"),
     "too_many_streams": (503, "Too many streams"),
     "audit_unavailable": (503, "The decision cannot be recorded"),
     "not_durable": (503, "It could not be stored"),

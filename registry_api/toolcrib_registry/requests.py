@@ -17,14 +17,40 @@ from toolcrib_registry.auth import NOBODY, Asker
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.edge import REQUEST_ID
 from toolcrib_registry.errors import ProblemError
+from toolcrib_registry.large import LARGE, RETRY_SECONDS, NoRoom
 
-LARGE = 64 * 1024
-"""Bytes from which a body is checked, parsed and looked at in turns with others: 1 MB of small objects takes 70 ms."""
 _JSON_TYPE = re.compile(r"application/(?:[^/;,\s]+\+)?json", re.IGNORECASE)
 
 
 class StrictRequest(Request):
-    """Refuses bodies that are too large (413), not announced as JSON (415) or not unambiguous JSON (400)."""
+    """Refuses bodies that are too large (413), not announced as JSON (415) or not unambiguous JSON (400).
+
+    A large one is read when there is room for it, which `done` gives back.
+    """
+
+    _room = 0
+
+    @property
+    def _account(self) -> str:
+        identity = self.scope.get(ASKER, NOBODY).identity
+        return "" if identity is None else f"{identity.issuer} {identity.subject}"
+
+    async def _enter(self, size: int) -> None:
+        try:
+            await deps_of(self).large.enter(self._account, size)
+        except NoRoom:
+            raise ProblemError(
+                "large_requests_busy",
+                "Too many large requests are in progress.",
+                headers={"Retry-After": str(RETRY_SECONDS), "Connection": "close"},
+            ) from None
+        self._room = size
+
+    def done(self) -> None:
+        """The request has been answered, or given up."""
+        size, self._room = self._room, 0
+        if size:
+            deps_of(self).large.leave(self._account, size)
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """The body in pieces, counted."""
@@ -33,11 +59,15 @@ class StrictRequest(Request):
         size = int(declared) if declared.isdigit() else 0
         if size > limit:
             raise too_large(limit)
+        if size >= LARGE and not self._room:
+            await self._enter(size)
         size = 0
         async for piece in super().stream():
             size += len(piece)
             if size > limit:
                 raise too_large(limit)
+            if size >= LARGE and not self._room:  # of a length that nobody said
+                await self._enter(limit)
             yield piece
 
     async def body(self) -> bytes:
@@ -55,15 +85,16 @@ class StrictRequest(Request):
         depth = deps_of(self).settings.limits.json_depth
         body = await self.body()
         try:
-            strict_json.check(body, max_depth=depth)
-            if len(body) >= LARGE:
+            if len(body) < LARGE:
+                return strict_json.parse(body, max_depth=depth)
+            async with deps_of(self).large.turn(self._account):
+                strict_json.check(body, max_depth=depth)
                 await asyncio.sleep(0)  # others have their turn in between
-            parsed = strict_json.read(body)
+                parsed = strict_json.read(body)
+                await asyncio.sleep(0)
+                return parsed
         except strict_json.InvalidJson as error:
             raise ProblemError("invalid_json", f"The body is refused: {error}.") from error
-        if len(body) >= LARGE:
-            await asyncio.sleep(0)
-        return parsed
 
 
 class StrictRoute(APIRoute):
@@ -74,7 +105,11 @@ class StrictRoute(APIRoute):
         inner = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            return await inner(StrictRequest(request.scope, request.receive))
+            strict = StrictRequest(request.scope, request.receive)
+            try:
+                return await inner(strict)
+            finally:
+                strict.done()
 
         return handle
 

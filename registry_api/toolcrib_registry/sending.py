@@ -7,6 +7,7 @@ time with a large one: what has not been handed over when the grant ends is not,
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -25,6 +26,7 @@ class CallResponse(Response):
         body, media_type: what is sent.
         hold: makes the call's time in flight.
         on_cut: told why the answer was cut.
+        sending: its time of being sent, which ends where too much waits to be read.
     """
 
     def __init__(
@@ -34,9 +36,10 @@ class CallResponse(Response):
         *,
         hold: Callable[[], Hold],
         on_cut: Callable[[Decision], None],
+        sending: Callable[[int], AbstractAsyncContextManager[None]],
     ) -> None:
         super().__init__(body, media_type=media_type, headers={"Cache-Control": "no-store"})
-        self._hold, self._on_cut = hold, on_cut
+        self._hold, self._on_cut, self._sending = hold, on_cut, sending
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it, or the beginning of it."""
@@ -51,7 +54,7 @@ class CallResponse(Response):
         }
         last = (len(body) - 1) // SLICE * SLICE
         try:
-            async with self._hold():
+            async with self._sending(len(body)), self._hold():
                 await send(start)
                 for at in range(0, last, SLICE):
                     await send(
@@ -60,4 +63,6 @@ class CallResponse(Response):
         except Revoked as revoked:
             self._on_cut(revoked.decision)
             return  # without the end, which makes the server close the connection
+        except TimeoutError:
+            return
         await send({"type": "http.response.body", "body": body[last:]})

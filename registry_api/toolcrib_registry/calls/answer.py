@@ -19,6 +19,8 @@ from toolcrib_registry.calls.repeated import Secrets
 from toolcrib_registry.outbound.messages import OutboundResponse
 
 MAX_RETRY_AFTER = 3_600
+KEPT = 64 << 10
+"""Bytes of JSON up to which its value is kept: objects take 30 times as much."""
 _HTML = ("text/html", "application/xhtml+xml")
 
 
@@ -29,7 +31,7 @@ class CallResult:
     Attributes:
         status: the backend's status, 2xx.
         content_type: its media type, without parameters.
-        value: parsed JSON, or text; None where the body is empty.
+        value: parsed JSON, or text; None where the body is empty, and for JSON above `KEPT`, which is in `raw` alone.
         raw: the body as it came.
         elapsed: seconds the call took, retries included.
     """
@@ -62,6 +64,8 @@ def judged(
     value = _value(response, limits)
     if found.repeated_in(response.body) or found.repeated_in(response.content_type.encode()):
         raise UpstreamProtocol("the backend's response repeats its credential and is withheld")
+    if len(response.body) > KEPT and not isinstance(value, str):
+        value = None
     return CallResult(response.status, response.content_type, value, response.body, elapsed)
 
 

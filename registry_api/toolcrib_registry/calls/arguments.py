@@ -13,11 +13,10 @@ from toolcrib.argument_cost import BUDGET
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.limits import CallLimits
 from toolcrib_registry.calls.validators import Compiled, Validators
+from toolcrib_registry.large import LARGE, Large
 
-LARGE = 64 * 1024
-"""Bytes from which a check is made in parts: parsing, writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
 MANY = 10_000
-"""Values from which it is made in parts too."""
+"""Values from which a check is made in parts, as from `LARGE` bytes: writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
 Schema = dict[str, Any] | Callable[[], dict[str, Any]]
 """A tool's input schema, already judged by `toolcrib.schemas`; or what reads it, where it is needed."""
 
@@ -28,10 +27,14 @@ class Arguments:
     Args:
         limits: bounds of a call.
         validators: where these are kept.
+        large: whose turn it is to be checked.
     """
 
-    def __init__(self, limits: CallLimits, validators: Validators | None = None) -> None:
+    def __init__(
+        self, limits: CallLimits, validators: Validators | None = None, large: Large | None = None
+    ) -> None:
         self._limits = limits
+        self._large = Large() if large is None else large
         self._validators = Validators() if validators is None else validators
 
     async def prepare(self, digest: str, size: int, schema: Callable[[], dict[str, Any]]) -> None:
@@ -61,19 +64,23 @@ class Arguments:
         _judge(validator, arguments, body, cost)
         return body
 
-    async def check_in_turns(self, digest: str, schema: Schema, arguments: dict[str, Any]) -> bytes:
-        """The same; between two parts of a large check others have their turn."""
+    async def check_in_turns(
+        self, digest: str, schema: Schema, arguments: dict[str, Any], account: str
+    ) -> bytes:
+        """The same; one large check at a time, and between two parts of it others have their turn."""
         if self._looked_through(arguments) > MANY:
             await asyncio.sleep(0)
         body = self._written(arguments)
         if len(body) < LARGE:
             validator, cost = self._reckon(digest, schema, arguments, body)
-        else:
+            _judge(validator, arguments, body, cost)
+            return body
+        async with self._large.turn(account):
             await asyncio.sleep(0)
             validator, cost = self._reckon(digest, schema, arguments, body)
             await asyncio.sleep(0)
-        _judge(validator, arguments, body, cost)
-        return body
+            _judge(validator, arguments, body, cost)
+            return body
 
     def _looked_through(self, arguments: Any) -> int:
         if not isinstance(arguments, dict):

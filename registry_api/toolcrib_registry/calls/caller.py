@@ -34,6 +34,7 @@ from toolcrib_registry.calls.limits import CallLimits
 from toolcrib_registry.calls.request import fill
 from toolcrib_registry.calls.validators import Validators
 from toolcrib_registry.credentials import CredentialStore
+from toolcrib_registry.large import Large
 from toolcrib_registry.outbound.errors import (
     Disconnected,
     EgressRefused,
@@ -51,7 +52,7 @@ __all__ = ["CallResult", "Caller"]
 _TELLING = 8
 """Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
 _LARGE = 256 << 10
-"""Bytes of an answer from which on it is judged in a thread."""
+"""Bytes of an answer above which it is judged in a thread, one at a time."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -73,6 +74,7 @@ class Caller:
         limits: bounds of a call.
         assertions: signs calls of backends that take assertions; None: nothing is signed.
         validators: the compiled schemas that are kept.
+        large: turns of large arguments and answers.
         clock: monotonic seconds.
     """
 
@@ -85,13 +87,15 @@ class Caller:
         *,
         assertions: Asserts | None = None,
         validators: Validators | None = None,
+        large: Large | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outbound = outbound
         self._credentials = credentials
         self._policy = policy
         self._limits = limits or CallLimits()
-        self._arguments = Arguments(self._limits, validators)
+        self._large = Large() if large is None else large
+        self._arguments = Arguments(self._limits, validators, self._large)
         self._assertions = assertions
         self._clock = clock
 
@@ -104,7 +108,10 @@ class Caller:
             CallError: see `calls.errors`.
         """
         await self._arguments.prepare(tool.digest, len(tool.packed_input), lambda: tool.input_schema)
-        body = await self._arguments.check_in_turns(tool.digest, lambda: tool.input_schema, arguments)
+        account = f"{caller.issuer} {caller.subject}"
+        body = await self._arguments.check_in_turns(
+            tool.digest, lambda: tool.input_schema, arguments, account
+        )
         backend = tool.backend
         if backend is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")
@@ -158,8 +165,10 @@ class Caller:
             elapsed=self._clock() - started,
             secrets=(*credential, *signatures),
         )
-        # parsing and searching some megabytes would hold the loop
-        return judge() if len(response.body) <= _LARGE else await asyncio.to_thread(judge)
+        if len(response.body) <= _LARGE:
+            return judge()
+        async with self._large.turn(account):  # parsing and searching some megabytes would hold the loop
+            return await asyncio.to_thread(judge)
 
     async def _exchange(
         self,

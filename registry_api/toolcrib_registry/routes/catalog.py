@@ -170,10 +170,4 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
 async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRequest) -> Response:
     """Decided first: 403 alike for denied and unknown. `result` is what the tool answered."""
     named, answer = await calling.call(deps, asker, body.tool, body.arguments, request_id)
-    made = CallAnswer(
-        tool_id=named.tool.tool_id,
-        content_type=answer.content_type,
-        result=answer.value,
-        elapsed=round(answer.elapsed, 6),
-    )
-    return calling.sent(deps, named, made.model_dump_json(), "application/json")
+    return calling.sent(deps, named, calling.wrapped(named, answer), "application/json")
