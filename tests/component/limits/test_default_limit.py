@@ -10,8 +10,10 @@ import pytest
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import SlowBackend, slow_backend
+from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
+from toolcrib_registry.counting.default import DefaultLimit
 
 TWO = {"agent_calls": 2}
 
@@ -86,6 +88,19 @@ def test_a_token_whose_scopes_alone_decide_has_the_default_too(
         finish(slow, calls)
 
     assert 'toolcrib_limited_calls_total{grant="",kind="",limit="default_concurrent"} 1.0' in metrics
+
+
+def test_one_subject_of_two_issuers_is_two_agents() -> None:
+    here, elsewhere = (
+        Identity(issuer=issuer, subject="ada", expires_at=2e9, policy=ScopesPolicy.BINDINGS)
+        for issuer in ("https://here.test", "https://elsewhere.test")
+    )
+    limit = DefaultLimit(1)
+    assert limit.take(here)
+    assert not limit.take(here)
+    assert limit.take(elsewhere)
+    limit.give(here)
+    assert limit.take(here)
 
 
 def test_a_bindings_own_limit_takes_its_place(slow: SlowBackend, threads: ThreadPoolExecutor) -> None:
