@@ -35,6 +35,7 @@ class _Stage:
     to: Revision
     draft: Draft
     chunks: int = 0
+    objects: int = 0
     size: int = 0
     digest: Any = field(default_factory=hashlib.sha256)
 
@@ -94,6 +95,7 @@ class Staging:
                 raise
             stage.size += len(body)
             stage.chunks += 1
+            stage.objects += len(chunk.tools) + len(chunk.bindings)
             process.heap.grown(len(chunk.tools) + len(chunk.bindings))
             self._wait(self._seconds)
             return self._state.report()
@@ -112,7 +114,7 @@ class Staging:
             self._drop()
             if not stage.is_whole(commit):
                 raise RevisionMismatch("the staged chunks are not those of the commit")
-            return await self._state.swap(stage.draft, commit.to, commit.age)
+            return await self._state.swap(stage.draft, commit.to, commit.age, stage.objects)
 
     def _wait(self, seconds: float | None) -> None:
         """Set the deadline of the next chunk, or none."""

@@ -127,14 +127,14 @@ class PolicyState:
             chunks=False,
         )
 
-    async def swap(self, draft: Draft, to: Revision, age: float) -> ReplicaState:
-        """Put the full snapshot of `draft` in the place of the present one, as of `to`.
+    async def swap(self, draft: Draft, to: Revision, age: float, count: int) -> ReplicaState:
+        """Put the full snapshot of `draft`, of `count` objects, in the place of the present one, as of `to`.
 
         Raises:
             EpochFenced, RevisionMismatch: nothing has changed.
         """
         return await self._replace(
-            lambda before: before.replaced(draft, to), to, age, 0, whole=True, chunks=True
+            lambda before: before.replaced(draft, to), to, age, count, whole=True, chunks=True
         )
 
     async def _replace(

@@ -1,5 +1,6 @@
 """Arguments: what is refused, how it is said, and that hostile ones cost nothing."""
 
+import asyncio
 import time
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -91,6 +92,26 @@ def test_a_long_list_of_unique_items_is_checked_fast() -> None:
     started = time.monotonic()
     Arguments(LIMITS).check("d", schema, {"l": [{"a": i} for i in range(20_000)]})
     assert time.monotonic() - started < 4
+
+
+def test_others_have_a_turn_between_the_parts_of_a_large_check() -> None:
+    async def counted() -> int:
+        seen = 0
+
+        async def other() -> None:
+            nonlocal seen
+            while True:
+                await asyncio.sleep(0)
+                seen += 1
+
+        task = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        before = seen
+        await Arguments(LIMITS).check_in_turns("d", {}, {"l": [0] * 40_000}, "bot")
+        task.cancel()
+        return seen - before
+
+    assert asyncio.run(counted()) >= 3
 
 
 @pytest.mark.parametrize(
