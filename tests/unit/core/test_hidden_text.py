@@ -95,6 +95,13 @@ def test_a_hidden_character_is_found_at_every_place_and_named_without_being_show
     assert not any(hides(c) for c in said)
 
 
+@given(hidden_points.filter(lambda point: unicodedata.category(chr(point)) != "Cc"))
+def test_a_hidden_character_in_a_tag_is_found(point: int) -> None:
+    # control characters are no part of any tag: the schema refuses them
+    (found,) = places(spec_of(tags=["plain", f"a{chr(point)}a"]))
+    assert (found.where, found.points) == ("tags/1", (point,))
+
+
 @given(hidden_points, st.booleans())
 def test_a_hidden_character_in_a_key_of_a_schema_is_found(point: int, out: bool) -> None:
     schema = {"type": "object", "properties": {f"pa{chr(point)}th": {"type": "string"}}}
