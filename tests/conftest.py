@@ -11,6 +11,7 @@ import signal
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import settings
 
 from ci import reports
 from realparts import lookup
@@ -18,6 +19,10 @@ from realparts.apiserver import ApiServer
 from realparts.redis_server import Redis
 from realparts.required import require_real, require_redis, required
 from realparts.weaviate import Weaviate
+
+# a bound of wall-clock time says how busy the machine is; what must be fast has a test of processor time
+settings.register_profile("toolcrib", deadline=None)
+settings.load_profile("toolcrib")
 
 _MARKERS = {"apiserver": "apiserver", "weaviate_server": "weaviate", "node": "node"}
 
