@@ -45,9 +45,11 @@ def validate(
         for file in manifests.files_in(files)
     ]
     if not contents:
-        raise CliError("no manifest files (.yaml, .yml, .json) there", code=Exit.USAGE)
+        raise CliError(
+            f"no manifest files (.yaml, .yml, .json) in {', '.join(map(str, files))}", code=Exit.USAGE
+        )
     if not any(c.objects or c.problems or c.skipped for c in contents):
-        raise CliError("no objects there", code=Exit.USAGE)
+        raise CliError(f"no objects in {', '.join(map(str, files))}", code=Exit.USAGE)
     problems = [p for c in contents for p in c.problems] + list(manifests.duplicates(contents))
     if against_cluster:
         said = _against_cluster(contents, kubeconfig, context, trusted_namespace_label or ())

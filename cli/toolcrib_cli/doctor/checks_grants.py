@@ -69,4 +69,4 @@ def plain_http(facts: Facts) -> Verdict:
     found = [name for name, url in urls if url.startswith("http://") and not url.startswith(spared)]
     if found:
         return failed(f"called over plain HTTP: {listed(found)}")
-    return passed("every url: backend is called over https")
+    return passed(f"every url: backend is called over https{' or on loopback' if spared else ''}")

@@ -147,7 +147,9 @@ def hidden_text(facts: Facts) -> Verdict:
         else facts.option("hidden-text", "refuse")
     )
     if set_to is None:
-        raise Unread("the local mode is of an earlier version: start it again")
+        raise Unread(
+            facts.local.get("unread") or "an earlier version wrote local.json: restart `toolcrib up`"
+        )
     if set_to != "refuse":
         return failed(f"text.hidden is {set_to}: such Tools are used")
     used = [

@@ -148,7 +148,9 @@ class Facts:
         """
         if self.place is Place.LOCAL:
             if "settings" not in self.local:
-                raise Unread("the local mode is of an earlier version: start it again")
+                raise Unread(
+                    self.local.get("unread") or "an earlier version wrote local.json: restart `toolcrib up`"
+                )
             return dict(self.local["settings"])
         workload = self.workload("registry")
         namespace, pod = workload["metadata"]["namespace"], pod_of(workload)

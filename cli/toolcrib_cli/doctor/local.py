@@ -36,7 +36,7 @@ def look(folder: Path, url: str | None) -> Facts:
     local["anonymous"] = _listed_without_token(local["url"])
     if known is None:
         why = f"{local['url']} is not the local mode of {folder}: specify its --data"
-        return Facts(Place.LOCAL, dict.fromkeys(KINDS, why), time.time(), local)
+        return Facts(Place.LOCAL, dict.fromkeys(KINDS, why), time.time(), {**local, "unread": why})
     local |= {key: known[key] for key in ("settings", "hidden_text") if key in known}
     local["open_files"] = list(_open_files(folder))
     return Facts(Place.LOCAL, _objects([Path(p) for p in known.get("manifests", ())]), time.time(), local)

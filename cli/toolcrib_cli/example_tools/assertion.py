@@ -1,4 +1,4 @@
-"""Verifies the call assertion of a Toolcrib registry. Copy this file into your tool; it needs `pyjwt[crypto]`."""
+"""Verifies the call assertion of a Toolcrib registry. Copy this file into your tool; it needs `pyjwt[crypto]>=2.14`."""
 
 import hashlib
 import threading

@@ -87,7 +87,11 @@ def parse(manifest: Any, *, strict: bool = False) -> Resource:
             body, extra="forbid" if strict else None, by_alias=True, by_name=False
         )
     except ValidationError as error:
-        findings.extend(_finding(e) for e in error.errors(include_url=False, include_input=False))
+        errors = error.errors(include_url=False, include_input=False)
+        refused = {
+            e["loc"][:-1] for e in errors
+        }  # of a list whose entries are all refused none is left: not empty
+        findings.extend(_finding(e) for e in errors if not (e["type"] == "too_short" and e["loc"] in refused))
         raise InvalidManifest(tuple(findings)) from None
     if findings:
         raise InvalidManifest(tuple(findings))
@@ -103,6 +107,8 @@ def _finding(error: Any) -> Finding:
         return Finding(path, "unknown field", f"known by {GROUP}: see `kubectl explain` or docs/reference")
     if kind == "missing":
         return Finding(path, "required, but missing")
+    if kind == "tuple_type":
+        return Finding(path, "must be a list")
     if kind == "string_pattern_mismatch":
         return Finding(path, f"does not match {context.get('pattern')}")
     if kind == "too_short" and context.get("actual_length") == 0:

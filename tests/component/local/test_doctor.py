@@ -68,6 +68,7 @@ def test_the_local_mode_of_another_folder_is_unknown_and_not_passed(local: Local
     done = local.toolcrib("doctor", "--data", str(other), "--url", local.url)
     assert done.returncode == 2
     assert "private-files" in done.stdout
+    assert "earlier version" not in done.stdout
     assert " 0 fail" in done.stdout
 
 

@@ -34,6 +34,7 @@ def write(folder: Path, name: str, text: str) -> Path:
     [
         (TOOL.format(name="a", description="x") + "  colour: red\n", 12, "unknown field"),
         (TOOL.format(name="a", description="x").replace("[demo:use]", "[]"), 8, "empty list"),
+        (TOOL.format(name="a", description="x").replace("[demo:use]", "demo:use"), 8, "must be a list"),
         (
             TOOL.format(name="a", description="x").replace("[demo:use]", "[demo:use, 'registry:admin']"),
             6,
@@ -219,3 +220,9 @@ def test_an_edit_of_an_immutable_field_changes_nothing_until_the_tool_was_away(
     write(tmp_path, "c.yaml", text(after))
     assert not folders._look().problems
     assert held() == after
+
+
+def test_a_list_whose_entries_are_all_refused_is_not_called_empty(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.yaml", TOOL.format(name="a", description="x").replace("demo:use", "bad scope"))
+    (problem,) = manifests.read(file).problems
+    assert "spec.scopes[0]: does not match" in str(problem)
