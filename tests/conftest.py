@@ -6,6 +6,7 @@ fresh-machine-test`). Tests marked `long` are left out of a run of everything, s
 stays short (`make test-long` runs them); a path, `-k` or `-m long` finds them.
 """
 
+import gc
 import secrets
 import signal
 from collections.abc import Generator, Iterator
@@ -31,6 +32,14 @@ _MARKERS = {"apiserver": "apiserver", "weaviate_server": "weaviate", "node": "no
 def anyio_backend() -> str:
     """Async tests run on asyncio."""
     return "asyncio"
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """For tests that bound processor time: a garbage collection goes through all that the test runner holds, for up to 0.4 s."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

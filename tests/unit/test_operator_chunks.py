@@ -200,6 +200,7 @@ async def test_tools_are_taken_from_their_source_chunk_by_chunk() -> None:
     assert at[0] < len(MANY) / 3
 
 
+@pytest.mark.usefixtures("no_collections")
 async def test_a_first_publish_of_thousands_of_tools_leaves_the_loop_free() -> None:
     """Judged by what the loop's own thread has to do: fingerprints are made in another."""
     many = [published_tool(f"team-a/tool-{i:05}", description="word " * 200) for i in range(5_000)]

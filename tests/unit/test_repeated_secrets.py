@@ -128,6 +128,7 @@ NASTY = {
 }
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("piece", NASTY)
 def test_looking_costs_less_than_a_microsecond_for_a_byte(piece: str) -> None:
     part = NASTY[piece]

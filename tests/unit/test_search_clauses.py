@@ -54,6 +54,7 @@ def test_a_request_of_many_things_has_few_clauses_and_loses_no_word() -> None:
     assert all(f"number{i}" in " ".join(found) for i in range(20))
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize(
     "text", [" " * 2_000 + "a", ". " * 1_000, "and then " * 250, "。" * 2_000, "\n" * 2_000]
 )

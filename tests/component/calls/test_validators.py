@@ -114,6 +114,7 @@ def test_the_estimate_is_not_below_what_compiled_schemas_take() -> None:
     assert low == {}
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.anyio
 async def test_a_large_schema_is_compiled_off_the_loop_and_once_for_all_who_wait() -> None:
     arguments, read = Arguments(CallLimits(), validators := Validators()), []

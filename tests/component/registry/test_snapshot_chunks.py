@@ -274,6 +274,7 @@ SLOW = {
 }
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("kind", SLOW)
 def test_reading_a_full_chunk_holds_the_interpreter_for_less_than_80_ms(kind: str) -> None:
     """The parser keeps Python's lock while it reads: nothing else of the process runs meanwhile."""

@@ -338,6 +338,7 @@ def test_no_body_breaks_a_search(registry: RunningRegistry, body: Any) -> None:
         sane(answer)
 
 
+@pytest.mark.usefixtures("no_collections")
 @given(text=texts(2_000))
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_any_text_is_cut_into_words_and_clauses_in_time(text: str) -> None:
@@ -349,6 +350,7 @@ def test_any_text_is_cut_into_words_and_clauses_in_time(text: str) -> None:
     assert time.thread_time() - start < 0.5
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize(
     "filler", [" ", "\n", "\t \n", ", and ", "and\u3000", ". ", "a_", "-", "1a", "\ufdfa"]
 )

@@ -161,6 +161,7 @@ def test_a_published_tool_is_read_like_a_manifest() -> None:
     assert list(map(str, places(publishing.tool(manifest)))) == list(map(str, places(manifest.spec)))
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("unit", ["a", "é", "\u200b", "\u200d", "م\u200c", "👩\u200d", "\ufe0f", "\r"])
 def test_the_cost_is_linear(unit: str) -> None:
     def cost(times: int) -> float:

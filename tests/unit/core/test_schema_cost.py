@@ -95,6 +95,7 @@ HEAVY: dict[str, tuple[dict[str, Any], Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("no_collections")
 @pytest.mark.parametrize("name", HEAVY)
 def test_a_heavy_check_is_recognised_fast(name: str) -> None:
     schema, arguments = HEAVY[name]
@@ -161,6 +162,7 @@ def test_recursion_costs_what_the_arguments_are_deep() -> None:
     assert cost(schema, {"c": {"c": {"c": {}}}}) < BUDGET / 100
 
 
+@pytest.mark.usefixtures("no_collections")
 def test_a_table_stays_small_where_each_level_costs_more_than_the_one_above() -> None:
     schema = {
         "$defs": {"n": {"items": {"$ref": "#/$defs/n"}, "uniqueItems": True}},
