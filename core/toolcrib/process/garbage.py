@@ -25,7 +25,7 @@ THRESHOLDS = (5_000, 20, 50)
 """New containers before the youngest are visited (Python: 700), and how often before older ones are (10 and 10)."""
 LARGE = 100
 """Tools, bindings or entries of the index that make a step a growth."""
-LONG = 0.005
+LONG = 0.001
 """Seconds: an automatic collection that takes longer has met what stays, and what is left after it is frozen.
 
 That of the middle generation is the first to meet it, after 100,000 new containers; a full one, after 5,000,000, took a second."""
