@@ -25,7 +25,7 @@ API_SERVER_AUDIENCES = (
 
 
 def metrics_reasons(facts: Facts) -> Verdict:
-    """Denials tell whoever scrapes no more than the caller was told."""
+    """Denials tell a scraper no more than the caller was told."""
     reasons = (facts.settings.get("metrics") or {}).get("reasons") or "not_permitted"
     return passed("not_permitted") if reasons == "not_permitted" else failed(f"metrics.reasons is {reasons}")
 

@@ -143,12 +143,12 @@ class PublishedTool(Wire):
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """The schema of its arguments, read anew at each use: as objects it takes up to thirty times its JSON."""
+        """The schema of its arguments, parsed at each use: as objects it takes up to thirty times its JSON."""
         return unpacked(self.packed_input)
 
     @property
     def output_schema(self) -> dict[str, Any] | None:
-        """The schema of its answer, if it has one; read anew at each use."""
+        """The schema of its answer, if it has one; parsed at each use."""
         return None if self.packed_output is None else unpacked(self.packed_output)
 
     @property
