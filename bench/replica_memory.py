@@ -171,10 +171,10 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
         )
 
         async def searched() -> None:
-            await made.deps.searching.search(state.sight(who), Wanted(query="which argument is meant"))
+            await made.deps.searching.search(await state.sight(who), Wanted(query="which argument is meant"))
 
         await searched()
-        discovery.answer(made.deps, state.sight(who))
+        await discovery.answer(made.deps, await state.sight(who))
         before = _resident()
         replica = _Staged(made.deps)
         full = Full(Snapshot(revision=to, bindings={grant.uid: grant}), to, source)
@@ -184,7 +184,7 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
         rest = _resident() - before
         await searched()
         after = _resident() - before
-        discovery.answer(made.deps, state.sight(who))
+        await discovery.answer(made.deps, await state.sight(who))
         listed = _resident() - before
         peak = _peak()
         await made.aclose()

@@ -190,7 +190,7 @@ def _local(size: int, folder: Path, upstream: int, held: list[str]) -> Iterator[
     with LocalMode(
         folder / "local", CATALOG / "00-namespace.yaml", CATALOG / "bindings.yaml", manifests,
         embedder="packaged" if size == SIZES[0] else "none",
-        extra=("--backend", f"tails/echo=127.0.0.1:{upstream}"), patience=300,
+        extra=("--backend", f"tails/echo=127.0.0.1:{upstream}", "--quota-tools", "0"), patience=300,
     ) as local:  # fmt: skip
         total = size + len(FIVE)
         wait_until(

@@ -286,6 +286,8 @@ class Policy:
 
 
 _DENY_NO_IDENTITY = Decision(False, Reason.NO_IDENTITY)
+_DENY_UNKNOWN = Decision(False, Reason.UNKNOWN_TOOL)
+_DENY_DISABLED = Decision(False, Reason.TOOL_DISABLED)
 
 
 def decide(
@@ -296,15 +298,21 @@ def decide(
         if policy.anonymous_list and action is Action.LIST and tool is not None and tool.active:
             return Decision(True, Reason.ANONYMOUS_LIST)
         return _DENY_NO_IDENTITY
+    denied = standing(identity, tool, policy, now)
+    if tool is None or denied is not None:
+        return _DENY_UNKNOWN if denied is None else denied
+    return reach(identity, tool, policy, now)
+
+
+def standing(identity: Identity, tool: PublishedTool | None, policy: Policy, now: float) -> Decision | None:
+    """Steps 1 and 2: why not, before any binding is asked; None: that is for `reach` to say."""
     if not is_valid(identity, now):
         return Decision(False, Reason.IDENTITY_EXPIRED)
     if policy.is_gone(identity):
         return Decision(False, Reason.ACCOUNT_GONE)
     if tool is None:
-        return Decision(False, Reason.UNKNOWN_TOOL)
-    if not tool.active:
-        return Decision(False, Reason.TOOL_DISABLED)
-    return reach(identity, tool, policy, now)
+        return _DENY_UNKNOWN
+    return None if tool.active else _DENY_DISABLED
 
 
 def is_valid(identity: Identity, now: float) -> bool:

@@ -15,7 +15,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from toolcrib import model_names
-from toolcrib.authorizer import Action, Policy, decide, is_valid, next_change, next_validity, reach
+from toolcrib.authorizer import (
+    Action,
+    Policy,
+    decide,
+    is_valid,
+    next_change,
+    next_validity,
+    reach,
+    standing,
+)
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.names import is_reserved_scope
 from toolcrib.snapshot import Snapshot
@@ -104,9 +113,17 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
         for i in sorted(_candidates(identity, snapshot, policy))
         if reach(identity, snapshot.tools[i], policy, now)
     }
-    visible = {i: t for i, t in reachable.items() if decide(identity, t, action, policy, now)}
+    # what is reached is asked the steps before that, not the same ones again
+    visible = {i: t for i, t in reachable.items() if standing(identity, t, policy, now) is None}
     near = _Near(identity.namespace, named_namespaces(identity, policy, now))
     return _view(visible, reachable, near, next_change(identity, policy, now))
+
+
+def most_visible(identity: Identity | None, snapshot: Snapshot) -> int:
+    """How many tools `view_of` asks about: what its time grows with."""
+    if identity is None:
+        return len(snapshot.tools) if snapshot.policy.anonymous_list else 0
+    return len(_candidates(identity, snapshot, snapshot.policy))
 
 
 def _candidates(identity: Identity, snapshot: Snapshot, policy: Policy) -> set[str]:

@@ -45,7 +45,7 @@ class Named:
     """The UIDs of the bindings that a call was charged to."""
 
 
-def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
+async def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
     """The visible tool that `name` means, decided and logged. None: unknown or not visible, which is the same.
 
     Nothing here looks at what the caller does not see: no answer may take longer because of it.
@@ -53,7 +53,7 @@ def find(deps: Deps, asker: Asker, name: str, action: Action) -> Named | None:
     Raises:
         AmbiguousName: several visible tools share the bare name.
     """
-    sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
     try:
         tool = sight.view.resolve(name)
     except AmbiguousName:
@@ -124,7 +124,7 @@ async def call(
     if asker.identity is None:
         raise unauthenticated(asker.problem)
     try:
-        named = find(deps, asker, name, Action.CALL)
+        named = await find(deps, asker, name, Action.CALL)
     except AmbiguousName as error:
         deps.metrics.called(asker.identity, None, "ambiguous_name", 0.0)
         raise ambiguous(error) from error

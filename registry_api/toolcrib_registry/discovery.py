@@ -112,9 +112,10 @@ def total_registered(sight: Sight, settings: RegistrySettings) -> int:
     return len(sight.view.tools)
 
 
-def answer(deps: Deps, sight: Sight) -> Answer:
+async def answer(deps: Deps, sight: Sight) -> Answer:
     """The body of `GET /` and its ETag, made once for a view of a revision."""
-    return sight.content.answer or deps.state.answer(sight, partial(encoded, sight, deps.settings))
+    known = sight.content.answer
+    return known or await deps.state.answer(sight, partial(encoded, sight, deps.settings))
 
 
 def encoded(sight: Sight, settings: RegistrySettings) -> Answer:

@@ -166,8 +166,8 @@ class Edge:
         self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
     ) -> None:
         deps = self._deps
-        sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-        body, etag = discovery.answer(deps, sight)
+        sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+        body, etag = await discovery.answer(deps, sight)
         deps.metrics.discovered(sight.identity, "/")
         deps.decisions.listed("list", sight)
         headers = [

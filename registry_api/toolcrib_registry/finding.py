@@ -49,13 +49,13 @@ async def find(deps: Deps, asker: Asker, wanted: Wanted) -> Findings:
     start = time.perf_counter()
     with tracing.span("search") as span:
         for attempt in range(1, TRIES + 1):
-            sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+            sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
             try:
                 answer = await deps.searching.search(sight, wanted)
             except ModeUnavailable as error:
                 raise _mode_problem(error) from error
             # grants may have changed while the index was asked: the answer is of one view, that of the moment it is sent
-            now = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+            now = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
             if now.revision == sight.revision or attempt == TRIES:
                 break
         span.set({

@@ -9,19 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from toolcrib import process
 from toolcrib.authorizer import Policy, granted_scopes, is_valid
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Draft, Snapshot
-from toolcrib.view import EMPTY, view_of
+from toolcrib.view import EMPTY, View, most_visible, view_of
 from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState, Revision
+from toolcrib_registry.aside import Aside
 from toolcrib_registry.leader import Leader
 from toolcrib_registry.ports import Clock
 from toolcrib_registry.sights import BYTES, Answer, Content, Sight, Sights
 
 __all__ = ["PolicyState", "Sight"]
+
+AT_ONCE = 200
+"""Tools of a view that is made, and of a list that is encoded, on the event loop: some ten milliseconds."""
 
 
 @dataclass(slots=True)
@@ -57,6 +63,7 @@ class PolicyState:
     _sights: Sights = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _aside: Aside = field(default_factory=Aside, init=False)
 
     def __post_init__(self) -> None:
         self.snapshot = Snapshot(policy=Policy(anonymous_list=self.anonymous_list))
@@ -181,24 +188,44 @@ class PolicyState:
         self.indexer = heartbeat.indexer
         return self.report()
 
-    def sight(self, identity: Identity | None, *, bad_token: bool = False) -> Sight:
-        """What `identity` may see now; nothing for a token that is present but bad."""
-        snapshot, now = self.snapshot, self.clock.now()
-        if bad_token or (identity is not None and not is_valid(identity, now)):
-            return Sight(Content(EMPTY), snapshot, None, (), now)
-        key, sights = None if identity is None else identity.cache_key, self._sights
-        known = sights.get(key)
-        if known is not None and known.since <= now < known.until and known.snapshot is snapshot:
-            return known
-        view = view_of(identity, snapshot, now)
-        scopes = granted_scopes(identity, snapshot.policy, now)
-        content = sights.content(view, scopes, anonymous=identity is None)
-        made = Sight(content, snapshot, identity, scopes, view.valid_until, since=now)
-        sights.put(key, made)
+    async def sight(self, identity: Identity | None, *, bad_token: bool = False) -> Sight:
+        """What `identity` may see now; nothing for a token that is present but bad. A large view is made in a thread."""
+        while True:
+            now = self.clock.now()
+            if bad_token or (identity is not None and not is_valid(identity, now)):
+                return Sight(Content(EMPTY), self.snapshot, None, (), now)
+            known = self._remembered(identity, now)
+            if known is not None:
+                return known
+            if most_visible(identity, self.snapshot) <= AT_ONCE:
+                return self._remember(identity, now, view_of(identity, self.snapshot, now))
+            await self._aside.once(_key(identity), partial(self._make, identity))
+
+    async def _make(self, identity: Identity | None) -> None:
+        # the snapshot stays until its view is there: else a busy cluster would let a large view never be done
+        async with self._writing:
+            now = self.clock.now()
+            view = await asyncio.to_thread(view_of, identity, self.snapshot, now)
+            self._remember(identity, now, view)
+
+    def _remembered(self, identity: Identity | None, now: float) -> Sight | None:
+        known = self._sights.get(_key(identity))
+        good = known is not None and known.since <= now < known.until and known.snapshot is self.snapshot
+        return known if good else None
+
+    def _remember(self, identity: Identity | None, now: float, view: View) -> Sight:
+        scopes = granted_scopes(identity, self.snapshot.policy, now)
+        content = self._sights.content(view, scopes, anonymous=identity is None)
+        made = Sight(content, self.snapshot, identity, scopes, view.valid_until, since=now)
+        self._sights.put(_key(identity), made)
         return made
 
-    def answer(self, sight: Sight, make: Callable[[], Answer]) -> Answer:
-        """The encoded answer of `GET /` for `sight`, made once for all who get the same."""
+    async def answer(self, sight: Sight, make: Callable[[], Answer]) -> Answer:
+        """The encoded answer of `GET /` for `sight`, made once for all who get the same; a long one in a thread."""
+        content = sight.content
+        if content.answer is None and len(sight.view.tools) > AT_ONCE:
+            made = await self._aside.once(content, partial(asyncio.to_thread, make))
+            return self._sights.answer(sight, lambda: made)
         return self._sights.answer(sight, make)
 
     @property
@@ -220,3 +247,7 @@ class PolicyState:
         """End what waits for a change, too."""
         self.closing = True
         self.drain()
+
+
+def _key(identity: Identity | None) -> Any:
+    return None if identity is None else identity.cache_key

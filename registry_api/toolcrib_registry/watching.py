@@ -159,7 +159,7 @@ class WatchStream:
                 await asyncio.sleep(0)
                 if self._keys != deps.agents.version:
                     continue
-                sight = deps.state.sight(self._identity)
+                sight = await deps.state.sight(self._identity)
                 if self._identity.expires_at <= deps.clock.now():
                     continue  # it may have ended since it was asked: then nothing is removed, the stream ends
                 if sight is not last:
@@ -190,7 +190,8 @@ class WatchStream:
         """Whether the rest of `piece` may still be sent."""
         if not await self._verified() or self._identity.expires_at <= self._deps.clock.now():
             return False
-        return piece.tools <= self._deps.state.sight(self._identity).view.tools.keys()
+        sight = await self._deps.state.sight(self._identity)
+        return piece.tools <= sight.view.tools.keys()
 
     def _round(self, sight: Sight, before: Shown | None) -> tuple[Shown, Sight, _Piece]:
         """What is shown now, and the events (maybe none) that lead there from `before`."""

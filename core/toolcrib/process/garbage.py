@@ -53,8 +53,10 @@ class Heap:
     """All passes together; the process stands still meanwhile."""
     passing: bool = False
     """A pass is being made."""
-    _unlooked: bool = False
-    """Something was frozen since the frozen objects were counted: counting a million takes 30 ms."""
+    _counted: int = 0
+    """Frozen objects when they were counted last: a million takes 30 ms, so that it is done seldom."""
+    _added: int = 0
+    """Objects frozen since then, those included that are gone again."""
     _started: float = 0.0
 
     @asynccontextmanager
@@ -86,21 +88,20 @@ class Heap:
             gc.unfreeze()
 
     def grown(self, count: int) -> None:
-        """Freeze everything if `count` things that stay were made (at least `LARGE`); takes microseconds."""
+        """Freeze everything if `count` things that stay were made (at least `LARGE`); counts what is not frozen yet."""
         if self.active and count >= LARGE:
             self._freeze()
 
     def due(self) -> bool:
-        """Whether so much is frozen that a pass has to look for garbage in it."""
-        if not self._unlooked:
-            return False
-        if gc.get_freeze_count() > self.kept * (1 + GROWTH) + FLOOR:
-            return True
-        self._unlooked = False
-        return False
+        """Whether so much may be frozen that a pass has to look for garbage in it."""
+        return self._counted + self._added > self.kept * (1 + GROWTH) + FLOOR
 
     def make_pass(self) -> None:
-        """Look for garbage in everything, and freeze what is left."""
+        """Look for garbage in everything, and freeze what is left; only count where too few objects are there for that."""
+        if self.active:
+            self._counted, self._added = gc.get_freeze_count(), 0
+            if not self.due():
+                return
         began = time.perf_counter()
         self.passing = True
         gc.unfreeze()
@@ -110,7 +111,8 @@ class Heap:
         seconds = time.perf_counter() - began
         self.passes += 1
         self.pass_seconds += seconds
-        self.kept, self._unlooked = gc.get_freeze_count(), False
+        self.kept = self._counted = gc.get_freeze_count()
+        self._added = 0
         fields = logs.about(gc_ms=round(seconds * 1000), objects=self.kept, garbage=found)
         log.debug("looked for garbage in everything", extra=fields)
 
@@ -128,8 +130,8 @@ class Heap:
             self.make_pass()
 
     def _freeze(self) -> None:
+        self._added += len(gc.get_objects())
         gc.freeze()
-        self._unlooked = True
 
     def _note(self, phase: Literal["start", "stop"], info: Mapping[str, int]) -> None:
         """Of `gc.callbacks`. The youngest are left out: what is in the making would be frozen with its garbage."""

@@ -50,7 +50,7 @@ async def tools(
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """By tool id. A cursor holds for one content of the view: 409 `cursor_stale` means to start again."""
-    sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
     view = sight.view
     ids = list(view.tools)
     if cursor is not None:
@@ -86,7 +86,7 @@ async def tool(
 ) -> ToolDefinition:
     """404 alike for hidden and absent."""
     tool_id = f"{namespace}/{name}"
-    named = calling.find(deps, asker, tool_id, Action.LIST)
+    named = await calling.find(deps, asker, tool_id, Action.LIST)
     if named is None or named.tool.tool_id != tool_id:
         raise calling.not_found(tool_id)
     calling.note(
@@ -104,7 +104,7 @@ async def tool(
 async def describe(deps: DepsOf, asker: AskerOf, body: DescribeRequest) -> DescribedTool:
     """By listed name or tool id."""
     try:
-        named = calling.find(deps, asker, body.tool, Action.DESCRIBE)
+        named = await calling.find(deps, asker, body.tool, Action.DESCRIBE)
     except AmbiguousName as error:
         raise calling.ambiguous(error) from error
     if named is None:
@@ -126,10 +126,10 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
     """Names that mean nothing to the caller are listed under `errors`; the rest is loaded."""
     found: dict[str, McpTool] = {}
     errors: list[LoadError] = []
-    sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
     for name in dict.fromkeys(body.tools):
         try:
-            named = calling.find(deps, asker, name, Action.LOAD)
+            named = await calling.find(deps, asker, name, Action.LOAD)
         except AmbiguousName as error:
             several = calling.ambiguous(error)
             errors.append(

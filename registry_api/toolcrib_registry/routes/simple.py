@@ -73,8 +73,8 @@ Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed n
 )
 async def discover(deps: DepsOf, asker: AskerOf) -> Response:
     """Everything the caller may call now. Served by the edge from kept bytes; this is the same answer."""
-    sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    body, etag = discovery.answer(deps, sight)
+    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    body, etag = await discovery.answer(deps, sight)
     return Response(body, media_type="application/json", headers={"ETag": etag.decode()})
 
 
@@ -86,7 +86,7 @@ async def discover(deps: DepsOf, asker: AskerOf) -> Response:
 )
 async def stats(deps: DepsOf, asker: AskerOf) -> Stats:
     """The caller's tools counted; the whole catalog for holders of `registry:write`."""
-    sight = deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
     deps.decisions.listed("stats", sight)
     now = deps.clock.now()
     if has_power(sight.identity, names.SCOPE_WRITE, sight.snapshot.policy, now):
@@ -157,7 +157,7 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
     except RegistrationFailed as error:
         detail = str(error)[:300] or "It could not be stored."
         raise ProblemError("not_durable", detail, headers={"Retry-After": "5"}) from error
-    seen = state.sight(identity).view.tools
+    seen = (await state.sight(identity)).view.tools
     return Registered(message=f"Tool '{tool.name}' registered successfully", total_tools=len(seen))
 
 
@@ -174,7 +174,7 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
 async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
     """The eight keys, or 404: the same for hidden and absent."""
     try:
-        named = calling.find(deps, asker, name, Action.LIST)
+        named = await calling.find(deps, asker, name, Action.LIST)
     except AmbiguousName as error:
         raise calling.ambiguous(error) from error
     if named is None:

@@ -69,7 +69,8 @@ async def _names(one: Rig, world: Any, caller: Any) -> tuple[list[str], bool]:
     """Ids and names of the tools that this caller does not see; whether it has an identity."""
     token = one.token(caller)
     asker = await one.registry.deps.agents.identify([f"Bearer {token}".encode()] if token else [])
-    view = one.registry.deps.state.sight(asker.identity, bad_token=asker.problem is not None).view
+    sight = await one.registry.deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    view = sight.view
     hidden = []
     for name in (n for t in world["tools"] for n in (t["id"], t["name"]) if n != "register"):
         try:
@@ -211,7 +212,7 @@ def test_more_refusals_than_may_wait_are_all_explained() -> None:
 
         async def flood() -> int:
             asker = await deps.agents.identify([r.auth("team", "bot")["Authorization"].encode()])
-            sight = deps.state.sight(asker.identity)
+            sight = await deps.state.sight(asker.identity)
             waiting = 0
             for number in range(many):
                 deps.refusals.add(refusals.Action.CALL, sight, f"name-{number}")
@@ -232,7 +233,7 @@ def test_many_refusals_are_explained_in_pieces_between_which_others_are_served(
 
         async def flood() -> list[int]:
             asker = await deps.agents.identify([r.auth("team", "bot")["Authorization"].encode()])
-            sight = deps.state.sight(asker.identity)
+            sight = await deps.state.sight(asker.identity)
             for number in range(1000):
                 deps.refusals.add(refusals.Action.CALL, sight, f"name-{number}")
             while len(deps.refusals._waiting):

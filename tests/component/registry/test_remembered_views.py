@@ -23,7 +23,7 @@ def listed(r: RunningRegistry, name: str) -> bytes:
 def sight(r: RunningRegistry, name: str) -> Sight:
     async def seen() -> Sight:
         who = Identity(ISSUER, f"system:serviceaccount:team:{name}", math.inf, cluster=True)
-        return r.registry.deps.state.sight(who)
+        return await r.registry.deps.state.sight(who)
 
     return r.on_loop(seen)
 

@@ -112,6 +112,23 @@ def test_a_pass_is_due_once_the_frozen_objects_have_grown_by_half_and_finds_cycl
     assert heap.passes == 2
 
 
+def test_frozen_objects_are_counted_seldom_however_often_some_are_frozen_that_die(
+    heap: Heap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted, count = [], gc.get_freeze_count
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(1) or count())
+    rounds, each = 300, 5_000
+    for _ in range(rounds):
+        growth = [[number] for number in range(each)]
+        heap.grown(len(growth))
+        del growth
+        if heap.due():
+            heap.make_pass()
+
+    assert heap.passes == 1, "nothing of it is left"
+    assert len(counted) <= rounds * each * 1.5 / (heap.kept * GROWTH + FLOOR) + 1
+
+
 def test_hundreds_of_replaced_snapshots_leave_a_bounded_amount_of_garbage(heap: Heap) -> None:
     bound = heap.kept * (1 + GROWTH) + FLOOR
     most, passes = 0, 0
