@@ -11,12 +11,12 @@ from typing import Any
 import measure
 
 from toolcrib import publishing
-from toolcrib.access_changes import changes
-from toolcrib.access_review import AccessReview
-from toolcrib.proposals import proposed
+from toolcrib.access.changes import changes
+from toolcrib.access.proposals import proposed
+from toolcrib.access.review import AccessReview
+from toolcrib.access.subjects import Tokens, Who
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
-from toolcrib.subjects import Tokens, Who
 from toolcrib.view import view_of
 from toolcrib.wire.publish import Publish, PublishedBinding, PublishedSubject, PublishedTool, Revision
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from toolcrib.argument_cost import BUDGET
-from toolcrib.schema_cost import SchemaCost
+from toolcrib.schemas.argument_cost import BUDGET
+from toolcrib.schemas.cost import SchemaCost
 from toolcrib_registry.calls.arguments import serialised
 from toolcrib_registry.calls.validators import compiled
 

@@ -15,8 +15,8 @@ import measure
 
 from published import bot
 from toolcrib_cli.example_tools import CallAssertions
-from toolcrib_registry.assertions.keys import AssertionKeys, make_private
-from toolcrib_registry.assertions.signing import Assertions
+from toolcrib_registry.calls.assertions.keys import AssertionKeys, make_private
+from toolcrib_registry.calls.assertions.signing import Assertions
 
 ISSUER, TOOL, TARGET = "https://toolcrib.example.com", "heist/calculator", "/tools/calculator"
 CALLER = bot()

@@ -135,9 +135,9 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
     from toolcrib.identity import Identity
     from toolcrib.snapshot import Snapshot
     from toolcrib.wire.publish import FEATURES, Publish, PublishedTool, Revision
-    from toolcrib_operator.sending import Full
-    from toolcrib_registry import discovery
-    from toolcrib_registry.searching import Wanted
+    from toolcrib_operator.replicas.transfer import Full
+    from toolcrib_registry.policy import discovery
+    from toolcrib_registry.search.engine import Wanted
 
     count, schemas, make = CATALOGS[name]
     count //= divisor

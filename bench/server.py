@@ -40,17 +40,19 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from registry_harness import ISSUER, OPERATOR, backend, binding, keyset, mint, tool
-from toolcrib import logs, process
+from toolcrib import process
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import Issuer, ScopesPolicy, verify
+from toolcrib.telemetry import logs
 from toolcrib.wire.publish import Publish, Revision
-from toolcrib_registry import discovery, serving
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.app import create_agents_app
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
-from toolcrib_registry.edge import Edge
-from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.http import serving
+from toolcrib_registry.http.app import create_agents_app
+from toolcrib_registry.http.edge import Edge
+from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.policy import discovery
 from toolcrib_registry.search.embedding import NullEmbedder
 from toolcrib_registry.settings import RegistrySettings, Store
 

@@ -16,15 +16,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pydantic import BaseModel
 
 from local_mode import HEIST, LocalMode
-from toolcrib import authorizer, schemas
+from toolcrib import authorizer
 from toolcrib.resources import conditions, parse
 from toolcrib.resources.meta import API_VERSION
+from toolcrib.schemas import safety as schema_safety
 from toolcrib_operator import options as operator_options
 from toolcrib_registry import main as registry_main
 from toolcrib_registry import settings as registry_settings
 from toolcrib_registry.calls.errors import CallError
-from toolcrib_registry.errors import CODES
-from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.http.problems import CODES
+from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.settings import RegistrySettings
 from toolcrib_runner import main as runner_main
 from toolcrib_runner.metrics import RunnerMetrics
@@ -271,7 +272,7 @@ def test_every_manifest_of_ours_that_is_shown_is_valid(file: Path) -> None:
                 made = parse(document, strict=True)
                 schema = getattr(made.spec, "input_schema", None)
                 if schema is not None:
-                    schemas.check(schema)
+                    schema_safety.check(schema)
 
 
 @pytest.mark.parametrize("file", MARKDOWN, ids=relative)

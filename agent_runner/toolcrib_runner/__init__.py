@@ -33,7 +33,7 @@ from toolcrib_runner.errors import (
     UpstreamFailed,
     UpstreamTimeout,
 )
-from toolcrib_runner.following import Pace
+from toolcrib_runner.follower import Pace
 from toolcrib_runner.metrics import RunnerMetrics
 from toolcrib_runner.modes.dynamic import DynamicToolAgent
 from toolcrib_runner.tokens import StaticToken, TokenFile, TokenSource

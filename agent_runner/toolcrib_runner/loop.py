@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from toolcrib import logs, text, tracing
-from toolcrib_runner import functions, session
+from toolcrib import text
+from toolcrib.telemetry import logs, tracing
 from toolcrib_runner.discovery import DiscoveredTool
 from toolcrib_runner.errors import (
     InvalidArguments,
@@ -29,7 +29,9 @@ from toolcrib_runner.errors import (
     ToolNotFound,
 )
 from toolcrib_runner.ports import FunctionCall, Model, Observer, Reply
-from toolcrib_runner.session import Session
+from toolcrib_runner.session import conversation as session_conversation
+from toolcrib_runner.session import functions
+from toolcrib_runner.session.conversation import Session
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class TaskLoop:
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
         first_pause: float = 0.5,
-        max_functions: int = session.MAX_FUNCTIONS,
+        max_functions: int = session_conversation.MAX_FUNCTIONS,
     ) -> None:
         self._agent = agent
         self._model = model
@@ -258,10 +260,12 @@ class TaskLoop:
                     tool, "not executed: too many calls in one turn, or no time left", code="not_executed"
                 )
             with tracing.span("tool call", {**about, "toolcrib.request_id": logs.request_id.get()}):
-                told = session.result_text(self._agent.call(tool, functions.arguments(tool, call.arguments)))
+                told = session_conversation.result_text(
+                    self._agent.call(tool, functions.arguments(tool, call.arguments))
+                )
         except RunnerError as error:
             outcome = error.code
-            told = session.error_text(error)
+            told = session_conversation.error_text(error)
             # what is wrong with arguments may quote them: that is for the model alone
             said = (
                 f"{tool or shown}: see the model's answer" if isinstance(error, InvalidArguments) else error

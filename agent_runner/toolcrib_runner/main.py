@@ -18,7 +18,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from toolcrib import logs, process, tracing
+from toolcrib import process
+from toolcrib.telemetry import logs, tracing
 from toolcrib.version import __version__
 from toolcrib_runner import health, results
 from toolcrib_runner.adapters.openai_model import OpenAIModel

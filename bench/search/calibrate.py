@@ -38,7 +38,7 @@ from asked import understood as understood
 from numpy.typing import NDArray
 
 import toolcrib_registry.search.confidence
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.search.confidence import logistic
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.search.ranking import RankingIndex

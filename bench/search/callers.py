@@ -13,7 +13,7 @@ from typing import Any
 import measure
 import numpy as np
 
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search.embedding import QueryCache
 from toolcrib_registry.search.entry import IndexEntry, Pushdown

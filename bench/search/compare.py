@@ -29,7 +29,7 @@ from vectors import Remembered, cache_folder
 from realparts.lookup import MissingPartError
 from realparts.processes import NotReadyError
 from realparts.weaviate import Weaviate
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 
 OUT = Path(__file__).parents[1] / "out"
 _POOLED = 200

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Vector
 from toolcrib_registry.search.searcher import Searcher

@@ -17,7 +17,7 @@ import numpy as np
 from folder import ToolSet
 from vectors import Remembered
 
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.search.entry import IndexEntry, Vector
 
 SHARES = {"all": 1, "tenth": 10, "hundredth": 100}

@@ -21,7 +21,7 @@ from metrics import DEPTH
 from pydantic import ValidationError
 
 from toolcrib.wire.search import SearchRequest
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
@@ -126,8 +126,8 @@ async def on_weaviate(
 ) -> AsyncIterator[tuple[Product, dict[str, float]]]:
     """A search over `server`, which is emptied afterwards; with the seconds of filling it and the whole server's bytes."""
     # it takes half a second to load
-    from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
-    from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+    from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
+    from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 
     settings = WeaviateSettings(
         server.host, server.http_port, grpc_port=server.grpc_port, collection_prefix="Bench"

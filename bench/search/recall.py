@@ -28,10 +28,10 @@ import numpy as np
 import outcome
 import vectors as kept
 
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
-from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
-from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
+from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
+from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector, fingerprint

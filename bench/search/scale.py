@@ -36,10 +36,10 @@ import vectors as kept
 
 from realparts.lookup import MissingPartError
 from realparts.processes import NotReadyError
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
-from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
-from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
+from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
+from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.embedding import QueryCache, identity_of

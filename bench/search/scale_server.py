@@ -24,16 +24,16 @@ import grown
 import uvloop
 
 from registry_harness import ISSUER, OPERATOR, binding, keyset, mint, tool
-from toolcrib import logs
 from toolcrib.identity import Issuer, ScopesPolicy
+from toolcrib.telemetry import logs
 from toolcrib.wire.publish import Publish, PublishedTool, Revision
-from toolcrib_registry import serving
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
-from toolcrib_registry.entries import entry_of
-from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.http import serving
+from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.search.entries import entry_of
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.settings import RegistrySettings, Store
 

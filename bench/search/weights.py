@@ -24,7 +24,7 @@ import outcome
 import vectors
 
 import toolcrib_registry.search.fusion
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.search.entry import Part
 from toolcrib_registry.search.ranking import RankingIndex
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from toolcrib.resources import GROUP, KINDS
-from toolcrib_cli.applying import LiveWorld
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.three_way_merge import LiveWorld
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.kube import Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, OperatorError

@@ -16,11 +16,13 @@ from typing import Any, BinaryIO
 import orjson
 import yaml
 
-from toolcrib import audit, audit_anchors, labels
-from toolcrib.audit import AuditKey, AuditKeyError
-from toolcrib.audit_anchors import Anchor, AnchorsError
-from toolcrib.audit_verification import Verification, order
+from toolcrib.audit import anchors as audit_anchors
+from toolcrib.audit import chain as audit_chain
+from toolcrib.audit.anchors import Anchor, AnchorsError
+from toolcrib.audit.chain import AuditKey, AuditKeyError
+from toolcrib.audit.verification import Verification, order
 from toolcrib.resources import durations
+from toolcrib.telemetry import labels
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_registry.audit.files import rotated
 
@@ -87,7 +89,7 @@ def feed(check: Verification, files: Iterable[str], *, mixed: bool = False) -> N
                 if not raw.endswith(b"\n"):
                     raw += _rest(file)
                 line = raw.removesuffix(b"\n")
-                if mixed and audit.read_line(line) is None:
+                if mixed and audit_chain.read_line(line) is None:
                     continue
                 if raw.endswith(b"\n"):
                     check.line(name, number, line)
@@ -142,7 +144,7 @@ def moment(text: str, now: datetime | None = None) -> str:
         CliError: it is none of these.
     """
     try:
-        return audit.timestamp(_instant(text, now or datetime.now(UTC)).timestamp())
+        return audit_chain.timestamp(_instant(text, now or datetime.now(UTC)).timestamp())
     except (ValueError, OverflowError):
         raise CliError(
             f"{text!r} is no time",

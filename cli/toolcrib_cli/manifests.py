@@ -15,12 +15,14 @@ from typing import Any
 
 import yaml
 
-from toolcrib import hidden_text, publishing, schemas
+from toolcrib import publishing
 from toolcrib.errors import Finding, InvalidManifest, SchemaUnsafe
-from toolcrib.hidden_text import Hidden
+from toolcrib.lint import hidden_text
+from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import KINDS, Tool, parse
 from toolcrib.resources.conditions import Reason
 from toolcrib.resources.kinds import Resource
+from toolcrib.schemas import safety as schema_safety
 
 STDIN = Path("-")
 """Standard input, as a file name."""
@@ -306,7 +308,7 @@ def unusable(tool: Tool, hidden: Hidden = Hidden.REFUSE) -> Iterator[tuple[str, 
         if schema is None:
             continue
         try:
-            schemas.check(schema, arguments=name == "inputSchema")
+            schema_safety.check(schema, arguments=name == "inputSchema")
         except SchemaUnsafe as error:
             unsafe = True
             yield name, Finding(f"spec.{name}", f"Accepted=False/SchemaUnsafe: {error}")

@@ -10,7 +10,7 @@ from typing import Annotated
 import platformdirs
 import typer
 
-from toolcrib.hidden_text import Hidden
+from toolcrib.lint.hidden_text import Hidden
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 

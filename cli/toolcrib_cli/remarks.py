@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from toolcrib import hidden_text, publishing
+from toolcrib import publishing
 from toolcrib.errors import Finding
+from toolcrib.lint import hidden_text
+from toolcrib.lint.weaknesses import SearchLint
 from toolcrib.resources import AgentScopeBinding, ClusterAgentScopeBinding, Tool
 from toolcrib.resources.conditions import Reason
-from toolcrib.search_lint import SearchLint
 from toolcrib_cli.manifests import FileContent, Loaded
 
 
@@ -48,7 +49,7 @@ def hard_to_find(contents: Iterable[FileContent], others: Iterable[Tool] = ()) -
 def never_grants(contents: Iterable[FileContent], now: float) -> list[Expected]:
     """Bindings of which something grants nothing whatever the cluster holds: expired, or denied by the binding itself."""
     # the operator's parts: only who has bindings waits for them
-    from toolcrib_operator.reconcile.questions import questions
+    from toolcrib_operator.kinds.questions import questions
 
     certain = (Reason.EXPIRED_AT_APPLY, Reason.SCOPE_SHADOWED, Reason.ALLOW_SHADOWED)
     return [

@@ -14,10 +14,11 @@ from typing import Any
 import jwt
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from toolcrib import claims as reading
-from toolcrib import labels, tokens
-from toolcrib.claims import Claims
 from toolcrib.errors import TokenMalformed, TokenRejected, UnknownKey
+from toolcrib.telemetry import labels
+from toolcrib.tokens import claims as reading
+from toolcrib.tokens import reader
+from toolcrib.tokens.claims import Claims
 
 ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 NOT_BEFORE_LEEWAY = 30.0
@@ -184,7 +185,7 @@ def verify(token: str, *, issuers: Mapping[str, Issuer], keys: KeySet, now: floa
         TokenRejected: issuer, algorithm, signature, audience, time or subject is wrong.
         UnknownKey: the key id is not in `keys`; fetching the issuer's keys once may help.
     """
-    unverified = tokens.read(token)
+    unverified = reader.read(token)
     header = unverified.header
     claimed = unverified.claims.get("iss")
     issuer = issuers.get(claimed) if isinstance(claimed, str) else None

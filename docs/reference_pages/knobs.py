@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pydantic import BaseModel
 from reference_pages.markdown import code, default_of, table
 
-from toolcrib import logs
+from toolcrib.telemetry import logs
 from toolcrib_operator import options as operator_options
 from toolcrib_operator import settings as operator_settings
 from toolcrib_operator.settings import RegistrationSettings

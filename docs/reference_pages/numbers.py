@@ -10,20 +10,20 @@ from reference_pages.markdown import code, table
 
 from toolcrib_operator import metrics as operator_metrics
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.anchoring import Anchoring
+from toolcrib_operator.admission.admitted import Admitted
+from toolcrib_operator.admission.policies import Policies
+from toolcrib_operator.counts.grants import INFO_FACTOR
 from toolcrib_operator.elector import Elector
-from toolcrib_operator.indexing import Indexing
-from toolcrib_operator.ledger import INFO_FACTOR
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.policies import Policies
-from toolcrib_operator.publisher import Publisher
-from toolcrib_operator.reconcile.admitting import Admitted
-from toolcrib_operator.registering import Registering
+from toolcrib_operator.replicas.anchoring import Anchoring
+from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.publisher import Publisher
+from toolcrib_operator.replicas.registrations import Registering
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.state import Leading, State
-from toolcrib_operator.watching import Watching
+from toolcrib_operator.watches.resync import Watching
 from toolcrib_operator.world import World
-from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_runner.metrics import RunnerMetrics
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from reference_pages.markdown import code, table
 
-from toolcrib import authorizer, crd
-from toolcrib import search_lint as lint
-from toolcrib.resources import conditions
+from toolcrib import authorizer
+from toolcrib.lint import weaknesses as lint
+from toolcrib.resources import conditions, crd
 from toolcrib.resources.kinds import KINDS
 from toolcrib_cli.example_tools import assertion
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from reference_pages.markdown import code, table
 
-from toolcrib_registry.app import openapi_documents
 from toolcrib_registry.calls.errors import CallError
-from toolcrib_registry.errors import CODES
-from toolcrib_registry.issuer import LocalIssuer
-from toolcrib_registry.routes import oauth
+from toolcrib_registry.http.app import openapi_documents
+from toolcrib_registry.http.problems import CODES
+from toolcrib_registry.http.routes import oauth
+from toolcrib_registry.identity.issuer import LocalIssuer
 
 
 def http_page() -> str:

@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from toolcrib import logs
+from toolcrib.telemetry import logs
 from toolcrib_operator.errors import ClusterUnavailable, Conflict
 from toolcrib_operator.ports import Lease, Leases
 from toolcrib_operator.settings import ElectionSettings
-from toolcrib_operator.waiting import wait
+from toolcrib_operator.timers import wait
 
 log = logging.getLogger(__name__)
 

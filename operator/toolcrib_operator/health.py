@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from toolcrib.exposition import CONTENT_TYPE, render
+from toolcrib.telemetry.exposition import CONTENT_TYPE, render
 from toolcrib_operator.metrics import Propagated, families
 from toolcrib_operator.state import State
 

@@ -8,24 +8,25 @@ import logging
 import time
 from collections.abc import Callable, Collection
 
-from toolcrib import logs, process
+from toolcrib import process
+from toolcrib.telemetry import logs
 from toolcrib.wire.publish import Revision
-from toolcrib_operator.assessing import Assessor, Batch
-from toolcrib_operator.board import Board
-from toolcrib_operator.escapes import Escapes
-from toolcrib_operator.events import Events
-from toolcrib_operator.indexing import Indexing
-from toolcrib_operator.ledger import Ledger
-from toolcrib_operator.policies import Policies
+from toolcrib_operator.admission.admitted import Admitted
+from toolcrib_operator.admission.policies import Policies
+from toolcrib_operator.assessment import Assessor, Batch
+from toolcrib_operator.counts.grants import Ledger
+from toolcrib_operator.counts.propagation import Propagation
+from toolcrib_operator.counts.reach import Reach
 from toolcrib_operator.ports import ClusterWriter
-from toolcrib_operator.propagation import Propagation
-from toolcrib_operator.publisher import Publisher
-from toolcrib_operator.reach import Reach
-from toolcrib_operator.reconcile.admitting import Admitted
+from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.waiting import paced, wait
+from toolcrib_operator.status.escapes import Escapes
+from toolcrib_operator.status.events import Events
+from toolcrib_operator.status.planner import Board
+from toolcrib_operator.status.writer import Writes
+from toolcrib_operator.timers import paced, wait
 from toolcrib_operator.world import BINDINGS, Entry, Ref, World
-from toolcrib_operator.writes import Writes
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 
 import aiohttp
 
-from toolcrib import logs, process, tracing
+from toolcrib import process
 from toolcrib.errors import EpochFenced
+from toolcrib.telemetry import logs, tracing
 from toolcrib_operator import options
 from toolcrib_operator.adapters.anchors import KubeAnchors
 from toolcrib_operator.adapters.cluster import Cluster
@@ -22,23 +23,23 @@ from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.adapters.leases import KubeLease
 from toolcrib_operator.adapters.replica_http import HttpReplica, connector
 from toolcrib_operator.adapters.trust import Trust
-from toolcrib_operator.anchoring import Anchoring
+from toolcrib_operator.admission.admitted import Admitted
+from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
-from toolcrib_operator.handlers.recording import Memo, watch
 from toolcrib_operator.health import serving
-from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
-from toolcrib_operator.policies import Policies
 from toolcrib_operator.ports import Replicas
-from toolcrib_operator.publisher import Publisher
-from toolcrib_operator.reconcile.admitting import Admitted
-from toolcrib_operator.registering import Registering
-from toolcrib_operator.releasing import release
+from toolcrib_operator.replicas.anchoring import Anchoring
+from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.publisher import Publisher
+from toolcrib_operator.replicas.registrations import Registering
 from toolcrib_operator.settings import OperatorSettings
 from toolcrib_operator.state import Leading, State
-from toolcrib_operator.watching import Watching
+from toolcrib_operator.uninstall import release
+from toolcrib_operator.watches.recorder import Memo, watch
+from toolcrib_operator.watches.resync import Watching
 from toolcrib_operator.world import SECRET, WATCHED, World
 
 log = logging.getLogger("toolcrib_operator")

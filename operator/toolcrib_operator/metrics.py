@@ -11,9 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from toolcrib import process
-from toolcrib_operator.anchoring import Anchoring
-from toolcrib_operator.ledger import Labels, Rows
-from toolcrib_operator.reconcile.quotas import Quotas
+from toolcrib_operator.counts.grants import Labels, Rows
+from toolcrib_operator.kinds.quotas import Quotas
+from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.world import WATCHED
 
@@ -232,5 +232,5 @@ def _family(name: str, text: str, labels: Iterable[str], found: Mapping[Labels, 
 
 
 def families(state: State, propagated: Propagated) -> list[Any]:
-    """Everything that there is to tell of a state now, for `toolcrib.exposition.render`."""
+    """Everything that there is to tell of a state now, for `toolcrib.telemetry.exposition.render`."""
     return [*StateCollector(state, propagated).collect(), *_PROCESS.collect()]

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from toolcrib import quantities
-from toolcrib.hidden_text import Hidden
-from toolcrib.quantities import Quota
+from toolcrib.lint.hidden_text import Hidden
+from toolcrib.resources import quantities
+from toolcrib.resources.quantities import Quota
 from toolcrib_operator.settings import (
     AnchorSettings,
     ElectionSettings,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolcrib.hidden_text import Hidden
-from toolcrib.quantities import Quota
+from toolcrib.lint.hidden_text import Hidden
+from toolcrib.resources.quantities import Quota
 
 
 @dataclass(frozen=True)

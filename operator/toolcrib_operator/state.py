@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib_operator.anchoring import Anchoring
 from toolcrib_operator.elector import Elector
-from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.publisher import Publisher
-from toolcrib_operator.registering import Registering
-from toolcrib_operator.watching import Watching
+from toolcrib_operator.replicas.anchoring import Anchoring
+from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.publisher import Publisher
+from toolcrib_operator.replicas.registrations import Registering
+from toolcrib_operator.watches.resync import Watching
 from toolcrib_operator.world import WATCHED, World
 
 SLOW_REPLICA = 5.0

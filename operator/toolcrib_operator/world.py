@@ -18,7 +18,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from toolcrib.errors import Finding, InvalidManifest
 from toolcrib.resources.kinds import KINDS, Resource, parse
 from toolcrib.resources.tools import Tool
-from toolcrib_operator.services import service_facts, slice_facts
+from toolcrib_operator.service_facts import service_facts, slice_facts
 
 NAMESPACE = "Namespace"
 SECRET = "Secret"

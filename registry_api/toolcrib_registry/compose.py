@@ -17,37 +17,39 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from toolcrib_registry import doors, registration
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
-from toolcrib_registry.adapters.memory_counters import MemoryCounters
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.adapters.vector_file import VectorFile
-from toolcrib_registry.app import (
+from toolcrib_registry.adapters.counters.memory import MemoryCounters
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
+from toolcrib_registry.adapters.embedders.vector_file import VectorFile
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.audit import setup
+from toolcrib_registry.audit.refusal_reasons import Refusals
+from toolcrib_registry.calls.assertions.keys import AssertionKeys
+from toolcrib_registry.calls.assertions.signing import Assertions
+from toolcrib_registry.calls.backends.http import Caller
+from toolcrib_registry.calls.bulkheads import Bulkheads
+from toolcrib_registry.calls.credentials import CredentialStore
+from toolcrib_registry.calls.in_flight import InFlight
+from toolcrib_registry.calls.validators import Validators
+from toolcrib_registry.clock import SystemClock
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.http import connection_limits
+from toolcrib_registry.http.app import (
     create_admin_listener,
     create_app,
     create_metrics_listener,
     create_one_port_app,
 )
-from toolcrib_registry.assertions.keys import AssertionKeys
-from toolcrib_registry.assertions.signing import Assertions
-from toolcrib_registry.audit import opening
-from toolcrib_registry.auth import Authenticator
-from toolcrib_registry.calls.bulkheads import Bulkheads
-from toolcrib_registry.calls.caller import Caller
-from toolcrib_registry.calls.validators import Validators
-from toolcrib_registry.clock import SystemClock
-from toolcrib_registry.counting.charging import Charging
-from toolcrib_registry.credentials import CredentialStore
-from toolcrib_registry.deps import Deps
-from toolcrib_registry.doors import Door
-from toolcrib_registry.entries import EntryCache
-from toolcrib_registry.in_flight import InFlight
-from toolcrib_registry.indexing import Indexing
-from toolcrib_registry.keys import KeyStore
-from toolcrib_registry.large import Large
-from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.http.connection_limits import Door
+from toolcrib_registry.identity.authenticator import Authenticator
+from toolcrib_registry.identity.key_store import KeyStore
+from toolcrib_registry.limits.charge import Charging
+from toolcrib_registry.limits.large_requests import Large
+from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.outbound.guard import EgressPolicy
-from toolcrib_registry.outbox import OutboxQueue
+from toolcrib_registry.policy import registration
+from toolcrib_registry.policy.outbox import OutboxQueue
+from toolcrib_registry.policy.staging import Staging
+from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.ports import (
     Calls,
     CatalogStore,
@@ -58,18 +60,17 @@ from toolcrib_registry.ports import (
     Registrar,
     VectorShelf,
 )
-from toolcrib_registry.refusals import Refusals
 from toolcrib_registry.search.calibration import FITTED_FOR
-from toolcrib_registry.search.document_vectors import DocumentVectors, MemoryShelf
-from toolcrib_registry.search.embed_failures import CountedEmbedder
+from toolcrib_registry.search.counted_embedder import CountedEmbedder
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
+from toolcrib_registry.search.engine import Searching
+from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexIdentity
+from toolcrib_registry.search.index.service import Indexing
+from toolcrib_registry.search.index.vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.searcher import Searcher
-from toolcrib_registry.searching import Searching
 from toolcrib_registry.settings import CounterStore, EmbedderSettings, RegistrySettings, Store
-from toolcrib_registry.staging import Staging
-from toolcrib_registry.state import PolicyState
-from toolcrib_registry.streams import Streams
+from toolcrib_registry.watch.slots import Streams
 
 log = logging.getLogger(__name__)
 _SHELF_IN_MEMORY = 64 << 20
@@ -112,7 +113,9 @@ class Registry:
     def door(self, name: str) -> Door:
         """Which connections the listener `name` keeps: `agents`, `metrics` or `admin`."""
         settings = self.deps.settings
-        return doors.make(name, settings.limits, settings.trusted_proxies, self.deps.metrics.observe_door)
+        return connection_limits.make(
+            name, settings.limits, settings.trusted_proxies, self.deps.metrics.observe_door
+        )
 
     async def start(self, on_broken: Callable[[], None] = lambda: None) -> None:
         """Fetch keys and keep them fresh, prepare searches, cut calls that are revoked; an issuer that is away does
@@ -226,7 +229,7 @@ async def build(
         on_embedded=metrics.query_embedded.inc,
         on_reused=metrics.query_reused.inc,
     )
-    decisions = opening.opened(settings.audit, settings.replica, clock, metrics.audit)
+    decisions = setup.opened(settings.audit, settings.replica, clock, metrics.audit)
     state.audit_head = lambda: decisions.head
     credentials = CredentialStore()
     assertions = _assertions(settings, clock)
@@ -295,7 +298,7 @@ def make_embedder(settings: RegistrySettings) -> Embedder:
     if chosen.kind == "none":
         return NullEmbedder()
     if chosen.kind == "openai":
-        from toolcrib_registry.adapters.openai_embedder import OpenAIEmbedder
+        from toolcrib_registry.adapters.embedders.openai import OpenAIEmbedder
 
         assert chosen.base_url is not None
         assert chosen.model is not None
@@ -307,7 +310,7 @@ def make_embedder(settings: RegistrySettings) -> Embedder:
             api_key_file=chosen.api_key_file,
             seconds=chosen.request_seconds,
         )
-    from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+    from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 
     if chosen.kind == "onnx":
         assert chosen.path is not None
@@ -329,8 +332,8 @@ async def make_store(settings: Store, identity: IndexIdentity) -> CatalogStore:
     """The store that the settings name."""
     if settings.kind == "embedded":
         return await EmbeddedStore.open(Path(settings.path), identity)
-    from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
-    from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+    from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
+    from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 
     return WeaviateStore(
         WeaviateSettings(
@@ -352,7 +355,7 @@ def make_counters(settings: CounterStore, clock: Clock) -> Counters:
     """The store of counters that the settings name; nothing is connected to yet."""
     if settings.kind == "memory":
         return MemoryCounters(clock.elapsed, several=settings.several)
-    from toolcrib_registry.adapters.redis_counters import RedisCounters, RedisPlace
+    from toolcrib_registry.adapters.counters.redis import RedisCounters, RedisPlace
 
     assert settings.url is not None
     return RedisCounters(

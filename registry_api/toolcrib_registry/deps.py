@@ -6,24 +6,24 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
-from toolcrib_registry.assertions.signing import Assertions
 from toolcrib_registry.audit.log import DecisionLog
-from toolcrib_registry.auth import Authenticator
+from toolcrib_registry.audit.refusal_reasons import Refusals
+from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.bulkheads import Bulkheads
-from toolcrib_registry.counting.charging import Charging
-from toolcrib_registry.in_flight import InFlight
-from toolcrib_registry.indexing import Indexing
-from toolcrib_registry.large import Large
-from toolcrib_registry.metrics import Metrics
-from toolcrib_registry.outbox import OutboxQueue
+from toolcrib_registry.calls.in_flight import InFlight
+from toolcrib_registry.identity.authenticator import Authenticator
+from toolcrib_registry.limits.charge import Charging
+from toolcrib_registry.limits.large_requests import Large
+from toolcrib_registry.metrics.recorder import Metrics
+from toolcrib_registry.policy.outbox import OutboxQueue
+from toolcrib_registry.policy.registration import AddressCheck
+from toolcrib_registry.policy.staging import Staging
+from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.ports import Calls, Clock, CredentialSink, Registrar
-from toolcrib_registry.refusals import Refusals
-from toolcrib_registry.registration import AddressCheck
-from toolcrib_registry.searching import Searching
+from toolcrib_registry.search.engine import Searching
+from toolcrib_registry.search.index.service import Indexing
 from toolcrib_registry.settings import RegistrySettings
-from toolcrib_registry.staging import Staging
-from toolcrib_registry.state import PolicyState
-from toolcrib_registry.streams import Streams
+from toolcrib_registry.watch.slots import Streams
 
 
 @dataclass(frozen=True, slots=True)

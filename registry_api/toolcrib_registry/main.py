@@ -13,11 +13,12 @@ from typing import Any
 
 import uvloop
 
-from toolcrib import logs, process, tracing
+from toolcrib import process
+from toolcrib.telemetry import logs, tracing
 from toolcrib.version import __version__
-from toolcrib_registry import serving
-from toolcrib_registry.certificates import ServedCertificate
 from toolcrib_registry.compose import Registry, build
+from toolcrib_registry.http import serving
+from toolcrib_registry.http.certificates import ServedCertificate
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import RegistrySettings, SettingsError, from_env
 

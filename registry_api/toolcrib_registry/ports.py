@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from toolcrib.identity import Identity, KeySet
 from toolcrib.wire.publish import Credentials, PublishedLimits, PublishedTool
-from toolcrib_registry.counting.verdicts import Charge, Shortage
+from toolcrib_registry.limits.counters import Charge, Shortage
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.ranking import Ranked
 

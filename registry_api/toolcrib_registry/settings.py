@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from toolcrib.identity import Issuer, ScopesPolicy, check_issuers
-from toolcrib_registry import cluster_issuer, strict_yaml
+from toolcrib_registry import strict_yaml
+from toolcrib_registry.identity import cluster_issuer
 from toolcrib_registry.strict_yaml import InvalidYaml
 
 PREFIX = "TOOLCRIB_"

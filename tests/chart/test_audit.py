@@ -10,7 +10,7 @@ import yaml
 
 from chart import Object, Rendered, refused, render
 from chart_values import MATRIX
-from toolcrib.audit import AuditKey
+from toolcrib.audit.chain import AuditKey
 from toolcrib_operator import options
 from toolcrib_registry.settings import Audit
 

@@ -6,8 +6,8 @@ import pytest
 
 from chart import NAMESPACE, render
 from toolcrib_cli.doctor import table
+from toolcrib_cli.doctor.cluster import KINDS_READ
 from toolcrib_cli.doctor.facts import Facts, Place
-from toolcrib_cli.doctor.looking import KINDS_READ
 
 
 def failing(values: dict[str, Any]) -> set[str]:

@@ -9,8 +9,7 @@ from chart import CHART, NAMESPACE, ROOT, Object, Rendered, lint, named, refused
 from chart_snapshot import snapshot
 from chart_values import MATRIX
 from kubernetes_schemas import VERSIONS, problems
-from toolcrib import admission
-from toolcrib.resources import KINDS
+from toolcrib.resources import KINDS, admission
 
 
 @pytest.mark.parametrize("name", MATRIX)

@@ -8,7 +8,7 @@ import pytest
 
 from chart import Object, Rendered, containers, named, render
 from chart_values import MATRIX
-from toolcrib import admission
+from toolcrib.resources import admission
 
 _OF_CRDS = ("CustomResourceDefinition", admission.POLICY, admission.BINDING)
 _CLUSTER_SCOPED = (

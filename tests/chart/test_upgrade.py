@@ -16,8 +16,8 @@ from chart import CHART, NAMESPACE, ROOT, helm
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
-from toolcrib import admission
-from toolcrib_operator.reconcile.admitting import obstacle
+from toolcrib.resources import admission
+from toolcrib_operator.admission.admitted import obstacle
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 

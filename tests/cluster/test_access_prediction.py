@@ -23,8 +23,8 @@ from cluster import UNPROVEN, Cluster
 from realparts.processes import wait_until
 from realparts.required import require_real
 from toolcrib_cli import main as cli
-from toolcrib_cli.asking import Question, cluster_source
 from toolcrib_cli.cluster import read_issuer
+from toolcrib_cli.prediction.sources import Question, cluster_source
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long, pytest.mark.guarantee]
 

@@ -23,7 +23,7 @@ from admission_server import (
     path_of,
 )
 from realparts.processes import wait_until
-from toolcrib.admission import FINALIZER
+from toolcrib.resources.admission import FINALIZER
 
 pytestmark = pytest.mark.apiserver
 

@@ -28,8 +28,8 @@ from admission_server import (
 )
 from operator_harness import tool
 from realparts.processes import wait_until
-from toolcrib import admission as policies
-from toolcrib_operator.reconcile.admitting import obstacle
+from toolcrib.resources import admission as policies
+from toolcrib_operator.admission.admitted import obstacle
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
 

@@ -14,7 +14,7 @@ from operator_harness import binding, cluster_binding, tool
 from realparts.apiserver import ApiServer
 from realparts.processes import clean_environment, wait_until
 from realparts.required import require_real
-from toolcrib_cli.doctor import looking, table
+from toolcrib_cli.doctor import cluster, table
 
 pytestmark = pytest.mark.apiserver
 
@@ -74,7 +74,7 @@ class Stage:
         return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
 
     def items(self, kubeconfig: str | None = None) -> dict[str, tuple[str, str]]:
-        facts = looking.look(kubeconfig=kubeconfig or str(self.server.admin_kubeconfig))
+        facts = cluster.look(kubeconfig=kubeconfig or str(self.server.admin_kubeconfig))
         return {r.item.name: (str(r.verdict.outcome), r.verdict.found) for r in table.examine(facts)}
 
 

@@ -22,7 +22,7 @@ from operator_harness import (
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
-from toolcrib import audit_anchors
+from toolcrib.audit import anchors as audit_anchors
 from toolcrib.wire.publish import AuditHead
 from toolcrib_cli import decision_logs
 from toolcrib_cli.cluster import read_config_map

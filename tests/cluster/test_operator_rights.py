@@ -13,7 +13,8 @@ from operator_harness import HttpReplica, OperatorProcess, binding, cluster_bind
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
-from toolcrib import audit_anchors, names, publishing
+from toolcrib import names, publishing
+from toolcrib.audit import anchors as audit_anchors
 from toolcrib.wire.publish import AuditHead, OutboxEntry
 
 ROOT = Path(__file__).parents[2]

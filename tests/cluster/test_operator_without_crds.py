@@ -12,8 +12,8 @@ from realparts.processes import wait_until
 from realparts.required import require_real
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.kube import Kube
-from toolcrib_operator.handlers.recording import Memo, watch
-from toolcrib_operator.watching import Watching
+from toolcrib_operator.watches.recorder import Memo, watch
+from toolcrib_operator.watches.resync import Watching
 from toolcrib_operator.world import World
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
-from toolcrib_registry.adapters.weaviate_connection import WeaviateSettings
-from toolcrib_registry.adapters.weaviate_store import WeaviateStore
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
+from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
+from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, identity_of

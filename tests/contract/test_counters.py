@@ -18,10 +18,10 @@ import pytest
 from limits.aio.storage.redis import redispy
 
 from toolcrib.wire.publish import PublishedLimits
-from toolcrib_registry.adapters import redis_counters
-from toolcrib_registry.adapters.memory_counters import MemoryCounters
-from toolcrib_registry.adapters.redis_counters import RedisCounters, RedisPlace
-from toolcrib_registry.counting.verdicts import Charge, Limit, Shortage
+from toolcrib_registry.adapters.counters import redis
+from toolcrib_registry.adapters.counters.memory import MemoryCounters
+from toolcrib_registry.adapters.counters.redis import RedisCounters, RedisPlace
+from toolcrib_registry.limits.counters import Charge, Limit, Shortage
 from toolcrib_registry.ports import Counters
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +67,7 @@ async def stored(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         server = request.getfixturevalue("redis_server")
         moved = SimpleNamespace(time=hand, monotonic=time.monotonic)
         monkeypatch.setattr(redispy, "time", moved)
-        monkeypatch.setattr(redis_counters, "time", moved)
+        monkeypatch.setattr(redis, "time", moved)
         counters = RedisCounters(RedisPlace(server.url, timeout=30.0))
     yield Subject(counters, hand, f"uid-{secrets.token_hex(8)}/who", request.param == "memory")
     await counters.aclose()

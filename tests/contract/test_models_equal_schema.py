@@ -15,10 +15,10 @@ import yaml
 
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
-from toolcrib import crd, publishing
+from toolcrib import publishing
 from toolcrib.errors import InvalidManifest
 from toolcrib.names import RESERVED_TOOL_NAMES
-from toolcrib.resources import API_VERSION, KINDS, Tool, parse
+from toolcrib.resources import API_VERSION, KINDS, Tool, crd, parse
 
 pytestmark = pytest.mark.apiserver
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from toolcrib_registry.adapters.vector_file import FILE_NAME, VectorFile
+from toolcrib_registry.adapters.embedders.vector_file import FILE_NAME, VectorFile
 from toolcrib_registry.ports import VectorShelf
-from toolcrib_registry.search.document_vectors import MemoryShelf
 from toolcrib_registry.search.entry import Vector
+from toolcrib_registry.search.index.vectors import MemoryShelf
 
 pytestmark = pytest.mark.anyio
 

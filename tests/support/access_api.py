@@ -22,8 +22,8 @@ from toolcrib.identity import Identity, Issuer, KeySet, ScopesPolicy, check_issu
 from toolcrib.resources import KINDS, parse
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Revision
-from toolcrib_cli.applying import LiveWorld
-from toolcrib_operator.assessing import Assessor
+from toolcrib_cli.three_way_merge import LiveWorld
+from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import WATCHED, World
 

@@ -13,7 +13,7 @@ from operator_harness import binding, cluster_binding, tool
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
-from toolcrib.admission import FINALIZER
+from toolcrib.resources.admission import FINALIZER
 
 ROOT = Path(__file__).parents[2]
 GROUP = "toolcrib.dev"

@@ -21,7 +21,7 @@ import yaml
 from realparts.apiserver import ApiServer
 from realparts.processes import Child, clean_environment, free_port, free_ports, wait_until
 from realparts.weaviate import Weaviate
-from toolcrib_registry.assertions.keys import make_private
+from toolcrib_registry.calls.assertions.keys import make_private
 
 ROOT = Path(__file__).parents[2]
 CRDS = ROOT / "crds"

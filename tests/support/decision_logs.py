@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from toolcrib import audit
-from toolcrib.audit import AuditKey
-from toolcrib.audit_anchors import Anchor
-from toolcrib.audit_verification import Report, Verification, order
+from toolcrib.audit import chain as audit_chain
+from toolcrib.audit.anchors import Anchor
+from toolcrib.audit.chain import AuditKey
+from toolcrib.audit.verification import Report, Verification, order
 
 SECRET = "5" * 64
 KEY = AuditKey.of(SECRET.encode())
@@ -38,7 +38,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 
 def verify(path: Path, *anchors: Anchor, key: AuditKey = KEY) -> Report:
     """What is wrong with a log."""
-    check = Verification([] if key is audit.NO_KEY else [key], anchors)
+    check = Verification([] if key is audit_chain.NO_KEY else [key], anchors)
     for file in files_of(path):
         for number, line in enumerate(file.read_bytes().splitlines(), 1):
             check.line(file.name, number, line)
@@ -49,7 +49,7 @@ def accounted(found: list[dict[str, Any]]) -> Counter[str]:
     """Requests by action: recorded one by one, counted in sums, and counted in gaps."""
     counted: Counter[str] = Counter()
     for record in found:
-        if record["action"] == audit.GAP:
+        if record["action"] == audit_chain.GAP:
             for entry in record["lost"]:
                 counted[entry["action"]] += entry["requests"]
         elif record["action"].startswith("audit.") or record.get("phase") == "begin":

@@ -1,7 +1,7 @@
 """Client-side `kubectl apply` of a custom resource, written after kubectl's own steps (k8s.io/apimachinery, jsonmergepatch).
 
 CreateThreeWayJSONMergePatch, evanphx/json-patch's CreateMergePatch and MergeMergePatches, and then the API server's
-application of the patch. It shares no code with `toolcrib_cli.applying`, which is compared with it.
+application of the patch. It shares no code with `toolcrib_cli.three_way_merge`, which is compared with it.
 """
 
 from __future__ import annotations

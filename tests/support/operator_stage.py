@@ -13,10 +13,10 @@ from typing import Any
 
 from operator_harness import MemoryReplica, conditions
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.ports import Event
-from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
 

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from operator_harness import MemoryReplica, conditions, until
-from toolcrib import admission
+from toolcrib.resources import admission
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.indexing import Indexing
+from toolcrib_operator.admission.admitted import Admitted
+from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.policies import Policies
-from toolcrib_operator.publisher import Publisher
-from toolcrib_operator.reconcile.admitting import Admitted
+from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PolicySettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Entry, Ref, World
 

@@ -40,11 +40,12 @@ from toolcrib.wire.publish import (
     ReplicaState,
     Revision,
 )
-from toolcrib_registry import compose, serving
-from toolcrib_registry.adapters import weaviate_connection
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
+from toolcrib_registry import compose
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.adapters.weaviate import connection
 from toolcrib_registry.compose import Registry, build
-from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.http import serving
+from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.ports import Calls, Clock, Embedder, Registrar
 from toolcrib_registry.search.embedding import NullEmbedder
@@ -351,7 +352,7 @@ def running_registry(
 @contextlib.contextmanager
 def _patience() -> Iterator[None]:
     """What is composed within has deadlines that a busy machine keeps."""
-    on_weaviate = weaviate_connection.WeaviateSettings
+    on_weaviate = connection.WeaviateSettings
 
     def searcher(*given: Any, **options: Any) -> Searcher:
         return Searcher(*given, **{**options, "store_seconds": 30.0, "embed_seconds": 30.0})
@@ -359,7 +360,7 @@ def _patience() -> Iterator[None]:
     unhurried = partial(on_weaviate, search_seconds=25.0)
     with (
         mock.patch.object(compose, "Searcher", searcher),
-        mock.patch.object(weaviate_connection, "WeaviateSettings", unhurried),
+        mock.patch.object(connection, "WeaviateSettings", unhurried),
     ):
         yield
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import IndexEntry

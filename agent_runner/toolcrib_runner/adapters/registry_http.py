@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import httpx_sse
 
-from toolcrib import logs, tracing
+from toolcrib.telemetry import logs, tracing
 from toolcrib.version import __version__
 from toolcrib_runner import answers, discovery, tokens
 from toolcrib_runner.discovery import Discovered, DiscoveredTool

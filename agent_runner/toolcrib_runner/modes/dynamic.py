@@ -9,14 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from toolcrib import logs, tracing
+from toolcrib.telemetry import logs, tracing
 from toolcrib_runner import arguments as argument_checks
-from toolcrib_runner import discovery, errors, prompt
+from toolcrib_runner import discovery, errors
 from toolcrib_runner.adapters.registry_http import RegistryHttp
 from toolcrib_runner.discovery import DiscoveredTool, Rediscovery
 from toolcrib_runner.errors import RegistryError, RunnerError, TokenUnavailable
-from toolcrib_runner.following import Follower, Pace
+from toolcrib_runner.follower import Follower, Pace
 from toolcrib_runner.ports import Observer, Registry
+from toolcrib_runner.session import prompt
 from toolcrib_runner.tokens import StaticToken, TokenSource
 from toolcrib_runner.usage import Usage, UsageStats
 

@@ -16,8 +16,8 @@ from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
-    from toolcrib.wire.access import Review, ReviewedBinding, Rule
-    from toolcrib_cli.asking import Question, Source
+    from toolcrib.access.answers import Review, ReviewedBinding, Rule
+    from toolcrib_cli.prediction.sources import Question, Source
 
 app = typer.Typer(
     help="Ask who may do what, and why; also with manifests that are not applied yet.", no_args_is_help=True
@@ -326,8 +326,8 @@ def _source(
     out: Format,
     **asked: Any,
 ) -> Source:
-    from toolcrib_cli import asking
     from toolcrib_cli.client import RegistryClient
+    from toolcrib_cli.prediction import sources
 
     question = _asked(tuple(files or ()), **asked)
     if manifests and (registry or context):
@@ -339,7 +339,7 @@ def _source(
             )
         token = options.bearer(as_, token_file, data)
         client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
-        return asking.Asked(question, client)
+        return sources.Asked(question, client)
     if as_:
         raise CliError(
             "--as goes with --registry: nobody is asked here",
@@ -348,15 +348,15 @@ def _source(
         )
     trusted = tuple(trusted_namespace_label or ())
     if manifests:
-        return asking.folder_source(question, manifests, trusted=trusted, cluster_issuer=cluster_issuer)
-    return asking.cluster_source(
+        return sources.folder_source(question, manifests, trusted=trusted, cluster_issuer=cluster_issuer)
+    return sources.cluster_source(
         question, kubeconfig, context, trusted=trusted, cluster_issuer=cluster_issuer
     )
 
 
 def _asked(files: tuple[Path, ...], **asked: Any) -> Question:
     from toolcrib import authorizer
-    from toolcrib_cli.asking import Question
+    from toolcrib_cli.prediction.sources import Question
 
     scopes: str | None = asked["scopes"]
     return Question(

@@ -82,7 +82,7 @@ def verify(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Check that no line was edited, removed, moved or added, and with anchors that no end was cut; 1 if one was."""
-    from toolcrib.audit_verification import Verification
+    from toolcrib.audit.verification import Verification
     from toolcrib_cli import decision_logs
 
     places = _logs(logs, data)

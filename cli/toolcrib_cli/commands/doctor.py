@@ -45,9 +45,9 @@ def doctor(
 
         facts = here.look(options.data_folder(data), url.rstrip("/") if url else None)
     else:
-        from toolcrib_cli.doctor import looking
+        from toolcrib_cli.doctor import cluster
 
-        facts = looking.look(kubeconfig=kubeconfig, context=context)
+        facts = cluster.look(kubeconfig=kubeconfig, context=context)
     results = table.examine(facts)
     counted = Counter(str(r.verdict.outcome) for r in results)
     if out is Format.TABLE:

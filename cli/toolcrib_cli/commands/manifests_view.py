@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 import yaml
 
-from toolcrib import admission, crd
-from toolcrib.hidden_text import Hidden
+from toolcrib.lint.hidden_text import Hidden
+from toolcrib.resources import admission, crd
 from toolcrib_cli import manifests, options, output, remarks
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
@@ -79,8 +79,8 @@ def _against_cluster(
     contents: list[manifests.FileContent], kubeconfig: str | None, context: str | None, trusted: Sequence[str]
 ) -> list[Expected]:
     # the operator's parts and the Kubernetes client: only who asks for a cluster waits for them
-    from toolcrib_cli.against_cluster import expected
     from toolcrib_cli.cluster import read_world
+    from toolcrib_cli.prediction.validation import expected
 
     world = read_world(kubeconfig=kubeconfig, context=context)
     return expected(world, contents, trusted=trusted, now=time.time())

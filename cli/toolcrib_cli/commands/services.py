@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolcrib import quantities
-from toolcrib.hidden_text import Hidden
+from toolcrib.lint.hidden_text import Hidden
+from toolcrib.resources import quantities
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
 
@@ -61,7 +61,7 @@ def up(
     ] = "64Mi",
 ) -> None:
     """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything."""
-    from toolcrib.logs import configure
+    from toolcrib.telemetry.logs import configure
     from toolcrib_cli.local.up import Options, run
 
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from toolcrib.hidden_text import Hidden
+from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import KINDS
 from toolcrib_cli import manifests
 from toolcrib_cli.client import RegistryClient

@@ -47,7 +47,7 @@ def client_secret(folder: Path, name: str) -> str:
     Raises:
         CliError: the account is not known, or the folder's secrets cannot be used.
     """
-    from toolcrib_registry.issuer import LocalIssuer
+    from toolcrib_registry.identity.issuer import LocalIssuer
 
     namespace, bare = find(folder, name)
     try:
@@ -68,7 +68,7 @@ def mint(folder: Path, name: str, *, scopes: str | None = None, ttl: float = 360
     Raises:
         CliError: the account is not known, or the folder's key cannot be used.
     """
-    from toolcrib_registry.issuer import LocalIssuer
+    from toolcrib_registry.identity.issuer import LocalIssuer
 
     if not folder.is_dir():
         raise CliError(

@@ -20,7 +20,7 @@ import anyio._backends._asyncio  # noqa: F401
 import watchfiles
 
 from toolcrib.errors import Finding
-from toolcrib.hidden_text import Hidden
+from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import KINDS, Tool
 from toolcrib_cli import manifests
 from toolcrib_cli.manifests import FileContent, Loaded, Problem

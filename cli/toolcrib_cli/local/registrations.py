@@ -14,7 +14,7 @@ from toolcrib.resources import parse
 from toolcrib.wire.publish import PublishedTool, Revision
 from toolcrib_cli.local.store import write_durably
 from toolcrib_operator.world import Ref, World
-from toolcrib_registry.registration import AlreadyRegistered, RegistrationFailed, RegistrationForbidden
+from toolcrib_registry.policy.registration import AlreadyRegistered, RegistrationFailed, RegistrationForbidden
 
 _IN_FORCE_WITHIN = 10.0
 

@@ -14,8 +14,8 @@ from toolcrib.resources import KINDS
 from toolcrib.snapshot import Snapshot
 from toolcrib_cli import output
 from toolcrib_cli.local.folders import Change, Folders
-from toolcrib_operator.reconcile.quotas import Quotas
-from toolcrib_operator.reconcile.verdicts import BindingVerdict, ToolVerdict
+from toolcrib_operator.kinds.quotas import Quotas
+from toolcrib_operator.kinds.verdicts import BindingVerdict, ToolVerdict
 from toolcrib_operator.world import Ref, World
 
 _MAX_LINES = 20

@@ -21,9 +21,9 @@ import uvloop
 
 from toolcrib import process
 from toolcrib.authorizer import granted_scopes
-from toolcrib.hidden_text import Hidden
 from toolcrib.identity import Identity, KeySet
-from toolcrib.quantities import Quota
+from toolcrib.lint.hidden_text import Hidden
+from toolcrib.resources.quantities import Quota
 from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
@@ -34,16 +34,16 @@ from toolcrib_cli.local.report import Report
 from toolcrib_cli.local.store import Store
 from toolcrib_cli.local.tour import Tour
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings
 from toolcrib_operator.world import World
-from toolcrib_registry import serving
-from toolcrib_registry.assertions import keys as assertion_keys
+from toolcrib_registry.calls.assertions import keys as assertion_keys
 from toolcrib_registry.compose import Registry, build
-from toolcrib_registry.issuer import IssuerError, LocalIssuer
-from toolcrib_registry.routes import oauth
+from toolcrib_registry.http import serving
+from toolcrib_registry.http.routes import oauth
+from toolcrib_registry.identity.issuer import IssuerError, LocalIssuer
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import (
     Assertion,

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from toolcrib import logs
+from toolcrib.telemetry import logs
 
 log = logging.getLogger(__name__)
 

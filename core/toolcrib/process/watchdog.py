@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Literal
 
-from toolcrib import logs
 from toolcrib.process.garbage import heap
+from toolcrib.telemetry import logs
 
 log = logging.getLogger(__name__)
 

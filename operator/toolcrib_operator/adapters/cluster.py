@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from toolcrib import admission
-from toolcrib.resources import API_VERSION, GROUP, KINDS, VERSION
+from toolcrib.resources import API_VERSION, GROUP, KINDS, VERSION, admission
 from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
+from toolcrib_operator.kinds.credential import LABEL
 from toolcrib_operator.ports import Event, Listing, Written
-from toolcrib_operator.reconcile.credentials import LABEL
-from toolcrib_operator.services import compact_slice
+from toolcrib_operator.service_facts import compact_slice
 from toolcrib_operator.world import (
     ENDPOINT_SLICE,
     NAMESPACE,

@@ -12,8 +12,8 @@ import aiohttp
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from toolcrib import logs, tracing
 from toolcrib.errors import EpochFenced, RevisionMismatch
+from toolcrib.telemetry import logs, tracing
 from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,

@@ -11,7 +11,7 @@ import os
 import ssl
 from pathlib import Path
 
-from toolcrib.logs import Trouble
+from toolcrib.telemetry.logs import Trouble
 from toolcrib_operator.errors import ReplicaUnavailable
 
 log = logging.getLogger(__name__)

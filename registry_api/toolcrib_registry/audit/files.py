@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from toolcrib import audit
-from toolcrib.audit import Head, Line
+from toolcrib.audit import chain as audit_chain
+from toolcrib.audit.chain import Head, Line
 
 STDOUT = "-"
 _BLOCK = 64 * 1024
@@ -289,7 +289,7 @@ def _number(path: Path, file: Path) -> int:
 def first_line(path: Path) -> Line | None:
     """The first line of a file, if it can be read as one."""
     with path.open("rb") as file:
-        return audit.read_line(file.readline(_LONGEST).rstrip(b"\n"))
+        return audit_chain.read_line(file.readline(_LONGEST).rstrip(b"\n"))
 
 
 def last_line(path: Path) -> Line | None:
@@ -302,7 +302,7 @@ def last_line(path: Path) -> Line | None:
             file.seek(size - len(tail) - step)
             tail = file.read(step) + tail
     lines = [line for line in tail.split(b"\n") if line]
-    return audit.read_line(lines[-1]) if lines else None
+    return audit_chain.read_line(lines[-1]) if lines else None
 
 
 def place_of(line: Line | Head | None) -> dict[str, object] | None:

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from toolcrib.audit import NO_KEY, AuditKey, AuditKeyError
+from toolcrib.audit.chain import NO_KEY, AuditKey, AuditKeyError
 
 
 class KeyFileError(ValueError):

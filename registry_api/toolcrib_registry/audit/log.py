@@ -13,15 +13,16 @@ import logging
 from contextvars import ContextVar
 from typing import Any, Literal
 
-from toolcrib import audit, logs
-from toolcrib.audit import NO_KEY, AuditKey
+from toolcrib.audit import chain as audit_chain
+from toolcrib.audit.chain import NO_KEY, AuditKey
 from toolcrib.authorizer import Decision, Reason
 from toolcrib.identity import Identity
+from toolcrib.telemetry import logs
 from toolcrib.wire.publish import AuditHead, PublishedTool
-from toolcrib_registry.audit.repeats import Key, Record, Repeats
+from toolcrib_registry.audit.folding import Key, Record, Repeats
 from toolcrib_registry.audit.writer import Writer
+from toolcrib_registry.policy.state import Sight
 from toolcrib_registry.ports import Clock
-from toolcrib_registry.state import Sight
 
 log = logging.getLogger(__name__)
 
@@ -261,7 +262,7 @@ class DecisionLog:
     def _shown(self, arguments: dict[str, Any]) -> Record:
         if self._arguments == "omit":
             return {}
-        text = audit.canonical(arguments)
+        text = audit_chain.canonical(arguments)
         if self._arguments == "plain" and len(text) <= PLAIN_BYTES:
             return {"arguments": arguments}
         made = self._key.arguments(text)

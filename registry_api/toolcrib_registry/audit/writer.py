@@ -21,8 +21,9 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from toolcrib import audit, logs
-from toolcrib.audit import AuditKey, Head
+from toolcrib.audit import chain as audit_chain
+from toolcrib.audit.chain import AuditKey, Head
+from toolcrib.telemetry import logs
 from toolcrib.version import __version__
 from toolcrib_registry.audit import files
 from toolcrib_registry.audit.files import Target
@@ -100,7 +101,7 @@ class Writer:
         settings: Record,
         capacity: int = 10_000,
     ) -> None:
-        self.replica = audit.safe_replica(replica)
+        self.replica = audit_chain.safe_replica(replica)
         self._target, self._key, self._now, self._counts, self._due = target, key, now, counts, due
         self._capacity = capacity
         self._queue: deque[Waiting] = deque()
@@ -172,20 +173,20 @@ class Writer:
             with contextlib.suppress(ValueError):
                 started = max(started, _started(last.chain) + 0.001)
         self._head = Head(
-            audit.chain_id(self.replica, started, secrets.token_hex(4)),
+            audit_chain.chain_id(self.replica, started, secrets.token_hex(4)),
             0,
-            last.hash if last else audit.GENESIS,
+            last.hash if last else audit_chain.GENESIS,
         )
         said: Record = {
             "stream": target.stream,
             "version": __version__,
             "previous": files.place_of(last),
-            "clean": last is None or last.action == audit.END,
+            "clean": last is None or last.action == audit_chain.END,
             **settings,
         }
         if found.torn:
             said["recovered"] = {"bytes": found.torn, "sha256": found.torn_hash}
-        return self._own(audit.BEGIN, said)
+        return self._own(audit_chain.BEGIN, said)
 
     def _own(self, action: str, fields: Record) -> Record:
         return {"ts": self._now(), "replica": self.replica, "action": action, **fields}
@@ -203,10 +204,10 @@ class Writer:
             return None
         told = [
             {"reason": reason, "action": action, "count": loss.records, "requests": loss.requests,
-             "since": audit.timestamp(loss.since), "until": audit.timestamp(loss.until)}
+             "since": audit_chain.timestamp(loss.since), "until": audit_chain.timestamp(loss.until)}
             for (reason, action), loss in sorted(losses.items())
         ]  # fmt: skip
-        return Waiting(self._own(audit.GAP, {"lost": told}))
+        return Waiting(self._own(audit_chain.GAP, {"lost": told}))
 
     def _run(self) -> None:
         while True:
@@ -219,7 +220,7 @@ class Writer:
                     return
                 self._stop.wait(TICK)
             elif last:
-                self._held = [Waiting(self._own(audit.END, {}))]
+                self._held = [Waiting(self._own(audit_chain.END, {}))]
                 self._write()
                 self._sync(True)
                 return
@@ -259,7 +260,7 @@ class Writer:
                 self._target.sync()
                 self._target.reopen()
                 self._held.insert(
-                    0, Waiting(self._own(audit.REOPENED, {"previous": files.place_of(self._head)}))
+                    0, Waiting(self._own(audit_chain.REOPENED, {"previous": files.place_of(self._head)}))
                 )
         except OSError as error:
             self._failed(error)
@@ -273,14 +274,14 @@ class Writer:
         except OSError as error:
             self._failed(error)
             return
-        said = [self._own(audit.ROTATED, {"file": away.name, "last": files.place_of(self._head)})]
+        said = [self._own(audit_chain.ROTATED, {"file": away.name, "last": files.place_of(self._head)})]
         self._retired = self._target.surplus()
         for file in self._retired:
             with contextlib.suppress(OSError):
                 first, last = files.first_line(file), files.last_line(file)
                 said.append(
                     self._own(
-                        audit.RETIRED,
+                        audit_chain.RETIRED,
                         {"file": file.name, "first": files.place_of(first), "last": files.place_of(last)},
                     )
                 )
@@ -294,7 +295,7 @@ class Writer:
             self._rotate()
         head, lines = self._head, []
         for item in self._held:
-            line, head = audit.sealed(self._key, head, encoded(item.record))
+            line, head = audit_chain.sealed(self._key, head, encoded(item.record))
             lines.append(line)
         try:
             self._target.append(b"\n".join(lines) + b"\n")
@@ -332,9 +333,9 @@ class Writer:
 
 def encoded(record: Record) -> bytes:
     """A record as JSON, its times as text. What JSON cannot hold is written as text."""
-    record = {**record, "ts": audit.timestamp(record["ts"])}
+    record = {**record, "ts": audit_chain.timestamp(record["ts"])}
     if (repeated := record.get("repeated")) is not None:
-        since, until = audit.timestamp(repeated["since"]), audit.timestamp(repeated["until"])
+        since, until = audit_chain.timestamp(repeated["since"]), audit_chain.timestamp(repeated["until"])
         record["repeated"] = {"count": repeated["count"], "since": since, "until": until}
     try:
         return orjson.dumps(record)

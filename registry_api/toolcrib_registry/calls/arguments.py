@@ -9,16 +9,16 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-from toolcrib.argument_cost import BUDGET
+from toolcrib.schemas.argument_cost import BUDGET
+from toolcrib_registry.calls.bounds import CallLimits
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
-from toolcrib_registry.calls.limits import CallLimits
 from toolcrib_registry.calls.validators import Compiled, Validators
-from toolcrib_registry.large import LARGE, Large
+from toolcrib_registry.limits.large_requests import LARGE, Large
 
 MANY = 10_000
 """Values from which a check is made in parts, as from `LARGE` bytes: writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
 Schema = dict[str, Any] | Callable[[], dict[str, Any]]
-"""A tool's input schema, already judged by `toolcrib.schemas`; or what reads it, where it is needed."""
+"""A tool's input schema, already judged by `toolcrib.schemas.safety`; or what reads it, where it is needed."""
 
 
 class Arguments:

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import jsonschema_rs
 
-from toolcrib.patterns import weight
-from toolcrib.schema_cost import SchemaCost
+from toolcrib.schemas.cost import SchemaCost
+from toolcrib.schemas.patterns import weight
 from toolcrib.text import escape, truncate
 from toolcrib_registry.calls.errors import UpstreamProtocol
 

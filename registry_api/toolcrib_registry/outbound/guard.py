@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 
-from toolcrib import credential_hosts
+from toolcrib.resources import credential_hosts
 from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.outbound import addresses, hosts
 from toolcrib_registry.outbound.errors import EgressRefused, NoAddress

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from toolcrib.logs import Trouble
+from toolcrib.telemetry.logs import Trouble
 
 log = logging.getLogger(__name__)
 _FIRST_SECONDS = 0.5

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from toolcrib import schemas
-from toolcrib.argument_cost import BUDGET
 from toolcrib.errors import SchemaUnsafe
-from toolcrib.schema_cost import SchemaCost
+from toolcrib.schemas import safety as schema_safety
+from toolcrib.schemas.argument_cost import BUDGET
+from toolcrib.schemas.cost import SchemaCost
 from toolcrib_registry.calls.arguments import Arguments, serialised
+from toolcrib_registry.calls.bounds import CallLimits
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
-from toolcrib_registry.calls.limits import CallLimits
 from toolcrib_registry.calls.validators import compiled
 
 SLACK = 6
@@ -119,7 +119,7 @@ def test_generated_schemas_and_arguments_are_refused_fast_or_checked_within_the_
         "s": "ab" * many,
     }
     try:
-        schemas.check(schema)
+        schema_safety.check(schema)
     except SchemaUnsafe:
         return
     outcome, seconds = taken(schema, arguments)

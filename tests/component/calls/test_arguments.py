@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from toolcrib.resources.tools import Method
 from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.bounds import CallLimits
 from toolcrib_registry.calls.errors import CallError, InvalidArguments, UpstreamProtocol
-from toolcrib_registry.calls.limits import CallLimits
 from toolcrib_registry.calls.request import fill
 
 LIMITS = CallLimits()

@@ -11,11 +11,11 @@ from published import bot
 from realparts.pki import write_server_certificate
 from toolcrib import publishing
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
-from toolcrib_registry.adapters.forbidden_names import REFRESH_SECONDS, ForbiddenNames
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.calls.caller import Caller
+from toolcrib_registry.adapters.outbound.forbidden_hosts import REFRESH_SECONDS, ForbiddenNames
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.calls.backends.http import Caller
+from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import CallError, Refused, ServicePending
-from toolcrib_registry.credentials import CredentialStore
 from toolcrib_registry.outbound.errors import EgressRefused, Unreachable
 from toolcrib_registry.outbound.guard import EgressPolicy, Reach, Target
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse

@@ -22,8 +22,10 @@ from toolcrib.wire.publish import (
     PublishedTool,
     SecretReference,
 )
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.calls.caller import Caller
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.calls.backends.http import Caller
+from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
     CallError,
     CredentialPending,
@@ -35,8 +37,6 @@ from toolcrib_registry.calls.errors import (
     UpstreamProtocol,
     UpstreamUnreachable,
 )
-from toolcrib_registry.calls.limits import CallLimits
-from toolcrib_registry.credentials import CredentialStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio

@@ -28,8 +28,10 @@ from published import bot
 from toolcrib import publishing
 from toolcrib.resources.tools import Method
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.calls.caller import Caller
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.calls.backends.http import Caller
+from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
     CallError,
     Refused,
@@ -39,8 +41,6 @@ from toolcrib_registry.calls.errors import (
     UpstreamTooLarge,
     UpstreamUnreachable,
 )
-from toolcrib_registry.calls.limits import CallLimits
-from toolcrib_registry.credentials import CredentialStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio
@@ -292,13 +292,13 @@ async def test_a_rebinding_name_is_judged_at_every_connection_and_dialled_as_jud
 async def test_the_socket_itself_refuses_what_the_resolver_let_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from toolcrib_registry.adapters import outbound_http
+    from toolcrib_registry.adapters.outbound import http
 
     async def careless(self: Any, host: str, port: int = 0, family: int = 0) -> list[Any]:
         place = {"hostname": host, "host": "127.0.0.1", "port": port, "family": 2, "proto": 6, "flags": 0}
         return [place]
 
-    monkeypatch.setattr(outbound_http._Guard, "resolve", careless)
+    monkeypatch.setattr(http._Guard, "resolve", careless)
     async with upstream(lambda _: response()) as inside:
         error = await error_of(tool(f"http://x.example:{inside.port}/"), PUBLIC)
         assert isinstance(error, Refused)

@@ -13,8 +13,8 @@ import pytest
 
 from registry_harness import backend, binding, running_registry, tool
 from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.bounds import CallLimits
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments, UpstreamProtocol
-from toolcrib_registry.calls.limits import CallLimits
 from toolcrib_registry.calls.validators import Compiled, Validators
 
 Schema = dict[str, Any]

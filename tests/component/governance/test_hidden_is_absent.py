@@ -20,7 +20,7 @@ from oracle.rig import Rig, rig
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.view import AmbiguousName
-from toolcrib_registry import refusals
+from toolcrib_registry.audit import refusal_reasons
 
 pytestmark = pytest.mark.guarantee
 WORLDS = 200
@@ -92,7 +92,7 @@ def test_hidden_and_absent_make_the_same_number_of_python_calls(
     reasons: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the moment at which refusals are explained must not fall into a request that is counted
-    monkeypatch.setattr(refusals, "LATER", 3600.0)
+    monkeypatch.setattr(refusal_reasons, "LATER", 3600.0)
     seed = random.randrange(1 << 32)
     draw = random.Random(seed)
     asked: Counter[str] = Counter()
@@ -206,7 +206,7 @@ def test_with_full_reasons_the_next_scrape_has_them() -> None:
 
 
 def test_more_refusals_than_may_wait_are_all_explained() -> None:
-    many = refusals.MOST + 300
+    many = refusal_reasons.MOST + 300
     with running_registry([tool("calculator")], [binding("bot")], metrics={"reasons": "full"}) as r:
         deps = r.registry.deps
 
@@ -215,18 +215,18 @@ def test_more_refusals_than_may_wait_are_all_explained() -> None:
             sight = await deps.state.sight(asker.identity)
             waiting = 0
             for number in range(many):
-                deps.refusals.add(refusals.Action.CALL, sight, f"name-{number}")
+                deps.refusals.add(refusal_reasons.Action.CALL, sight, f"name-{number}")
                 waiting = max(waiting, len(deps.refusals._waiting))
             return waiting
 
-        assert r.on_loop(flood) <= refusals.MOST
+        assert r.on_loop(flood) <= refusal_reasons.MOST
         assert f'reason="unknown_tool",rule=""}} {float(many)}' in r.metrics()
 
 
 def test_many_refusals_are_explained_in_pieces_between_which_others_are_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(refusals, "LATER", 0.0)
+    monkeypatch.setattr(refusal_reasons, "LATER", 0.0)
     with running_registry([tool("calculator")], [binding("bot")], metrics={"reasons": "full"}) as r:
         deps = r.registry.deps
         explained: list[int] = []
@@ -235,7 +235,7 @@ def test_many_refusals_are_explained_in_pieces_between_which_others_are_served(
             asker = await deps.agents.identify([r.auth("team", "bot")["Authorization"].encode()])
             sight = await deps.state.sight(asker.identity)
             for number in range(1000):
-                deps.refusals.add(refusals.Action.CALL, sight, f"name-{number}")
+                deps.refusals.add(refusal_reasons.Action.CALL, sight, f"name-{number}")
             while len(deps.refusals._waiting):
                 explained.append(1000 - len(deps.refusals._waiting))
                 await asyncio.sleep(0)
@@ -247,4 +247,4 @@ def test_many_refusals_are_explained_in_pieces_between_which_others_are_served(
         assert time.monotonic() - began < 30
 
     steps = [after - before for before, after in zip([0, *pieces], [*pieces, 1000], strict=True)]
-    assert max(steps) <= refusals.AT_A_TIME
+    assert max(steps) <= refusal_reasons.AT_A_TIME

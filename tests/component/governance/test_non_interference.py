@@ -19,8 +19,8 @@ import toolcrib.view
 from oracle import decisions, paths, worlds
 from oracle.decisions import Issuers, Tool, World
 from oracle.rig import Answer, Rig, Stream, rig
-from toolcrib_registry import discovery
-from toolcrib_registry.state import Sight
+from toolcrib_registry.policy import discovery
+from toolcrib_registry.policy.state import Sight
 
 pytestmark = pytest.mark.guarantee
 
@@ -232,14 +232,14 @@ def takes_names_for_hidden_tools(monkeypatch: pytest.MonkeyPatch) -> None:
             listed[f"{view.tools[tool_id].namespace}.{name}" if shared else name] = tool_id
         return replace(view, names=listed)
 
-    monkeypatch.setattr("toolcrib_registry.state.view_of", view_of)
+    monkeypatch.setattr("toolcrib_registry.policy.state.view_of", view_of)
 
 
 def searches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     def entries_of(self: Any, sight: Sight) -> Any:
         return {i: self._entries.of(tool) for i, tool in sight.snapshot.tools.items() if tool.active}
 
-    monkeypatch.setattr("toolcrib_registry.searching.Searching.entries_of", entries_of)
+    monkeypatch.setattr("toolcrib_registry.search.engine.Searching.entries_of", entries_of)
 
 
 @pytest.mark.parametrize(

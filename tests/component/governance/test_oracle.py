@@ -23,8 +23,8 @@ from toolcrib import names
 from toolcrib.authorizer import STEPS, Action, Decision, Reason, decide
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedBinding
-from toolcrib_registry import calling
-from toolcrib_registry.state import PolicyState
+from toolcrib_registry.calls import service as calls
+from toolcrib_registry.policy.state import PolicyState
 
 pytestmark = pytest.mark.guarantee
 
@@ -170,7 +170,7 @@ def calls_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PolicyState, "publish", remembered)
     monkeypatch.setattr(toolcrib.view.View, "resolve", resolve)
     monkeypatch.setattr(toolcrib.view.View, "listed_name", listed)
-    monkeypatch.setattr(calling, "decide", allow)
+    monkeypatch.setattr(calls, "decide", allow)
 
 
 def names_to_whoever_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:

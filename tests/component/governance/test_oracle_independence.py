@@ -11,7 +11,13 @@ import oracle.decisions
 pytestmark = pytest.mark.guarantee
 
 FOLDER = Path(oracle.decisions.__file__).parent
-JUDGED = {"toolcrib.authorizer", "toolcrib.view", "toolcrib.snapshot", "toolcrib.names", "toolcrib.patterns"}
+JUDGED = {
+    "toolcrib.authorizer",
+    "toolcrib.view",
+    "toolcrib.snapshot",
+    "toolcrib.names",
+    "toolcrib.schemas.patterns",
+}
 VERDICT = ("decisions", "naming", "worlds")
 """What decides and what draws worlds: these know nothing of the product at all."""
 

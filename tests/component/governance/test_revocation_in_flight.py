@@ -17,8 +17,8 @@ from slow_backend import SlowBackend, slow_backend
 from toolcrib.identity import Identity
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import Publish, PublishedLimits, PublishedTool, Removed, Revision
-from toolcrib_registry.calls.answer import CallResult
-from toolcrib_registry.state import PolicyState
+from toolcrib_registry.calls.response import CallResult
+from toolcrib_registry.policy.state import PolicyState
 
 pytestmark = pytest.mark.guarantee
 

@@ -222,7 +222,7 @@ async def _flip(one: Rig, before: World, after: World) -> None:
 
 
 def one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib_registry.finding.TRIES", 1)
+    monkeypatch.setattr("toolcrib_registry.search.service.TRIES", 1)
 
 
 @pytest.mark.parametrize("broken", [one_look])

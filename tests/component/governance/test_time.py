@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import toolcrib.view
-import toolcrib_registry.watching
+import toolcrib_registry.watch.stream
 from oracle import decisions, paths, worlds
 from oracle.asked import Asked, Difference, Question
 from oracle.decisions import World
@@ -133,13 +133,13 @@ def streams_that_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
         await waited[2]
         return True
 
-    monkeypatch.setattr(toolcrib_registry.watching, "_first", never)
+    monkeypatch.setattr(toolcrib_registry.watch.stream, "_first", never)
 
 
 def views_of_later(monkeypatch: pytest.MonkeyPatch) -> None:
     real = toolcrib.view.view_of
     monkeypatch.setattr(
-        "toolcrib_registry.state.view_of",
+        "toolcrib_registry.policy.state.view_of",
         lambda identity, snapshot, now, *rest: real(identity, snapshot, now + 0.001, *rest),
     )
 

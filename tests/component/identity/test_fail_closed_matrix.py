@@ -31,9 +31,9 @@ from token_kinds import (
 )
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
-from toolcrib_registry.app import create_admin_app, create_agents_app, create_metrics_app
-from toolcrib_registry.issuer import LocalIssuer
-from toolcrib_registry.routes import oauth
+from toolcrib_registry.http.app import create_admin_app, create_agents_app, create_metrics_app
+from toolcrib_registry.http.routes import oauth
+from toolcrib_registry.identity.issuer import LocalIssuer
 
 pytestmark = pytest.mark.guarantee
 

@@ -30,9 +30,9 @@ from jwks_server import KeyServer, Signer
 from registry_harness import ManualClock
 from token_kinds import part, signed
 from toolcrib.identity import Issuer
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.auth import Asker, Authenticator
-from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.identity.authenticator import Asker, Authenticator
+from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio
@@ -162,7 +162,7 @@ async def test_ten_thousand_unknown_key_ids_while_the_keys_are_out_of_reach_cost
         _, payload, signature = stranger.token(ISSUER).split(".")
         bad = [f"{part({'alg': 'ES256', 'kid': f'k{n}x'})}.{payload}.{signature}" for n in range(10_000)]
         server.down = True
-        monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 0.5)
+        monkeypatch.setattr("toolcrib_registry.identity.key_store.FETCH_SECONDS", 0.5)
         for chunk in range(10):
             if chunk == 9:
                 tracemalloc.start()
@@ -182,7 +182,7 @@ async def test_ten_thousand_unknown_key_ids_while_the_keys_are_out_of_reach_cost
         assert not await made.good(bad[0])
         assert made.up.accepts == 3
         server.down = False
-        monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 30.0)
+        monkeypatch.setattr("toolcrib_registry.identity.key_store.FETCH_SECONDS", 30.0)
         made.clock.advance(30.1)
         server.keys.append(stranger.jwk)
         assert await made.good(stranger.token(ISSUER)), "and when they are back, its key is found"
@@ -205,7 +205,7 @@ async def test_a_key_server_that_never_ends_costs_one_fetch_of_bounded_time(
         await writer.drain()
 
     async with registry(raw=raw) as made:
-        monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 0.3)
+        monkeypatch.setattr("toolcrib_registry.identity.key_store.FETCH_SECONDS", 0.3)
         token = signer.token(ISSUER)
         waiting = asyncio.create_task(made.identify(Signer("unknown").token(ISSUER)))
         await asyncio.sleep(0)

@@ -105,7 +105,7 @@ def test_the_health_check_follows_the_address_in_its_environment(engine: docker.
 
 def test_the_embedding_model_is_in_the_image_and_needs_no_network(engine: docker.Engine) -> None:
     code = (
-        "import anyio; from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder as E;"
+        "import anyio; from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder as E;"
         "print(anyio.run(E.packaged().embed_query, 'read a file').shape)"
     )
 

@@ -8,8 +8,8 @@ import pytest
 from realparts.apiserver import ApiServer
 from toolcrib.errors import TokenRejected
 from toolcrib.identity import Issuer, ScopesPolicy, check_issuers, verify
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio

@@ -19,9 +19,9 @@ from jwks_server import KeyServer, Signer
 from realparts.pki import write_server_certificate
 from toolcrib.errors import UnknownKey
 from toolcrib.identity import Issuer, check_issuers, verify
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
-from toolcrib_registry.jwks import JwksInvalid, public_keys
-from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.identity.jwks import JwksInvalid, public_keys
+from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio
@@ -175,7 +175,7 @@ async def test_a_failed_fetch_never_loses_good_keys(name: str) -> None:
 async def test_a_hostile_key_server_costs_bounded_time(
     behaviour: Behaviour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib_registry.keys.FETCH_SECONDS", 0.2)
+    monkeypatch.setattr("toolcrib_registry.identity.key_store.FETCH_SECONDS", 0.2)
     started = time.monotonic()
     async with upstream(raw=behaviour) as up, store(issuer(jwks_uri=up.url)) as keys:
         assert keys.missing == ("https://idp.example",)
@@ -185,7 +185,7 @@ async def test_a_hostile_key_server_costs_bounded_time(
 async def test_an_issuer_that_is_down_at_the_start_is_found_soon_without_help(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("toolcrib_registry.keys.RETRY_SECONDS", (0.02,))
+    monkeypatch.setattr("toolcrib_registry.identity.key_store.RETRY_SECONDS", (0.02,))
     server = KeyServer(Signer("k"))
     server.down = True
     async with upstream(server) as up:
@@ -273,7 +273,7 @@ async def test_the_configured_ca_and_token_are_used_and_the_token_read_anew(tmp_
 
 
 async def test_keys_of_a_file_follow_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib_registry.keys.FILE_SECONDS", 0.02)
+    monkeypatch.setattr("toolcrib_registry.identity.key_store.FILE_SECONDS", 0.02)
     file = tmp_path / "jwks.json"
     file.write_text(json.dumps({"keys": [Signer("a").jwk]}))
     one = issuer(jwks_file=str(file))

@@ -10,8 +10,8 @@ import pytest
 
 from toolcrib.errors import TokenError
 from toolcrib.identity import Identity, ScopesPolicy, check_issuers, verify
-from toolcrib_registry.issuer import IssuerError, LocalIssuer
-from toolcrib_registry.issuer.errors import KeyDamaged, NotMintable, UnsafePermissions
+from toolcrib_registry.identity.issuer import IssuerError, LocalIssuer
+from toolcrib_registry.identity.issuer.errors import KeyDamaged, NotMintable, UnsafePermissions
 
 
 def identity(issuer: LocalIssuer, token: str, now: float | None = None) -> Identity:

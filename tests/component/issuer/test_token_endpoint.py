@@ -16,8 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from toolcrib.identity import Identity, ScopesPolicy, check_issuers, verify
-from toolcrib_registry.issuer import LocalIssuer
-from toolcrib_registry.routes import oauth
+from toolcrib_registry.http.routes import oauth
+from toolcrib_registry.identity.issuer import LocalIssuer
 
 pytestmark = pytest.mark.anyio
 GRANTED = {"files:use", "calc:use"}

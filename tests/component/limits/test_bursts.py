@@ -18,8 +18,8 @@ from realparts.required import require_redis
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import slow_backend
 from toolcrib.wire.publish import PublishedLimits, PublishedTool
-from toolcrib_registry.adapters import redis_counters
-from toolcrib_registry.counting.verdicts import Charge, CountersBusy, CountersUnavailable
+from toolcrib_registry.adapters.counters import redis as counters_redis
+from toolcrib_registry.limits.counters import Charge, CountersBusy, CountersUnavailable
 
 READS = {"readOnlyHint": True}
 Answer = tuple[int, str, str | None]
@@ -39,7 +39,7 @@ def redis() -> Iterator[Redis]:
 @pytest.fixture(autouse=True)
 def _patient_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     # redis-py's own deadline counts the time that this process does not run, too
-    monkeypatch.setattr(redis_counters, "_PATIENCE_SECONDS", 30.0)
+    monkeypatch.setattr(counters_redis, "_PATIENCE_SECONDS", 30.0)
 
 
 @pytest.fixture
@@ -118,8 +118,8 @@ def test_a_burst_of_one_agent_refuses_nothing_to_another(redis: Redis, tools: li
 def test_what_cannot_be_counted_for_want_of_time_is_refused_even_where_it_only_reads(
     redis: Redis, tools: list[PublishedTool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_counters, "_AT_ONCE", 1)
-    monkeypatch.setattr(redis_counters, "_WAITING_EACH", 0)
+    monkeypatch.setattr(counters_redis, "_AT_ONCE", 1)
+    monkeypatch.setattr(counters_redis, "_WAITING_EACH", 0)
     limits = PublishedLimits(per_minute=5)
     with running_registry(tools, [binding("bot", name="busy", limits=limits)], counters=counted(redis)) as r:
         answers = asyncio.run(burst_of(r, 100))
@@ -137,7 +137,7 @@ def test_silence_of_one_question_is_no_outage_while_others_are_answered() -> Non
         return None
 
     async def asked() -> None:
-        guard = redis_counters._Guard(0.05, time.monotonic)
+        guard = counters_redis._Guard(0.05, time.monotonic)
         never = asyncio.Event()
         silent = asyncio.create_task(guard(never.wait(), "one"))
         while not silent.done():
@@ -161,7 +161,7 @@ def test_a_process_that_stands_still_takes_no_answer_for_silence(redis: Redis) -
     limits = PublishedLimits(per_minute=9, per_day=9, concurrent=9)
 
     async def charged() -> object:
-        counters = redis_counters.RedisCounters(redis_counters.RedisPlace(redis.url))
+        counters = counters_redis.RedisCounters(counters_redis.RedisPlace(redis.url))
         asked = asyncio.create_task(counters.charge("uid-still/who", limits, lease=5))
         stop = threading.Event()
         while not asked.done():
@@ -179,7 +179,7 @@ def test_whatever_the_client_of_the_store_raises_the_store_does_not_answer(error
         raise error
 
     async def asked() -> None:
-        guard = redis_counters._Guard(5.0, time.monotonic)
+        guard = counters_redis._Guard(5.0, time.monotonic)
         with pytest.raises(CountersUnavailable, match=rf"^{type(error).__name__} at test_bursts.py:\d+$"):
             await guard(broken(), "one")
         await guard.aclose()

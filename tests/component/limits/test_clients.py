@@ -10,7 +10,7 @@ from slow_backend import slow_backend
 from toolcrib.wire.publish import PublishedLimits
 from toolcrib_cli import main
 from toolcrib_runner import DynamicToolAgent, LimitReached, TokenFile
-from toolcrib_runner.session import error_text
+from toolcrib_runner.session.conversation import error_text
 
 
 def test_an_agent_and_the_command_line_say_how_long_to_wait(

@@ -13,7 +13,7 @@ from slow_backend import SlowBackend, slow_backend
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
-from toolcrib_registry.counting.default import DefaultLimit
+from toolcrib_registry.limits.agent_limit import DefaultLimit
 
 TWO = {"agent_calls": 2}
 

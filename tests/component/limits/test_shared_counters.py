@@ -20,8 +20,8 @@ from registry_harness import RunningRegistry, backend, binding, mint, running_re
 from registry_process import configuration, process
 from slow_backend import SlowBackend, slow_backend
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
-from toolcrib_registry.adapters import redis_counters
-from toolcrib_registry.counting.charging import GRACE
+from toolcrib_registry.adapters.counters import redis as counters_redis
+from toolcrib_registry.limits.charge import GRACE
 
 READS = {"readOnlyHint": True}
 
@@ -108,7 +108,7 @@ def test_without_the_store_reads_go_on_writes_are_refused_and_all_is_well_again_
     redis: Redis, slow: SlowBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     slow.answer()
-    caplog.set_level("INFO", logger="toolcrib_registry.adapters.redis_counters")
+    caplog.set_level("INFO", logger="toolcrib_registry.adapters.counters.redis")
     tools = [
         calculator(slow),
         calculator(slow, "reader", annotations=READS),
@@ -187,7 +187,7 @@ def test_a_store_that_hangs_costs_a_call_its_timeout_at_most(
 ) -> None:
     slow.answer()
     # or only the first one would ask it, and the others pay nothing
-    monkeypatch.setattr(redis_counters, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(counters_redis, "_PAUSE_SECONDS", 0.0)
     tools = [calculator(slow), calculator(slow, "reader", annotations=READS)]
     took = []
 

@@ -13,7 +13,7 @@ from toolcrib import publishing
 from toolcrib.wire.publish import Revision
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_operator.world import World
-from toolcrib_registry.registration import RegistrationFailed
+from toolcrib_registry.policy.registration import RegistrationFailed
 
 disk = Path(sys.argv[1])
 tool = publishing.with_digests(

@@ -8,7 +8,7 @@ from toolcrib import publishing
 from toolcrib.wire.publish import Revision
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_operator.world import Ref, World
-from toolcrib_registry.registration import RegistrationForbidden
+from toolcrib_registry.policy.registration import RegistrationForbidden
 
 pytestmark = pytest.mark.anyio
 

@@ -16,12 +16,12 @@ from operator_harness import binding, tool, until
 from otlp_receiver import Collector, Received, collecting
 from registry_harness import OPERATOR, mint
 from registry_process import RegistryProcess, configuration, process
-from toolcrib import logs, tracing
+from toolcrib.telemetry import logs, tracing
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.adapters.replica_http import HttpReplica
-from toolcrib_operator.indexing import Indexing
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.publisher import Publisher
+from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, World
 

@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
-from toolcrib import subjects
-from toolcrib.access_review import AccessReview
+from toolcrib.access import subjects
+from toolcrib.access.answers import Changes, Explanation, WhatCan, WhoCan
+from toolcrib.access.review import AccessReview
+from toolcrib.access.subjects import Tokens
 from toolcrib.identity import Issuer, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
-from toolcrib.subjects import Tokens
-from toolcrib.wire.access import Changes, Explanation, WhatCan, WhoCan
 from toolcrib.wire.publish import Publish, PublishedSubject, Revision
 from toolcrib_cli import main as cli
 from toolcrib_registry.settings import Discovery

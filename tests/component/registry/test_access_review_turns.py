@@ -12,9 +12,9 @@ import pytest
 
 from realparts.processes import wait_until
 from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
-from toolcrib.access_review import AccessReview
-from toolcrib.wire.access import WhatCan
-from toolcrib_registry.routes import access_review
+from toolcrib.access.answers import WhatCan
+from toolcrib.access.review import AccessReview
+from toolcrib_registry.http.routes import access_review
 
 TOOLS = [tool("calculator"), tool("secret_plan")]
 GRANTS = [binding("bot"), binding("admin", ["registry:admin"], namespace=None)]

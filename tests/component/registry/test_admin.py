@@ -6,11 +6,11 @@ from registry_harness import OPERATOR, ManualClock, binding, running_registry, t
 from toolcrib.errors import EpochFenced
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Credentials, Heartbeat, Publish, Revision
-from toolcrib_registry.adapters.embedded_store import EmbeddedStore
-from toolcrib_registry.adapters.memory_counters import MemoryCounters
-from toolcrib_registry.counting.verdicts import CountersUnavailable
+from toolcrib_registry.adapters.counters.memory import MemoryCounters
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
+from toolcrib_registry.limits.counters import CountersUnavailable
+from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.search.errors import StoreUnavailable
-from toolcrib_registry.state import PolicyState
 
 
 def step(base: tuple[int, int] | None, to: tuple[int, int], age: float = 0.0) -> str:

@@ -18,10 +18,10 @@ import decision_logs
 from decision_logs import KEY, records, verify
 from realparts.processes import wait_until
 from registry_harness import ManualClock
-from toolcrib.audit_anchors import Anchor
+from toolcrib.audit.anchors import Anchor
 from toolcrib.authorizer import Decision, Reason
 from toolcrib.identity import Identity
-from toolcrib_registry.audit import opening
+from toolcrib_registry.audit import setup
 from toolcrib_registry.audit.files import LogBusy, RotatingFile, Stream, rotated
 from toolcrib_registry.audit.keys import KeyFileError
 from toolcrib_registry.audit.log import DecisionLog
@@ -58,7 +58,7 @@ class Counts:
 def opened(path: Path, counts: Counts | None = None, **settings: Any) -> Iterator[DecisionLog]:
     """A log with the tests' key, closed at the end."""
     given = {"path": str(path), "key_file": decision_logs.key_file(path.parent), **settings}
-    log = opening.opened(Audit(**given), "registry-0", ManualClock(1_800_000_000.0), counts or Counts())
+    log = setup.opened(Audit(**given), "registry-0", ManualClock(1_800_000_000.0), counts or Counts())
     try:
         yield log
     finally:
@@ -381,7 +381,7 @@ def test_refusals_go_on_as_one_sum_an_interval_and_begin_anew_after_a_quiet_one(
     path, clock = tmp_path / "decisions.jsonl", ManualClock(1_800_000_000.0)
     settings = Audit(path=str(path), fold_seconds=60)
     counts = Counts()
-    log = opening.opened(settings, "r", clock, counts)
+    log = setup.opened(settings, "r", clock, counts)
     seen = 1
 
     def told(more: int) -> None:

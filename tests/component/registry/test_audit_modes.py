@@ -22,7 +22,7 @@ from registry_harness import backend, binding, mint, running_registry, tool
 from registry_process import configuration, process
 from slow_backend import slow_backend
 from small_disk import SmallDisk, command
-from toolcrib.audit_anchors import Anchor
+from toolcrib.audit.anchors import Anchor
 from toolcrib.wire.publish import AuditHead
 
 AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}

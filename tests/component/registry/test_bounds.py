@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from prometheus_client import CollectorRegistry
 
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.metrics import Metrics
+from toolcrib_registry.metrics.recorder import Metrics
 
 
 def test_labels_beyond_their_budget_are_counted_as_other() -> None:

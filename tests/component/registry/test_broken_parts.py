@@ -12,7 +12,7 @@ import yaml
 from registry_harness import binding, running_registry, tool
 from registry_process import configuration
 from toolcrib_registry import main
-from toolcrib_registry.in_flight import InFlight
+from toolcrib_registry.calls.in_flight import InFlight
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.settings import RegistrySettings
 

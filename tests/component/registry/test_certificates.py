@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, RegistryProcess, configuration, process
 from secret_volume import SecretVolume
-from toolcrib_registry.certificates import CertificateError, ServedCertificate
+from toolcrib_registry.http.certificates import CertificateError, ServedCertificate
 
 AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}
 NAMES = ("registry.test", "127.0.0.1")

@@ -13,10 +13,10 @@ import pytest
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry import watching
 from toolcrib_registry.compose import Registry
 from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import Vector
+from toolcrib_registry.watch import stream
 
 WRITER = binding("writer", ["registry:write"], namespace=None)
 
@@ -99,7 +99,7 @@ def search(r: RunningRegistry, query: str) -> dict[str, Any]:
 
 
 def test_a_quiet_stream_is_kept_alive_by_comments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(stream, "KEEP_ALIVE", 0.05)
     with running_registry([tool("calculator")], [binding("bot")]) as r:
         with r.http.stream("GET", r.url + "/v1/watch", headers=r.auth("team", "bot")) as response:
             lines = (line for line in response.iter_lines() if line)

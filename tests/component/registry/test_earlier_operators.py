@@ -14,7 +14,7 @@ from toolcrib.wire.publish import (
     SnapshotChunk,
     SnapshotCommit,
 )
-from toolcrib_registry.leader import PATIENCE, RECHECK
+from toolcrib_registry.policy.leader import PATIENCE, RECHECK
 
 SERVICE = PublishedBackend(service_namespace="team", service_name="tools", service_port=80)
 WAITING = tool("calculator", backend=SERVICE)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from registry_harness import binding, running_registry, tool
 from toolcrib.wire.publish import Publish, Revision
-from toolcrib_registry.issuer import LocalIssuer
-from toolcrib_registry.routes import oauth
+from toolcrib_registry.http.routes import oauth
+from toolcrib_registry.identity.issuer import LocalIssuer
 
 TOOLS = [tool("calculator"), tool("hidden")]
 

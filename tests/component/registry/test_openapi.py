@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.app import create_admin_app, create_agents_app
+from toolcrib_registry.http.app import create_admin_app, create_agents_app
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 

@@ -15,7 +15,7 @@ import pytest
 from realparts.required import required
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, configuration, process
-from toolcrib_registry.assertions.keys import make_private
+from toolcrib_registry.calls.assertions.keys import make_private
 from toolcrib_registry.settings import SettingsError, from_env
 
 

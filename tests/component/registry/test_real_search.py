@@ -4,7 +4,7 @@ from typing import Any
 
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 
 TOOLS = [
     tool("calculator", description="Compute an arithmetic expression.", scopes=("s",)),

@@ -7,7 +7,7 @@ from registry_harness import ISSUER, RunningRegistry, binding, running_registry,
 from toolcrib.identity import Identity
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedSubject
-from toolcrib_registry.state import PolicyState, Sight
+from toolcrib_registry.policy.state import PolicyState, Sight
 
 TEAM = PublishedSubject(kind=SubjectKind.GROUP, issuer=ISSUER, name="system:serviceaccounts:team")
 TOOLS = [tool(f"t{i}", scopes=("all:use",), description="x" * 10_000) for i in range(50)]

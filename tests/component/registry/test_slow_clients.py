@@ -18,8 +18,8 @@ from registry_harness import RunningRegistry, binding, running_registry, tool
 from registry_process import configuration, process
 from secret_volume import SecretVolume
 from slow_clients import ask, closed, connected, drip, rest, until
-from toolcrib_registry import serving
-from toolcrib_registry.doors import Bounds, Door
+from toolcrib_registry.http import serving
+from toolcrib_registry.http.connection_limits import Bounds, Door
 
 SHORT = {"header_seconds": 0.4, "body_seconds": 0.4, "send_seconds": 0.4}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -26,10 +26,10 @@ from toolcrib.wire.publish import (
     SnapshotChunk,
     SnapshotCommit,
 )
-from toolcrib_operator.sending import CHUNK_BYTES as CHUNK_AIM
-from toolcrib_registry.routes.admin import CHUNK_BYTES
-from toolcrib_registry.staging import Staging
-from toolcrib_registry.state import PolicyState
+from toolcrib_operator.replicas.transfer import CHUNK_BYTES as CHUNK_AIM
+from toolcrib_registry.http.routes.admin import CHUNK_BYTES
+from toolcrib_registry.policy.staging import Staging
+from toolcrib_registry.policy.state import PolicyState
 
 NEXT = Revision(epoch=1, seq=2)
 STAGE, OTHER = "a" * 32, "b" * 32

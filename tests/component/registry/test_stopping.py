@@ -8,7 +8,7 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from toolcrib_registry import serving
+from toolcrib_registry.http import serving
 
 pytestmark = pytest.mark.anyio
 

@@ -21,8 +21,8 @@ from realparts.processes import wait_until
 from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
 from toolcrib.identity import Identity, Issuer, ScopesPolicy
 from toolcrib.wire.api import ToolDefinition
-from toolcrib_registry.keys import KeyStore
-from toolcrib_registry.watching import shown
+from toolcrib_registry.identity.key_store import KeyStore
+from toolcrib_registry.watch.stream import shown
 
 Event = tuple[str, str, dict[str, Any]]
 
@@ -184,7 +184,7 @@ def test_a_stream_whose_token_ends_while_it_waits_for_its_turn_ends_and_removes_
 def test_the_stream_ends_when_the_key_that_signed_its_token_is_withdrawn(
     instead: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib_registry.keys.FILE_SECONDS", 0.02)
+    monkeypatch.setattr("toolcrib_registry.identity.key_store.FILE_SECONDS", 0.02)
     file, issuer, kept, withdrawn = (
         tmp_path / "jwks.json",
         "https://idp.example",
@@ -220,7 +220,7 @@ def test_the_stream_ends_when_the_key_that_signed_its_token_is_withdrawn(
 def test_a_stream_whose_key_is_withdrawn_while_it_waits_for_its_turn_shows_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib_registry.keys.FILE_SECONDS", 0.02)
+    monkeypatch.setattr("toolcrib_registry.identity.key_store.FILE_SECONDS", 0.02)
     file, issuer, key = tmp_path / "jwks.json", "https://idp.example", Signer("old")
     file.write_text(json.dumps({"keys": [key.jwk]}))
     own = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.LOCAL, cluster=True)

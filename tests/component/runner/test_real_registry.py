@@ -26,7 +26,7 @@ from toolcrib_runner import (
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.loop import Outcome, TaskLoop
 from toolcrib_runner.ports import Function, Message, Observer, Reply
-from toolcrib_runner.session import Session
+from toolcrib_runner.session.conversation import Session
 
 # Slow polling: what arrives within the deadlines below arrived by the live stream.
 PACE = Pace(first_retry=0.05, longest_retry=0.2, poll=60, settle=0.5, safety=60)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.adapters.onnx_embedder import OnnxEmbedder
+from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.text import query_terms

@@ -19,7 +19,7 @@ from realparts.processes import wait_until
 from registry_harness import OPERATOR, RunningRegistry, binding, mint, running_registry, tool
 from registry_process import RegistryProcess, configuration, process
 from toolcrib.wire.publish import IndexRequest
-from toolcrib_registry.adapters.embedded_store import FILE_NAME
+from toolcrib_registry.adapters.embedded.store import FILE_NAME
 from toolcrib_registry.search.embedding import HashEmbedder
 
 NOUNS = ("file", "invoice", "customer", "ticket", "city", "flight", "hotel", "backup", "database", "mail")

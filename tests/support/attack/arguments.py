@@ -11,8 +11,8 @@ import httpx
 
 from attack.stage import JSON, Stage, Target, code_of, hold, service, text
 from registry_harness import binding, tool
-from toolcrib import schemas
 from toolcrib.errors import SchemaUnsafe
+from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.publish import PublishedTool
 
 Pair = tuple[dict[str, Any], Any]
@@ -128,7 +128,7 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
             definitions = {"$defs": inner.pop("$defs")} if "$defs" in inner else {}
             schema = {"type": "object", "properties": {"v": inner}, **definitions}
             try:
-                schemas.check(schema)
+                schema_safety.check(schema)
             except SchemaUnsafe:
                 continue  # refused when it is applied
             body = json.dumps({"v": value}).encode()

@@ -28,9 +28,9 @@ from toolcrib.wire.publish import (
     Removed,
     Revision,
 )
-from toolcrib_registry.adapters.outbound_http import OutboundHttp
+from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
-from toolcrib_registry.keys import KeyStore
+from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.ports import Embedder
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder

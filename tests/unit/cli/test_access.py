@@ -9,14 +9,14 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from toolcrib.access.answers import Changes, Explanation, WhatCan, WhoCan
 from toolcrib.authorizer import Action
-from toolcrib.wire.access import Changes, Explanation, WhatCan, WhoCan
 from toolcrib_cli import cluster
 from toolcrib_cli import main as cli
-from toolcrib_cli.asking import Here, Question
 from toolcrib_cli.commands import access
 from toolcrib_cli.errors import CliError, Exit
-from toolcrib_cli.predicting import folder_world, read_files
+from toolcrib_cli.prediction.outcome import folder_world, read_files
+from toolcrib_cli.prediction.sources import Here, Question
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HEIST, ACCESS = str(EXAMPLES / "heist"), EXAMPLES / "access"

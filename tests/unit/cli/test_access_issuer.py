@@ -8,10 +8,10 @@ import pytest
 
 from toolcrib_cli import cluster
 from toolcrib_cli import main as cli
-from toolcrib_cli.asking import Here, Question, cluster_source, folder_source
 from toolcrib_cli.errors import Exit
-from toolcrib_cli.predicting import folder_world, read_files
-from toolcrib_registry.issuer.local import ISSUER as LOCAL
+from toolcrib_cli.prediction.outcome import folder_world, read_files
+from toolcrib_cli.prediction.sources import Here, Question, cluster_source, folder_source
+from toolcrib_registry.identity.issuer.local import ISSUER as LOCAL
 
 HEIST = Path(__file__).parents[3] / "examples" / "heist"
 OURS, OTHER = "https://kubernetes.example", "https://accounts.example.com"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib import logs
+from toolcrib.telemetry import logs
 from toolcrib_cli import cluster, options
 from toolcrib_cli import main as cli
 from toolcrib_cli.errors import CliError, Exit

@@ -16,9 +16,10 @@ import pytest
 
 import decision_logs
 from decision_logs import KEY
-from toolcrib import audit, audit_anchors
-from toolcrib.audit import GENESIS, Head
-from toolcrib.audit_anchors import Anchor
+from toolcrib.audit import anchors as audit_anchors
+from toolcrib.audit import chain as audit_chain
+from toolcrib.audit.anchors import Anchor
+from toolcrib.audit.chain import GENESIS, Head
 from toolcrib_cli import decision_logs as logs
 from toolcrib_cli.errors import CliError
 from toolcrib_cli.main import main
@@ -37,17 +38,17 @@ DENY = {
 }
 SUM = {"repeated": {"count": 40, "since": "2027-01-15T08:00:03.000Z", "until": "2027-01-15T08:00:09.000Z"}}
 RECORDS: list[tuple[str, dict[str, Any]]] = [
-    (audit.BEGIN, {}), ("call", CALL), ("call", DENY), ("call", DENY | SUM),
-    (audit.GAP, {"lost": [{"reason": "queue_full", "action": "list", "count": 5, "requests": 5}]}),
-    ("list", {"issuer": "i", "subject": "system:serviceaccount:team:bot", "count": 7}), (audit.END, {}),
+    (audit_chain.BEGIN, {}), ("call", CALL), ("call", DENY), ("call", DENY | SUM),
+    (audit_chain.GAP, {"lost": [{"reason": "queue_full", "action": "list", "count": 5, "requests": 5}]}),
+    ("list", {"issuer": "i", "subject": "system:serviceaccount:team:bot", "count": 7}), (audit_chain.END, {}),
 ]  # fmt: skip
 
 
 def lines_of(replica: str, given: list[tuple[str, dict[str, Any]]] = RECORDS) -> tuple[list[bytes], Head]:
-    head, lines = Head(audit.chain_id(replica, 1_800_000_000.0, "aa"), 0, GENESIS), []
+    head, lines = Head(audit_chain.chain_id(replica, 1_800_000_000.0, "aa"), 0, GENESIS), []
     for n, (action, fields) in enumerate(given):
         record = {"ts": f"2027-01-15T08:00:{n:02}.000Z", "replica": replica, "action": action, **fields}
-        line, head = audit.sealed(KEY, head, json.dumps(record, separators=(",", ":")).encode())
+        line, head = audit_chain.sealed(KEY, head, json.dumps(record, separators=(",", ":")).encode())
         lines.append(line)
     return lines, head
 
@@ -165,9 +166,9 @@ def test_what_may_be_missing_of_a_run_that_was_killed_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines, head = lines_of("r", RECORDS[:3])
-    record = {"ts": "2027-01-15T09:00:00.000Z", "replica": "r", "action": audit.BEGIN}
-    next_run = Head(audit.chain_id("r", 1_800_003_600.0, "bb"), 0, head.hash)
-    lines.append(audit.sealed(KEY, next_run, json.dumps(record, separators=(",", ":")).encode())[0])
+    record = {"ts": "2027-01-15T09:00:00.000Z", "replica": "r", "action": audit_chain.BEGIN}
+    next_run = Head(audit_chain.chain_id("r", 1_800_003_600.0, "bb"), 0, head.hash)
+    lines.append(audit_chain.sealed(KEY, next_run, json.dumps(record, separators=(",", ":")).encode())[0])
     (tmp_path / "decisions.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     decision_logs.key_file(tmp_path)
     assert run("verify", str(tmp_path)) == 0
@@ -368,14 +369,14 @@ def test_lines_that_are_no_records_are_passed_over_and_counted(
 def test_an_unkeyed_log_may_say_anything_of_itself_and_is_still_verified(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    head, made = Head(audit.chain_id("r", 1_800_000_000.0, "aa"), 0, GENESIS), []
+    head, made = Head(audit_chain.chain_id("r", 1_800_000_000.0, "aa"), 0, GENESIS), []
     for action, fields in (
-        (audit.GAP, '"lost":7'), (audit.GAP, '"lost":[7,{"count":"x"},{"count":3,"reason":"r"}]'),
-        (audit.RETIRED, '"last":{"chain":"c","seq":Infinity,"hash":"h"}'),
-        (audit.RETIRED, '"last":' + "[" * 100_000),
+        (audit_chain.GAP, '"lost":7'), (audit_chain.GAP, '"lost":[7,{"count":"x"},{"count":3,"reason":"r"}]'),
+        (audit_chain.RETIRED, '"last":{"chain":"c","seq":Infinity,"hash":"h"}'),
+        (audit_chain.RETIRED, '"last":' + "[" * 100_000),
     ):  # fmt: skip
         text = f'{{"ts":"2027-01-15T08:00:00.000Z","replica":"r","action":"{action}",{fields}}}'
-        line, head = audit.sealed(audit.NO_KEY, head, text.encode())
+        line, head = audit_chain.sealed(audit_chain.NO_KEY, head, text.encode())
         made.append(line)
     path = tmp_path / "decisions.jsonl"
     path.write_bytes(b"\n".join(made) + b"\n")

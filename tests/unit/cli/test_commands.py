@@ -18,7 +18,7 @@ import yaml
 from rich.cells import cell_len
 from rich.console import Console
 
-from toolcrib import admission, crd
+from toolcrib.resources import admission, crd
 from toolcrib_cli import main as cli
 from toolcrib_cli import output
 from toolcrib_cli.client import RegistryClient

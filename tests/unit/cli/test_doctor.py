@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib import admission
+from toolcrib.resources import admission
 from toolcrib_cli import main as cli
 from toolcrib_cli.doctor import table
 from toolcrib_cli.doctor.checks_access import OPERATOR

@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcrib.claims import Claims
 from toolcrib.errors import TokenError
 from toolcrib.identity import Identity, Issuer, ScopesPolicy, verify
+from toolcrib.tokens.claims import Claims
 
 NOW = 1_800_000_000.0
 KEY = ec.generate_private_key(ec.SECP256R1())

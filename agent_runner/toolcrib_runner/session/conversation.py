@@ -1,0 +1,114 @@
+"""One conversation with a model: its messages, and which functions stand for which tools. Pure.
+
+The messages go out in a fixed order: the system prompt, then the tool context as it is now, then the conversation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from toolcrib import text
+from toolcrib_runner.discovery import DiscoveredTool
+from toolcrib_runner.errors import (
+    InvalidArguments,
+    LimitReached,
+    RegistryError,
+    RunnerError,
+    ToolError,
+    ToolFailed,
+)
+from toolcrib_runner.ports import Function, FunctionCall, Message, Reply
+from toolcrib_runner.session import functions, prompt
+from toolcrib_runner.session.functions import FunctionNames
+
+MAX_RESULT = 64 * 1024
+"""Characters of a tool's answer that a model is shown."""
+MAX_FUNCTIONS = 128
+"""OpenAI's bound on functions in one request."""
+
+
+class Session:
+    """The state of one conversation. Not thread-safe: one loop owns it."""
+
+    def __init__(self, system_prompt: str, task: str, *, max_functions: int = MAX_FUNCTIONS) -> None:
+        self.names = FunctionNames()
+        self._system_prompt = system_prompt
+        self._max_functions = max_functions
+        self._schemas: dict[str, tuple[DiscoveredTool, dict[str, Any] | None]] = {}
+        self._conversation: list[Message] = [{"role": "user", "content": task}]
+
+    def offered(self, tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:
+        """The tools that fit into one request: the first by name."""
+        return [tools[name] for name in sorted(tools)][: self._max_functions]
+
+    def functions(self, tools: Mapping[str, DiscoveredTool]) -> list[Function]:
+        """The offered tools as functions; their names are fixed from here on."""
+        offered = self.offered(tools)
+        self.names.assign(offered)
+        return [
+            functions.function(tool, self.names.function(tool.name), self._schema_of(tool))
+            for tool in offered
+        ]
+
+    def unlearned(self, tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:
+        """The offered tools whose full schema has not been learned, or not since they changed."""
+        return [
+            t for t in self.offered(tools) if t.name not in self._schemas or self._schemas[t.name][0] != t
+        ]
+
+    def learn(self, tools: Iterable[DiscoveredTool], schemas: Mapping[str, dict[str, Any]]) -> None:
+        """Take up full schemas; a tool that is not among them is offered as the listing describes it."""
+        for tool in tools:
+            self._schemas[tool.name] = (tool, schemas.get(tool.name))
+
+    def _schema_of(self, tool: DiscoveredTool) -> dict[str, Any] | None:
+        known, schema = self._schemas.get(tool.name, (None, None))
+        return schema if known == tool else None
+
+    def messages(self, tools: Mapping[str, DiscoveredTool]) -> list[Message]:
+        """Everything the model is to read now."""
+        leading: list[Message] = []
+        if self._system_prompt:
+            leading.append({"role": "system", "content": self._system_prompt})
+        offered = self.offered(tools)
+        self.names.assign(offered)
+        context = prompt.tool_context(offered, self.names.function)
+        leading.append({"role": "system", "content": context})
+        return leading + self._conversation
+
+    def replied(self, reply: Reply) -> None:
+        """Take up the model's reply."""
+        message: Message = {"role": "assistant", "content": reply.text or None}
+        if reply.calls:
+            message["tool_calls"] = [
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}}
+                for c in reply.calls
+            ]
+        self._conversation.append(message)
+
+    def answered(self, call: FunctionCall, content: str) -> None:
+        """Take up the answer to one of the model's calls."""
+        self._conversation.append({"role": "tool", "tool_call_id": call.id, "content": content})
+
+
+def result_text(result: Any) -> str:
+    """A tool's answer as the model reads it: text as it is, anything else as JSON; bounded."""
+    shown = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+    return text.truncate(shown, MAX_RESULT)
+
+
+def error_text(error: RunnerError) -> str:
+    """An error as the model reads it: a stable code, what happened, and whether trying again may help."""
+    about: dict[str, Any] = {"code": error.code, "message": str(error)}
+    if isinstance(error, InvalidArguments) and error.problems:
+        about["problems"] = list(error.problems)
+    if isinstance(error, ToolFailed) and error.answer is not None:
+        about["answer"] = error.answer
+    if isinstance(error, ToolError | RegistryError) and error.retry_after is not None:
+        about["retry_after_seconds"] = error.retry_after
+    if error.request_id is not None:
+        about["request_id"] = error.request_id
+    about["retry"] = isinstance(error, LimitReached | InvalidArguments | RegistryError)
+    return text.truncate(json.dumps({"error": about}, ensure_ascii=False), MAX_RESULT)

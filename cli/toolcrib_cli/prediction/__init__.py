@@ -1,0 +1,1 @@
+"""What would be in effect after a change, and where `toolcrib access` gets its answers."""

@@ -1,0 +1,387 @@
+"""Where `toolcrib access` gets its answers: worked out here from a cluster or a folder, or asked of a registry.
+
+Each source answers with the same shapes (`toolcrib.access.answers`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pydantic import TypeAdapter
+
+from toolcrib.access import subjects
+from toolcrib.access.answers import Changes, Explanation, Review, WhatCan, WhoCan
+from toolcrib.access.changes import changes
+from toolcrib.access.notes import no_account, notes
+from toolcrib.access.review import AccessReview, UnknownTool
+from toolcrib.access.subjects import SubjectError, Tokens, Who
+from toolcrib.authorizer import Action
+from toolcrib.resources import KINDS
+from toolcrib.view import AmbiguousName
+from toolcrib_cli.client import RegistryClient
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.manifests import FileContent
+from toolcrib_cli.prediction.outcome import (
+    Kept,
+    NotUsed,
+    Prediction,
+    absent,
+    folder_world,
+    predict,
+    read_files,
+)
+from toolcrib_operator.settings import LoopSettings
+from toolcrib_operator.world import SERVICE_ACCOUNT, Ref, World
+
+_Answer = TypeVar("_Answer", bound=Review)
+_PAGE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is common to all questions.
+
+    Args:
+        bindings: manifests as if they were applied, and how their objects without a namespace are read.
+        delete: `Kind/namespace/name` of objects as if they were deleted.
+        prune: tools and bindings that `bindings` does not hold count as deleted too.
+    """
+
+    action: Action = Action.CALL
+    namespace: str | None = None
+    issuer: str | None = None
+    scopes: tuple[str, ...] | None = None
+    groups: tuple[str, ...] = ()
+    client: str | None = None
+    bindings: tuple[Path, ...] = ()
+    delete: tuple[str, ...] = ()
+    prune: bool = False
+
+    def contents(self) -> list[FileContent]:
+        """The manifests read."""
+        if not self.bindings:
+            return []
+        return read_files(self.bindings, namespace=self.namespace or "default", empty=self.prune)
+
+
+class Source(Protocol):
+    """Answers questions.
+
+    `not_used` are objects that are not, or would not be, in force; `doubted` are issuers whose groups of service accounts
+    count for nothing, though one may be the cluster's.
+    """
+
+    question: Question
+    not_used: tuple[NotUsed, ...]
+    doubted: tuple[str, ...]
+
+    def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
+        """The tools of a subject."""
+
+    def who_can(self, tool: str) -> WhoCan:
+        """The subjects of a tool."""
+
+    def explain(self, subject: str, tool: str) -> Explanation:
+        """Why, or why not."""
+
+    def diff(self, subject: str | None) -> Changes:
+        """What the manifests change; for one subject only, if given."""
+
+
+@dataclass
+class Here:
+    """Worked out in this process, from objects that were read.
+
+    Args:
+        read: the world as it is; called once.
+        where: names it in answers.
+        accounts: whether it knows all service accounts.
+        trusted: namespace labels that the operator trusts.
+        cluster_issuer: the issuer of service accounts, for groups of them; empty: unknown, the one that bindings name is
+            assumed.
+        issuer_from: why that issuer is assumed; empty: it is known.
+        issuer_said: it is known from whoever asks, who may have mistyped it.
+    """
+
+    question: Question
+    read: Callable[[], World]
+    where: str
+    accounts: bool = True
+    trusted: Sequence[str] = ()
+    cluster_issuer: str = ""
+    issuer_from: str = ""
+    issuer_said: bool = False
+    not_used: tuple[NotUsed, ...] = field(default=(), init=False)
+    _reviews: tuple[AccessReview, AccessReview] | None = field(default=None, init=False)
+    _kept: tuple[Kept, ...] = field(default=(), init=False)
+    _world: World | None = field(default=None, init=False)
+    doubted: tuple[str, ...] = field(default=(), init=False)
+    _guessed: tuple[str, ...] = field(default=(), init=False)
+
+    def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
+        """The tools of a subject."""
+        review = self._after()
+        who = self._who(subject)
+        return self._told(review.what_can(who, hidden=hidden, namespace=self.question.namespace), who)
+
+    def who_can(self, tool: str) -> WhoCan:
+        """The subjects of a tool."""
+        return self._told(self._after().who_can(_found(self._after(), tool)))
+
+    def explain(self, subject: str, tool: str) -> Explanation:
+        """Why, or why not."""
+        who = self._who(subject)
+        return self._told(self._after().explain(who, _found(self._after(), tool, who)), who)
+
+    def diff(self, subject: str | None) -> Changes:
+        """What the manifests change."""
+        before, after = self._made()
+        if subject is None:
+            return self._told(changes(before, after))
+        who = self._who(subject)
+        found = self._told(changes(before, after, [who]), who)
+        either, other = (notes(r.snapshot, r.tokens, who, r.identity(who)) for r in (before, after))
+        both = (*found.notes, *(note for note in either if note in other))
+        return found.model_copy(update={"notes": tuple(dict.fromkeys(both))})
+
+    def _told(self, answer: _Answer, who: Who | None = None) -> _Answer:
+        """With what an apply keeps and a guessed issuer among what is assumed, and a note where the cluster has no such
+        account."""
+        found = list(answer.notes)
+        if who is not None and who.kind in subjects.IN_CLUSTER and self.accounts and self._world is not None:
+            there = self._world.get(Ref(SERVICE_ACCOUNT, f"{who.namespace}/{who.name}"))
+            found += [no_account(who)] if there is None else []
+        kept = (*answer.assumptions, *self._guessed, *map(str, self._kept))
+        return answer.model_copy(update={"assumptions": kept, "notes": tuple(dict.fromkeys(found))})
+
+    def _after(self) -> AccessReview:
+        return self._made()[1]
+
+    def _who(self, text: str) -> Who:
+        before, after = self._made()
+        try:
+            who = subjects.parse(text, self.question.issuer)
+            try:
+                return subjects.settled(who, after.snapshot, after.tokens)
+            except SubjectError:  # the change may take away the only binding that names it
+                return subjects.settled(who, before.snapshot, before.tokens)
+        except SubjectError as error:
+            hint = "--issuer https://…" if "issuer" in str(error) else ""
+            raise CliError(str(error), hint=hint, code=Exit.USAGE) from error
+
+    def _made(self) -> tuple[AccessReview, AccessReview]:
+        if self._reviews is None:
+            contents, world = self.question.contents(), self.read()
+            pruned = absent(world, contents) if self.question.prune else ()
+            found = predict(
+                world,
+                contents,
+                (*self.question.delete, *pruned),
+                trusted=self.trusted or LoopSettings.trusted_namespace_labels,
+                accounts=self.accounts,
+            )
+            self.not_used, self._kept, self._world = found.not_used, found.kept, world
+            self._reviews = self._of(found)
+        return self._reviews
+
+    def _of(self, found: Prediction) -> tuple[AccessReview, AccessReview]:
+        q, now = self.question, time.time()
+        issuer, self._guessed = self._issuer(found)
+        tokens = Tokens(
+            cluster_issuer=issuer,
+            scopes=None if q.scopes is None else frozenset(q.scopes),
+            groups=frozenset(q.groups),
+            client=q.client,
+        )
+        before = AccessReview(found.before, now, tokens, q.action, self.where)
+        predicted = bool(q.bindings or q.delete)
+        after = AccessReview(
+            found.after, now, tokens, q.action, self.where, found.changed, predicted, found.before
+        )
+        return before, after
+
+    def _issuer(self, found: Prediction) -> tuple[str, tuple[str, ...]]:
+        """The cluster's issuer, and what is assumed of it: something only where bindings name groups of its accounts."""
+        named = sorted(subjects.accounts_issuers(found.before) | subjects.accounts_issuers(found.after))
+        if not named:
+            return self.cluster_issuer, ()
+        if self.cluster_issuer and not self.issuer_from:
+            return self.cluster_issuer, self._known(named)
+        if not self.cluster_issuer and len(named) > 1:
+            self.doubted = tuple(named)
+            said = f"the cluster's issuer is not known, and bindings name {', '.join(named)}: no group of service accounts has members"
+            return "", (f"{said} (--cluster-issuer says which it is)",)
+        issuer = self.cluster_issuer or named[0]
+        said = f"the cluster's issuer is {issuer}, {self.issuer_from or 'since bindings name it'}"
+        if others := [i for i in named if i != issuer]:
+            self.doubted = tuple(others)
+            said += f"; groups of service accounts of {', '.join(others)} have no members"
+        return issuer, (f"{said} (--cluster-issuer says which it is)",)
+
+    def _known(self, named: Sequence[str]) -> tuple[str, ...]:
+        """What is assumed where the issuer is known: that the groups of others, which bindings name, are a typo there."""
+        issuer = self.cluster_issuer
+        if not (others := [i for i in named if i != issuer]):
+            return ()
+        if issuer in named:
+            return (
+                f"the cluster's issuer is {issuer}; groups of service accounts of {', '.join(others)} have no members",
+            )
+        if self.issuer_said:
+            self.doubted = tuple(others)
+        said = f"bindings name groups of service accounts of {', '.join(others)}, not of {issuer}, the cluster's issuer"
+        return (f"{said}: these have no members",)
+
+
+@dataclass
+class Asked:
+    """Asked of a registry, as a holder of `registry:admin`."""
+
+    question: Question
+    client: RegistryClient
+    not_used: tuple[NotUsed, ...] = field(default=(), init=False)
+    doubted: tuple[str, ...] = field(default=(), init=False)
+
+    def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
+        """The tools of a subject."""
+        return self._all(WhatCan, "tools", subject=subject, hidden=hidden)
+
+    def who_can(self, tool: str) -> WhoCan:
+        """The subjects of a tool."""
+        return self._all(WhoCan, "subjects", tool=tool)
+
+    def explain(self, subject: str, tool: str) -> Explanation:
+        """Why, or why not."""
+        return TypeAdapter(Explanation).validate_python(self._ask({"subject": subject, "tool": tool}))
+
+    def diff(self, subject: str | None) -> Changes:
+        """What the bindings change."""
+        if self.question.prune:
+            raise CliError("--prune goes with --manifests or a cluster", code=Exit.USAGE)
+        found = self._all(Changes, "subjects")
+        if subject is None:
+            return found
+        try:
+            asked = subjects.parse(subject, self.question.issuer)
+        except SubjectError as error:
+            raise CliError(str(error), code=Exit.USAGE) from error
+        kept = [
+            s
+            for s in found.subjects
+            if (w := subjects.parse(s.who.subject, s.who.issuer)).key == asked.key
+            or (asked.issuer is None and (w.kind, w.name) == (asked.kind, asked.name) and w.issuer)
+        ]
+        return found.model_copy(update={"subjects": tuple(kept)})
+
+    def _all(self, model: type[_Answer], rows: str, **asked: Any) -> _Answer:
+        """Every page in one answer."""
+        body = {**asked, "limit": _PAGE}
+        found: dict[str, Any] = {}
+        while True:
+            page = self._ask(body)
+            found = page if not found else {**found, rows: [*found[rows], *page[rows]]}
+            if not (cursor := page.get("next_cursor")):
+                return model.model_validate({**found, "next_cursor": None})
+            body["cursor"] = cursor
+
+    def _ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        q = self.question
+        asked = {
+            **body, "action": q.action.value, "namespace": q.namespace, "issuer": q.issuer, "client": q.client,
+            "scopes": None if q.scopes is None else list(q.scopes), "groups": list(q.groups),
+            "bindings": self._bindings(), "delete": list(q.delete),
+        }  # fmt: skip
+        try:
+            answer: dict[str, Any] = self.client.post("/v1/access-review", asked)
+        except CliError as error:
+            if error.code is Exit.FAILED:  # which is how an answer that is no ends
+                error.code = Exit.USAGE
+            raise
+        return answer
+
+    def _bindings(self) -> list[dict[str, Any]]:
+        found = []
+        for item in (item for content in self.question.contents() for item in content.objects):
+            if item.kind not in KINDS or item.kind == "Tool":
+                raise CliError(
+                    f"{item.file}:{item.line}: a registry is asked about bindings alone, not about a {item.kind}",
+                    hint="ask the cluster instead, by a kubeconfig",
+                    code=Exit.USAGE,
+                )
+            metadata = {"name": item.name} | ({"namespace": item.namespace} if item.namespace else {})
+            found.append({**{k: v for k, v in item.body.items() if k != "status"}, "metadata": metadata})
+        return found
+
+
+def cluster_source(
+    question: Question,
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    trusted: Sequence[str] = (),
+    cluster_issuer: str | None = None,
+) -> Here:
+    """What a cluster holds, read with a kubeconfig; with the pod's own account where there is none.
+
+    Raises:
+        CliError: there is neither.
+    """
+    from toolcrib_cli import cluster
+
+    if not cluster.can_connect(kubeconfig):
+        place = f" {kubeconfig}" if kubeconfig else ""
+        raise CliError(
+            f"which cluster? there is no kubeconfig{place}",
+            hint="say --kubeconfig FILE, --manifests FOLDER or --registry URL",
+            code=Exit.USAGE,
+        )
+    issuer = cluster_issuer or cluster.read_issuer(kubeconfig=kubeconfig, context=context)
+    return Here(
+        question,
+        lambda: cluster.read_world(kubeconfig=kubeconfig, context=context),
+        f"the cluster of context {context}" if context else "the cluster of the current context",
+        trusted=trusted,
+        cluster_issuer=issuer,
+        issuer_said=bool(cluster_issuer),
+    )
+
+
+def folder_source(
+    question: Question,
+    folders: Sequence[Path],
+    *,
+    trusted: Sequence[str] = (),
+    cluster_issuer: str | None = None,
+) -> Here:
+    """Manifests as if they were all that there is; as the local mode would have them, but for a `cluster_issuer`."""
+    from toolcrib_registry.identity.issuer.local import ISSUER
+
+    where = ", ".join(map(str, folders))
+    return Here(
+        question,
+        lambda: folder_world(read_files(folders, empty=question.prune)),
+        f"manifests of {where}",
+        accounts=False,
+        trusted=trusted,
+        cluster_issuer=cluster_issuer or ISSUER,
+        issuer_from="" if cluster_issuer else "as in the local mode",
+        issuer_said=bool(cluster_issuer),
+    )
+
+
+def _found(review: AccessReview, text: str, who: Who | None = None) -> Any:
+    try:
+        return review.find(text, who)
+    except UnknownTool as error:
+        hint = f"did you mean {' or '.join(error.close)}?" if error.close else ""
+        raise CliError(str(error), hint=hint, code=Exit.NOT_PERMITTED) from error
+    except AmbiguousName as error:
+        raise CliError(
+            f"several tools are called {text}",
+            hint=f"say one of {', '.join(error.tool_ids)}",
+            code=Exit.USAGE,
+        ) from error

@@ -1,0 +1,1 @@
+"""Bearer tokens: read strictly before anything in them is believed, and which claim carries what."""

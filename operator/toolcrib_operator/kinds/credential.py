@@ -1,0 +1,90 @@
+"""Which Secret may be sent where: the rules for backend credentials (DESIGN §4, Credentials)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from toolcrib.resources import credential_hosts
+from toolcrib.resources.conditions import Reason
+from toolcrib.resources.tools import HttpBackend, Tool
+from toolcrib.wire.publish import Credential
+from toolcrib_operator.kinds.verdicts import Problem
+from toolcrib_operator.world import SECRET, Entry, Ref
+
+LABEL = "toolcrib.dev/backend-credential"
+HOSTS = "toolcrib.dev/hosts"
+
+
+def secret_of(tool: Tool) -> Ref | None:
+    """The Secret that a tool's backend needs, in the tool's own namespace."""
+    auth = tool.spec.backend.auth
+    if auth is None:
+        return None
+    return Ref(SECRET, f"{tool.metadata.namespace or 'default'}/{auth.secret_key_ref.name}")
+
+
+def assess_credential(
+    tool: Tool, secret: Entry | None, *, allowed: Collection[str] | None, domain: str
+) -> tuple[Credential | None, Problem | None]:
+    """The credential of a tool's backend, or what is wrong with it; (None, None) if it needs none.
+
+    Args:
+        tool: whose backend.
+        secret: the Secret it names, if it exists and may be read.
+        allowed: namespaces whose Secrets the operator reads; None means all.
+        domain: the cluster's DNS domain: a Service's whole name ends in it.
+
+    No message ever holds a value.
+    """
+    auth, ref = tool.spec.backend.auth, secret_of(tool)
+    if auth is None or ref is None or ref.namespace is None:
+        return None, None
+    key = auth.secret_key_ref.key
+    if allowed is not None and ref.namespace not in allowed:
+        message = f"{ref}: the operator reads no Secrets of this namespace (credentials.namespaces)"
+        return None, Problem(Reason.CREDENTIAL_MISSING, message)
+    if secret is None:
+        message = f'{ref} does not exist, or is not labelled {LABEL}: "true"'
+        return None, Problem(Reason.CREDENTIAL_MISSING, message)
+    if secret.labels.get(LABEL) != "true":
+        return None, Problem(Reason.CREDENTIAL_NOT_ALLOWED, f'{ref} is not labelled {LABEL}: "true"')
+    hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
+    http = tool.spec.backend.http
+    names = frozenset() if http is None else hosts_of(http, ref.namespace, domain)
+    if names.isdisjoint(credential_hosts.entries(hosts)):
+        wanted = min(names, key=lambda name: (len(name), name), default="")
+        return None, Problem(
+            Reason.CREDENTIAL_NOT_ALLOWED, f"{ref}: its annotation {HOSTS} does not list {wanted!r}"
+        )
+    value = _value(secret, key)
+    if value is None:
+        return None, Problem(Reason.CREDENTIAL_MISSING, f"{ref} has no key {key!r} with text in it")
+    return Credential(namespace=ref.namespace, name=ref.name, key=key, hosts=hosts, value=value), None
+
+
+def hosts_of(http: HttpBackend, namespace: str, domain: str) -> frozenset[str]:
+    """Every entry of the annotation that allows a backend's calls."""
+    if http.service is not None:
+        return credential_hosts.of_service(http.service.name, namespace, http.service.port, domain)
+    try:
+        url = urlsplit(http.url or "")
+        host, port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
+    except ValueError:
+        return frozenset()
+    return credential_hosts.of_url(url.scheme, host.removesuffix("."), port) if host else frozenset()
+
+
+def _value(secret: Entry, key: str) -> str | None:
+    plain = secret.body["stringData"].get(key)
+    if isinstance(plain, str):
+        return plain
+    encoded = secret.body["data"].get(key)
+    if not isinstance(encoded, str):
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True).decode().rstrip("\r\n")
+    except (binascii.Error, UnicodeDecodeError):
+        return None

@@ -1,0 +1,206 @@
+"""How many tools a namespace may publish, and how large they may be together: older tools keep their place.
+
+Of the tools of a namespace, oldest first, as many are accepted as fit; from the first that does not fit on, none is. So a
+new tool never takes an older one's place, and a deletion never costs another tool its place. In memory, without I/O: a
+change costs the search for its place and what it moves, however many tools there are.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from toolcrib.resources.conditions import Reason
+from toolcrib.resources.quantities import Quota
+from toolcrib_operator.kinds.verdicts import Problem
+from toolcrib_operator.world import Entry, Ref
+
+MIB = 1 << 20
+Age = tuple[str, str, str]
+_CUT = "; "
+"""Before it stand the numbers of the moment, after it what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a namespace holds: its tools and their JSON bytes, those without a place included; `refused` are those."""
+
+    namespace: str
+    tools: int
+    size: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Tools that have a place again, and tools that have none from now on."""
+
+    regained: frozenset[Ref] = frozenset()
+    lost: frozenset[Ref] = frozenset()
+
+
+def age(entry: Entry) -> Age:
+    """The order of places: of equally old tools the lower uid, as for names."""
+    return (entry.created, entry.uid, entry.ref.key)
+
+
+@dataclass(slots=True)
+class _Space:
+    """The tools of one namespace, oldest first; the first `held` of them, `used` bytes, have a place."""
+
+    order: list[Age] = field(default_factory=list)
+    sizes: dict[Age, int] = field(default_factory=dict)
+    total: int = 0
+    held: int = 0
+    used: int = 0
+    fresh: set[Age] = field(default_factory=set)
+
+
+class Quotas:
+    """Who has a place. `put` and `drop` record; `settle` decides."""
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+        self._spaces: dict[str, _Space] = {}
+        self._ages: dict[Ref, Age] = {}
+        self._touched: set[str] = set()
+        self._refused: dict[Ref, Problem] = {}
+
+    def put(self, entry: Entry, size: int) -> None:
+        """Record a tool that is fit to be published, with the JSON bytes of what would be."""
+        if self._quota.off:
+            return
+        ref, when = entry.ref, age(entry)
+        space = self._spaces.setdefault(ref.namespace or "", _Space())
+        if self._ages.get(ref) == when and space.sizes[when] == size:
+            return
+        refused = self._refused.get(ref)
+        self.drop(ref)
+        if refused is not None:
+            self._refused[ref] = refused  # until `settle` says otherwise, nothing has changed
+        space = self._spaces.setdefault(ref.namespace or "", _Space())
+        at = bisect_left(space.order, when)
+        space.order.insert(at, when)
+        space.sizes[when] = size
+        space.total += size
+        if at < space.held:
+            space.held += 1
+            space.used += size
+        space.fresh.add(when)
+        self._ages[ref] = when
+        self._touched.add(ref.namespace or "")
+
+    def drop(self, ref: Ref) -> None:
+        """Forget a tool: it is gone, or not fit to be published."""
+        self._refused.pop(ref, None)
+        when = self._ages.pop(ref, None)
+        if when is None:
+            return
+        name = ref.namespace or ""
+        space = self._spaces[name]
+        at = bisect_left(space.order, when)
+        del space.order[at]
+        size = space.sizes.pop(when)
+        space.total -= size
+        if at < space.held:
+            space.held -= 1
+            space.used -= size
+        space.fresh.discard(when)
+        if space.order:
+            self._touched.add(name)
+        else:
+            del self._spaces[name]
+            self._touched.discard(name)
+
+    def settle(self) -> Moved:
+        """Decide what the changes since the last call have done."""
+        regained: set[Ref] = set()
+        lost: set[Ref] = set()
+        for name in self._touched:
+            space = self._spaces[name]
+            for when in self._shift(space):
+                ref = Ref("Tool", when[2])
+                if self._has_place(space, when):
+                    if self._refused.pop(ref, None) is not None:
+                        regained.add(ref)
+                elif ref not in self._refused:
+                    self._refused[ref] = self._problem(name, space)
+                    lost.add(ref)
+        self._touched.clear()
+        return Moved(frozenset(regained), frozenset(lost))
+
+    def refusal(self, ref: Ref) -> Problem | None:
+        """Why a tool has no place; None if it has one."""
+        return self._refused.get(ref)
+
+    def uses(self) -> Iterator[Use]:
+        """What each namespace holds."""
+        for name, space in self._spaces.items():
+            count = len(space.order)
+            yield Use(name, count, space.total, count - space.held)
+
+    def over(self) -> dict[str, tuple[Use, str]]:
+        """The namespaces with tools that have no place: what they hold, and what the youngest of these tools is told."""
+        found = {}
+        for use in self.uses():
+            if use.refused and (
+                why := self._refused.get(Ref("Tool", self._spaces[use.namespace].order[-1][2]))
+            ):
+                found[use.namespace] = (use, why.message)
+        return found
+
+    @property
+    def fullest(self) -> float:
+        """The share of its quota that the tools of the fullest namespace come to; over 1 where some have no place."""
+        tools, size = self._quota.tools or math.inf, self._quota.size or math.inf
+        return max((max(use.tools / tools, use.size / size) for use in self.uses()), default=0.0)
+
+    def _shift(self, space: _Space) -> set[Age]:
+        """Move the border between those with a place and those without; returns whom that may concern."""
+        seen, space.fresh = space.fresh, set()
+        while space.held and not self._fits(space.held, space.used):
+            space.held -= 1
+            space.used -= space.sizes[space.order[space.held]]
+            seen.add(space.order[space.held])
+        while space.held < len(space.order):
+            following = space.order[space.held]
+            if not self._fits(space.held + 1, space.used + space.sizes[following]):
+                break
+            space.held += 1
+            space.used += space.sizes[following]
+            seen.add(following)
+        return seen
+
+    def _fits(self, tools: int, size: int) -> bool:
+        quota = self._quota
+        return (not quota.tools or tools <= quota.tools) and (not quota.size or size <= quota.size)
+
+    def _has_place(self, space: _Space, when: Age) -> bool:
+        return space.held == len(space.order) or when < space.order[space.held]
+
+    def _problem(self, name: str, space: _Space) -> Problem:
+        quota = self._quota
+        allowed = [f"{quota.tools:,} tools"] if quota.tools else []
+        allowed += [f"{_mib(quota.size)} MiB"] if quota.size else []
+        message = (
+            f"namespace {name} has {len(space.order):,} tools of {_mib(space.total)} MiB{_CUT}"
+            f"{' and '.join(allowed)} are allowed. Older tools keep their place: delete tools, or ask an administrator for"
+            " a larger quota"
+        )
+        return Problem(Reason.QUOTA_EXCEEDED, message)
+
+
+def as_written(problem: Problem, written: Problem | None) -> Problem:
+    """The refusal that a status already tells, if only the numbers of the moment differ: it is not written again for these."""
+    if written is None or written.reason is not problem.reason:
+        return problem
+    same = written.message.partition(_CUT)[2] == problem.message.partition(_CUT)[2]
+    return written if same else problem
+
+
+def _mib(size: int) -> str:
+    """Mebibytes with up to two decimals, rounded up: what is over a limit never looks equal to it."""
+    hundredths = -(-size * 100 // MIB)
+    return f"{hundredths / 100:,.2f}".rstrip("0").rstrip(".")

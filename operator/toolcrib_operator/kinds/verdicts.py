@@ -1,0 +1,54 @@
+"""What an assessment finds: whether the object is used, what is published of it, and why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from toolcrib.lint.weaknesses import Weakness
+from toolcrib.resources.conditions import Reason
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why something is not as asked for; an empty message means the reason's general meaning."""
+
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolVerdict:
+    """`published` is None exactly when there is a `refusal`. `service` and `credential` keep Ready false, not the tool out.
+
+    `weaknesses` make it hard to find, and change nothing else.
+    """
+
+    published: PublishedTool | None
+    refusal: Problem | None = None
+    service: Problem | None = None
+    credential: Problem | None = None
+    weaknesses: tuple[Weakness, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BindingVerdict:
+    """A refused binding grants nothing; `published` then is None, or holds its denials alone. Times: seconds."""
+
+    published: PublishedBinding | None
+    refusal: Problem | None = None
+
+    def dates(self, now: float) -> Reason:
+        """EXPIRED, NOT_YET_VALID or IN_FORCE."""
+        b = self.published
+        if b is not None and b.expires_at is not None and b.expires_at <= now:
+            return Reason.EXPIRED
+        if b is not None and b.not_before is not None and now < b.not_before:
+            return Reason.NOT_YET_VALID
+        return Reason.IN_FORCE
+
+    def next_change(self, now: float) -> float | None:
+        """When the dates will say something else, if ever."""
+        b = self.published
+        times = () if b is None else (b.not_before, b.expires_at)
+        return min((t for t in times if t is not None and t > now), default=None)

@@ -1,0 +1,1 @@
+"""What the leader does with the registry's replicas, over their admin channel."""

@@ -1,0 +1,219 @@
+"""Carrying plans out: a queue of objects by time, a few writes at once, compare-and-swap, retries.
+
+Before every write the leadership is asked for again. A conflict means that the World is behind: its news or a
+retry settles it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib.telemetry import logs, tracing
+from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone
+from toolcrib_operator.kinds.statuses import BAD, announced, difference, transitions
+from toolcrib_operator.ports import ClusterWriter
+from toolcrib_operator.settings import LoopSettings
+from toolcrib_operator.status.events import Events
+from toolcrib_operator.status.planner import Board, Plan
+from toolcrib_operator.timers import Backoff, wait
+from toolcrib_operator.world import BINDINGS, Ref, World
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Counts:
+    """What was written so far, for metrics and tests."""
+
+    statuses: int = 0
+    finalizers: int = 0
+    conflicts: int = 0
+    failures: int = 0
+
+
+class Writes:
+    """Writes statuses and finalizers when they are due."""
+
+    def __init__(
+        self,
+        world: World,
+        board: Board,
+        writer: ClusterWriter,
+        events: Events,
+        settings: LoopSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+        may_act: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.counts = Counts()
+        self.problem: str | None = None
+        self._world, self._board, self._writer, self._events = world, board, writer, events
+        self._concurrency = settings.concurrency
+        self._clock, self._may_act = clock, may_act
+        self._heap: list[tuple[float, Ref]] = []
+        self._scheduled: dict[Ref, float] = {}
+        self._busy: set[Ref] = set()
+        self._since: dict[Ref, float] = {}
+        """Objects that are being looked at, or whose write has failed so far: since when they were due."""
+        self._retries: dict[Ref, Backoff] = {}
+        self._away = Backoff(0.5, 15.0)
+        self._trouble = logs.Trouble(log)
+        self._wake = asyncio.Event()
+
+    def due(self, ref: Ref, at: float) -> None:
+        """Look at an object at `at`, or earlier if it is due earlier already."""
+        if (scheduled := self._scheduled.get(ref)) is not None and scheduled <= at:
+            return
+        self._scheduled[ref] = at
+        heapq.heappush(self._heap, (at, ref))
+        self._wake.set()
+
+    @property
+    def backlog(self) -> int:
+        """Objects that are due or being written."""
+        now = self._clock()
+        return len(self._busy) + sum(at <= now for at in self._scheduled.values())
+
+    @property
+    def oldest(self) -> float:
+        """Seconds for which the oldest object has been due and is not done; 0 if there is none."""
+        now = self._clock()
+        due = (at for at in self._scheduled.values() if at <= now)
+        return max(0.0, now - min(min(due, default=now), min(self._since.values(), default=now)))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Write until `stop`."""
+        slots = asyncio.Semaphore(self._concurrency)
+        async with asyncio.TaskGroup() as group:
+            looked = 0
+            while not stop.is_set():
+                self._wake.clear()
+                ref, pause = self._next()
+                if ref is None:
+                    await _either(stop, self._wake, pause)
+                    continue
+                plan = self._plan(ref)
+                looked += 1
+                if looked % 50 == 0:
+                    await asyncio.sleep(0)
+                if plan is None:
+                    continue
+                await slots.acquire()
+                self._busy.add(ref)
+                task = group.create_task(self._write(ref))
+                task.add_done_callback(lambda _: slots.release())
+
+    def _next(self) -> tuple[Ref | None, float | None]:
+        now = self._clock()
+        while self._heap:
+            at, ref = self._heap[0]
+            if self._scheduled.get(ref) != at:
+                heapq.heappop(self._heap)
+                continue
+            if at > now:
+                # a wall clock may jump: never sleep long on its word
+                return None, min(at - now, 5.0)
+            heapq.heappop(self._heap)
+            del self._scheduled[ref]
+            if ref in self._busy:
+                self.due(ref, now + 0.05)
+                continue
+            self._since.setdefault(ref, at)
+            return ref, None
+        return None, None
+
+    def _plan(self, ref: Ref) -> Plan | None:
+        plan = self._board.plan(ref, self._clock())
+        if plan.again is not None:
+            self.due(ref, plan.again)
+        if plan.status is None and plan.finalizers is None:
+            self._done(ref)
+            return None
+        return plan
+
+    async def _write(self, ref: Ref) -> None:
+        try:
+            await self._carry_out(ref)
+            self._done(ref)
+            self._away.reset()
+            self.problem = None
+            self._trouble.over("writing to the API server works again")
+        except Conflict:
+            self.counts.conflicts += 1
+            self.due(ref, self._clock() + self._retries.setdefault(ref, Backoff(0.1, 5.0)).next())
+        except Gone:
+            self._done(ref)
+        except ClusterUnavailable as error:
+            self.counts.failures += 1
+            self._trouble.failed(
+                "writing to the API server: %s", error, extra=logs.about_object(ref.kind, ref.key)
+            )
+            self.problem = str(error)
+            self.due(ref, self._clock() + self._away.next())
+        finally:
+            self._busy.discard(ref)
+
+    def _done(self, ref: Ref) -> None:
+        self._retries.pop(ref, None)
+        self._since.pop(ref, None)
+
+    async def _carry_out(self, ref: Ref) -> None:
+        # planned again: the object may have changed while this waited for its turn
+        plan = self._board.plan(ref, self._clock())
+        if plan.again is not None:
+            self.due(ref, plan.again)
+        if plan.finalizers is not None:
+            entry = self._world.get(ref)
+            if entry is None or not self._may_act():
+                return
+            written = await self._writer.write_finalizers(
+                ref, resource_version=entry.resource_version, finalizers=plan.finalizers
+            )
+            self.counts.finalizers += 1
+            version = written.resource_version
+            self._world.wrote(ref, entry.uid, version, finalizers=written.finalizers)
+        entry = self._world.get(ref)
+        if plan.status is None or entry is None or not self._may_act():
+            return
+        patch = difference(entry.status, plan.status)
+        if not patch:
+            return
+        about = {"k8s.namespace.name": ref.namespace, "toolcrib.kind": ref.kind, "toolcrib.name": ref.name}
+        with tracing.span("status write", about):
+            answer = await self._writer.write_status(
+                ref, resource_version=entry.resource_version, status=patch
+            )
+        self.counts.statuses += 1
+        self._world.wrote(ref, entry.uid, answer.resource_version, status=answer.status)
+        self._board.wrote(ref, entry.status, plan.status, self._clock())
+        for condition in transitions(entry.status, plan.status):
+            _say(ref, entry.generation, condition)
+        for condition in announced(entry.status, plan.status, questions=ref.kind in BINDINGS):
+            self._events.transition(ref, entry.uid, condition)
+
+
+def _say(ref: Ref, generation: int, condition: Mapping[str, Any]) -> None:
+    """A condition that is not as people want it is worth a line; the others are told at debug."""
+    good = condition["status"] == ("False" if condition["type"] in BAD else "True")
+    log.log(
+        logging.DEBUG if good else logging.INFO, "%s=%s", condition["type"], condition["status"],
+        extra=logs.about_object(
+            ref.kind, ref.key, generation=generation, reason=condition["reason"],
+            told=condition["message"][:300],
+        ),
+    )  # fmt: skip
+
+
+async def _either(stop: asyncio.Event, wake: asyncio.Event, seconds: float | None) -> None:
+    """Wait for `wake`; `stop` is looked at twice a second."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while not stop.is_set():
+        left = 0.5 if deadline is None else min(0.5, deadline - time.monotonic())
+        if await wait(wake, left) or (deadline is not None and time.monotonic() >= deadline):
+            return

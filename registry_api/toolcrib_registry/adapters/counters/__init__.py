@@ -1,0 +1,1 @@
+"""Stores of counters: in memory, and in Redis or Valkey."""

@@ -1,0 +1,1 @@
+"""The search index without a server: a SQLite file, ranked in memory."""

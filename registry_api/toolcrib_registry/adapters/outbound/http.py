@@ -1,0 +1,300 @@
+"""The one HTTP client that reaches out: for calls and for issuers' keys.
+
+Every connection passes the guard twice: the resolver judges what a name resolves to, and the socket factory judges
+the address about to be dialled, so no later lookup can come between. That holds for addresses that were looked up
+seconds ago, too (`names`). There is one pool per reach: a connection that was let through under one rule is never used
+under another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import zlib
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
+from yarl import URL
+
+from toolcrib.telemetry import tracing
+from toolcrib_registry.adapters.outbound.dns_cache import Names, NotFound, Resolve
+from toolcrib_registry.adapters.outbound.forbidden_hosts import ForbiddenNames
+from toolcrib_registry.adapters.outbound.resolver import SystemResolver
+from toolcrib_registry.outbound import hosts
+from toolcrib_registry.outbound.errors import (
+    Disconnected,
+    OutboundError,
+    ProtocolViolation,
+    TimedOut,
+    TooLarge,
+    Unreachable,
+)
+from toolcrib_registry.outbound.guard import EgressPolicy, Reach, Target, check_address, dns_name
+from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse
+
+CONNECT_SECONDS = 5.0
+KEEPALIVE_SECONDS = 1.5
+"""Shorter than common servers' (gunicorn closes idle connections after 2 s): a call that may not be retried should
+not meet a connection that is just being closed."""
+MAX_SPOILT = 256
+"""Idle connections to one host that are closed for one call, since something has arrived on them unasked."""
+MAX_HEADERS = 100
+MAX_LINE = 8_190
+_CHUNK = 64 * 1024
+
+
+class OutboundHttp:
+    """HTTP/1.1 with pooled, guarded connections; no proxies, no cookies, no redirects."""
+
+    def __init__(self, policy: EgressPolicy, *, resolve: Resolve | None = None) -> None:
+        self._policy = policy
+        self._names = Names(resolve or SystemResolver())
+        self._forbidden = ForbiddenNames(policy.forbidden_names, self._names)
+        self._sessions: dict[Reach, aiohttp.ClientSession] = {}
+        self._contexts: dict[tuple[str, int], ssl.SSLContext] = {}
+        self._closed = False
+
+    async def __aenter__(self) -> OutboundHttp:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections and wait until they are; nothing can be sent any more."""
+        self._closed = True
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for session in sessions:
+            await session.close()
+        await self._forbidden.close()
+        await self._names.close()
+
+    async def send(self, request: OutboundRequest) -> OutboundResponse:
+        """The answer to `request`, read whole and within its bounds.
+
+        Raises:
+            OutboundError: see `outbound.errors`.
+        """
+        if self._closed:
+            raise Unreachable("the registry is stopping")
+        try:
+            async with asyncio.timeout(request.timeout):
+                if not self._forbidden.known:  # wait for both lookups at the same time
+                    self._look_ahead(request.target)
+                await self._forbidden.refresh()
+                return await self._send(request)
+        except OutboundError:
+            raise
+        except aiohttp.ServerTimeoutError as error:
+            raise Unreachable(f"no connection within {CONNECT_SECONDS:g} s") from error
+        except TimeoutError:
+            raise TimedOut(f"no whole answer within {request.timeout:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _translated(error) from error
+
+    async def _send(self, request: OutboundRequest) -> OutboundResponse:
+        url = URL(request.target.origin + request.path, encoded=True)
+        place = request.target
+        about: dict[str, tracing.Value | None] = {
+            "http.request.method": request.method,
+            "server.address": place.host,
+            "server.port": place.port,
+        }
+        with tracing.span(request.method, about, kind="client") as span:
+            response = await self._exchange(request, url)
+            span.set({"http.response.status_code": response.status})
+        return response
+
+    async def _exchange(self, request: OutboundRequest, url: URL) -> OutboundResponse:
+        place = request.target
+        headers = {
+            "accept-encoding": "identity",
+            **request.headers,
+            **tracing.headers(),
+            "host": place.authority,
+        }
+        context = await self._context(request.ca_file)
+        async with self._session(place.reach).request(
+            request.method,
+            url,
+            data=request.body,
+            headers=headers,
+            allow_redirects=False,
+            skip_auto_headers=("accept", "user-agent", "content-type"),
+            ssl=context if context is not None else True,
+            server_hostname=place.host if place.address is not None and place.scheme == "https" else None,
+        ) as response:
+            try:
+                body = await _read(response, request.max_bytes)
+            except BaseException:
+                response.close()  # the rest must not be read, nor the connection used again
+                raise
+            first: dict[str, str] = {}
+            for name, value in response.headers.items():
+                first.setdefault(name.lower(), value)
+            return OutboundResponse(response.status, first, body)
+
+    def _look_ahead(self, target: Target) -> None:
+        if target.address is None and hosts.address(target.host) is None:
+            self._names.begin(dns_name(target.host, target.reach), target.port)
+
+    def _session(self, reach: Reach) -> aiohttp.ClientSession:
+        session = self._sessions.get(reach)
+        if session is None:
+            guard = _Guard(self._policy, reach, self._names, self._forbidden)
+            connector = _Connector(
+                resolver=guard,
+                use_dns_cache=False,  # `Names` does it, for all pools together
+                socket_factory=guard.socket,
+                limit=0,  # `Bulkheads` lets calls in; of keys there is one fetch for each issuer
+                keepalive_timeout=KEEPALIVE_SECONDS,
+            )
+            session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
+                max_line_size=MAX_LINE,
+                max_field_size=MAX_LINE,
+                max_headers=MAX_HEADERS,
+                read_bufsize=_CHUNK,
+            )
+            # aiohttp repeats GET, PUT and DELETE by itself where a connection dies, and has no public switch for it
+            # (its own test client sets this too); whether a call may be repeated is the tool's to say
+            session._retry_connection = False
+            self._sessions[reach] = session
+        return session
+
+    async def _context(self, ca_file: str | None) -> ssl.SSLContext | None:
+        if ca_file is None:
+            return None
+        try:
+            changed = os.stat(ca_file).st_mtime_ns
+            if (ca_file, changed) not in self._contexts:
+                context = await asyncio.to_thread(ssl.create_default_context, cafile=ca_file)
+                self._contexts = {k: v for k, v in self._contexts.items() if k[0] != ca_file}
+                self._contexts[ca_file, changed] = context
+        except (OSError, ssl.SSLError) as error:
+            raise Unreachable("the CA bundle cannot be read") from error
+        return self._contexts[ca_file, changed]
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Never hands out an idle connection on which something has arrived unasked.
+
+    aiohttp (3.14) checks that when a connection goes back into the pool, not when it leaves it: a second answer sent
+    a moment later would be taken for the answer to the next call.
+    """
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Any],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109
+    ) -> Connection:
+        for _ in range(MAX_SPOILT):
+            connection = await super().connect(req, traces, timeout)
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close:
+                return connection
+            connection.close()
+        raise ProtocolViolation("the server answers before it is asked")
+
+
+class _Guard(AbstractResolver):
+    """Resolver and socket factory of one pool, both under the rule of its reach."""
+
+    def __init__(self, policy: EgressPolicy, reach: Reach, names: Names, forbidden: ForbiddenNames) -> None:
+        self._policy = policy
+        self._reach = reach
+        self._names = names
+        self._forbidden = forbidden
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._names(dns_name(host, self._reach), port)
+        for ip in found:
+            # one forbidden address among good ones is no accident: the whole name is refused
+            self._check(ip, port)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=ip,
+                port=port,
+                family=socket.AF_INET6 if ":" in ip else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for ip in found
+        ]
+
+    def socket(self, info: Any) -> socket.socket:
+        """A socket for exactly this address, if it may be dialled; the last gate before the connection."""
+        family, kind, proto, _, place = info
+        self._check(str(place[0]), int(place[1]))
+        return socket.socket(family=family, type=kind, proto=proto)
+
+    def _check(self, ip: str, port: int) -> None:
+        check_address(ip, self._policy, reach=self._reach, port=port, closed=self._forbidden.addresses)
+
+    async def close(self) -> None:
+        """Nothing is held here."""
+
+
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, decoded, never holding more than `limit` bytes of it."""
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", "deflate", ""):
+        raise ProtocolViolation("the answer has an encoding that was not asked for")
+    if response.content_length is not None and response.content_length > limit:
+        raise TooLarge(f"the answer is larger than {limit} bytes")
+    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if encoding in ("gzip", "deflate") else None
+    parts: list[bytes] = []
+    room = limit
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        piece = chunk if unpack is None else _unpacked(unpack, chunk, room)
+        room -= len(piece)
+        if room < 0:
+            raise TooLarge(f"the answer is larger than {limit} bytes")
+        parts.append(piece)
+    if unpack is not None and parts and not unpack.eof:
+        raise ProtocolViolation("the answer's compressed body is cut short")
+    return b"".join(parts)
+
+
+def _unpacked(unpack: Any, chunk: bytes, room: int) -> bytes:
+    try:
+        piece: bytes = unpack.decompress(chunk, room + 1)
+    except zlib.error as error:
+        raise ProtocolViolation("the answer's compressed body is broken") from error
+    return piece
+
+
+def _translated(error: Exception) -> OutboundError:
+    """aiohttp's errors as ours; their texts stay behind, since they may quote what the other side sent."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return Unreachable("the server's certificate is not trusted")
+        case aiohttp.ClientConnectorDNSError(os_error=NotFound() as why):
+            return Unreachable(f"the host's name cannot be resolved: {why}")
+        case aiohttp.ClientConnectorDNSError():
+            return Unreachable("the host's name cannot be resolved")
+        case aiohttp.ClientSSLError():
+            return Unreachable("the TLS handshake failed")
+        case aiohttp.ClientConnectorError():
+            return Unreachable("the connection was refused")
+        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
+            return Disconnected("the connection died before an answer")
+        case aiohttp.ClientPayloadError():
+            return ProtocolViolation("the answer ended early or its framing is broken")
+        case aiohttp.ClientResponseError():
+            return ProtocolViolation("the answer is not sound HTTP")
+        case ValueError():
+            return ProtocolViolation("the request or its answer cannot be expressed in HTTP")
+    return Unreachable("the connection failed")

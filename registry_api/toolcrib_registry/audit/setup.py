@@ -1,0 +1,60 @@
+"""Makes the decision log that the settings ask for."""
+
+from __future__ import annotations
+
+import logging
+
+from toolcrib_registry.audit import files, keys
+from toolcrib_registry.audit.folding import Repeats
+from toolcrib_registry.audit.log import DecisionLog
+from toolcrib_registry.audit.writer import Counts, Writer
+from toolcrib_registry.ports import Clock
+from toolcrib_registry.settings import Audit
+
+log = logging.getLogger(__name__)
+
+
+def opened(settings: Audit, replica: str, clock: Clock, counts: Counts) -> DecisionLog:
+    """The log; one that does nothing where no path is set.
+
+    Raises:
+        KeyFileError: the key cannot be used.
+        OSError: the file cannot be opened, or another process writes it.
+    """
+    if settings.path is None:
+        return DecisionLog(clock)
+    key = keys.read(settings.key_file)
+    if not key.keyed:
+        log.warning(
+            "the decision log has no key: whoever may write its file can also rewrite it, and arguments are left out "
+            "(audit.key_file)"
+        )
+    made = DecisionLog(
+        clock,
+        key=key,
+        arguments=settings.arguments,
+        strict=settings.mode == "strict",
+        strict_seconds=settings.strict_seconds,
+        refusals=Repeats(interval=settings.fold_seconds),
+        reads=Repeats(interval=settings.fold_seconds, keys=20_000, fold=False),
+    )
+    said = {
+        "mode": settings.mode,
+        "arguments": settings.arguments if key.keyed else _unkeyed(settings.arguments),
+    }
+    writer = Writer(
+        files.open_target(settings.path, settings.max_bytes, settings.keep),
+        key,
+        replica,
+        clock.now,
+        counts,
+        made.due,
+        settings=said,
+        capacity=settings.queue,
+    )
+    made.attach(writer)
+    return made
+
+
+def _unkeyed(arguments: str) -> str:
+    return "omit" if arguments == "hash" else arguments

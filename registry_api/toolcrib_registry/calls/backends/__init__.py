@@ -1,0 +1,1 @@
+"""What executes a tool: one module for each kind of backend."""

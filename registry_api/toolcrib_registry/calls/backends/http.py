@@ -1,0 +1,249 @@
+"""Calling a tool's HTTP backend, within the guard, the deadline and the bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+from toolcrib.identity import Identity
+from toolcrib.resources import credential_hosts
+from toolcrib.resources.tools import ASSERTION_HEADER, AuthType, Method
+from toolcrib.version import __version__
+from toolcrib.wire.publish import PublishedAuth, PublishedTool
+from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.credentials import CredentialStore
+from toolcrib_registry.calls.errors import (
+    CallError,
+    CredentialPending,
+    NoBackend,
+    Refused,
+    ServicePending,
+    UpstreamProtocol,
+    UpstreamTimeout,
+    UpstreamTooLarge,
+    UpstreamUnreachable,
+)
+from toolcrib_registry.calls.request import fill
+from toolcrib_registry.calls.response import CallResult, judged
+from toolcrib_registry.calls.validators import Validators
+from toolcrib_registry.limits.large_requests import Large
+from toolcrib_registry.outbound.errors import (
+    Disconnected,
+    EgressRefused,
+    NoAddress,
+    OutboundError,
+    ProtocolViolation,
+    TimedOut,
+    TooLarge,
+)
+from toolcrib_registry.outbound.guard import EgressPolicy, Target, target
+from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, OutboundResponse
+
+__all__ = ["CallResult", "Caller"]
+
+_TELLING = 8
+"""Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
+_LARGE = 256 << 10
+"""Bytes of an answer above which it is judged in a thread, one at a time."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+
+
+class Asserts(Protocol):
+    """Signs for one try of a call, so that its backend knows who sent it (`assertions.signing`)."""
+
+    def made(self, tool_id: str, caller: Identity, method: str, target: str, body: bytes | None) -> str:
+        """A new assertion."""
+        ...
+
+
+class Caller:
+    """Calls tools. Whether the caller may is decided before; the caller's own token never comes here.
+
+    Args:
+        outbound: the guarded client.
+        credentials: what the operator pushed.
+        policy: the same policy that `outbound` enforces.
+        limits: bounds of a call.
+        assertions: signs calls of backends that take assertions; None: nothing is signed.
+        validators: the compiled schemas that are kept.
+        large: turns of large arguments and answers.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        outbound: Outbound,
+        credentials: CredentialStore,
+        policy: EgressPolicy,
+        limits: CallLimits | None = None,
+        *,
+        assertions: Asserts | None = None,
+        validators: Validators | None = None,
+        large: Large | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._outbound = outbound
+        self._credentials = credentials
+        self._policy = policy
+        self._limits = limits or CallLimits()
+        self._large = Large() if large is None else large
+        self._arguments = Arguments(self._limits, validators, self._large)
+        self._assertions = assertions
+        self._clock = clock
+
+    async def call(
+        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
+    ) -> CallResult:
+        """What the tool's backend answers.
+
+        Raises:
+            CallError: see `calls.errors`.
+        """
+        await self._arguments.prepare(tool.digest, len(tool.packed_input), lambda: tool.input_schema)
+        account = f"{caller.issuer} {caller.subject}"
+        body = await self._arguments.check_in_turns(
+            tool.digest, lambda: tool.input_schema, arguments, account
+        )
+        backend = tool.backend
+        if backend is None or (backend.url is None and backend.service_name is None):
+            raise NoBackend("the tool has no backend to call")
+        try:
+            place = target(backend, namespace=tool.namespace, policy=self._policy)
+        except NoAddress as unknown:
+            raise ServicePending(
+                "no address of the tool's Service is known: see the Tool's Ready condition; outside a cluster, start the"
+                " registry with --backend namespace/service=host:port",
+                retry_after=5,
+            ) from unknown
+        except EgressRefused as refused:
+            raise Refused(refused.reason) from refused
+        path, sent = fill(place.path, backend.method, arguments, limit=self._limits.url_bytes, body=body)
+        hints = tool.annotations
+        repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
+        headers = _headers(sent, request_id)
+        if repeatable and backend.method in (Method.POST, Method.PATCH):
+            # for our own second try. Never the request's id: callers choose that, and with another's id a backend
+            # might answer what it answered the other
+            headers["idempotency-key"] = secrets.token_hex(16)
+        credential = self._authenticate(backend.auth, place, headers)
+        timeout = min(backend.timeout, self._limits.timeout)
+        signer, signatures = self._assertions if backend.asserted else None, list[str]()
+
+        def signed(request: OutboundRequest) -> OutboundRequest:
+            if signer is None:
+                return request
+            assertion = signer.made(tool.tool_id, caller, request.method, request.path, request.body)
+            signatures.append(assertion.rpartition(".")[2])
+            return replace(request, headers={**request.headers, ASSERTION_HEADER: assertion})
+
+        started = self._clock()
+        response = await self._exchange(
+            OutboundRequest(
+                target=place,
+                method=backend.method.value,
+                path=path,
+                headers=headers,
+                body=sent,
+                timeout=timeout,
+                max_bytes=self._limits.answer_bytes,
+            ),
+            signed,
+            repeatable=repeatable,
+        )
+        judge = partial(
+            judged,
+            response,
+            limits=self._limits,
+            elapsed=self._clock() - started,
+            secrets=(*credential, *signatures),
+        )
+        if len(response.body) <= _LARGE:
+            return judge()
+        async with self._large.turn(account):  # parsing and searching some megabytes would hold the loop
+            return await asyncio.to_thread(judge)
+
+    async def _exchange(
+        self,
+        request: OutboundRequest,
+        signed: Callable[[OutboundRequest], OutboundRequest],
+        *,
+        repeatable: bool,
+    ) -> OutboundResponse:
+        """One try; a second where the connection died before any answer and repeating changes nothing more.
+
+        Each is signed by itself: a backend takes an assertion once.
+        """
+        started = self._clock()
+        try:
+            try:
+                return await self._outbound.send(signed(request))
+            except Disconnected:
+                left = request.timeout - (self._clock() - started)
+                if not repeatable or left <= 0:
+                    raise
+                return await self._outbound.send(signed(replace(request, timeout=left)))
+        except OutboundError as error:
+            raise _translated(error) from error
+
+    def _authenticate(
+        self, auth: PublishedAuth | None, place: Target, headers: dict[str, str]
+    ) -> tuple[str, ...]:
+        """Add the credential; returns its forms, so that an answer that repeats one can be recognised."""
+        if auth is None:
+            return ()
+        credential = self._credentials.get(auth.secret)
+        if credential is None:
+            raise CredentialPending("the backend's credential has not reached this replica", retry_after=5)
+        if place.names.isdisjoint(credential_hosts.entries(credential.hosts)):
+            raise Refused(
+                "the credential's toolcrib.dev/hosts do not list the backend's host; a host alone means https on port 443"
+            )
+        value = credential.value.strip("\r\n")  # Secrets made from files end in a newline
+        if not value or not value.isprintable() or (auth.type is not AuthType.BASIC and not value.isascii()):
+            raise CredentialPending("the backend's credential cannot stand in a header")
+        if auth.type is AuthType.BASIC:
+            encoded = base64.b64encode(value.encode()).decode()
+            headers["authorization"] = f"Basic {encoded}"
+            password = value.partition(":")[2]
+            return (value, encoded, password) if len(password) >= _TELLING else (value, encoded)
+        if auth.type is AuthType.BEARER:
+            headers["authorization"] = f"Bearer {value}"
+        else:
+            assert auth.header is not None
+            if auth.header.lower() == ASSERTION_HEADER:  # of an API server without this version's rule
+                raise Refused("the backend's auth.header belongs to the registry; choose another")
+            headers[auth.header.lower()] = value
+        return (value,)
+
+
+def _headers(body: bytes | None, request_id: str) -> dict[str, str]:
+    headers = {
+        "accept": "application/json, text/plain;q=0.9, */*;q=0.1",
+        "user-agent": f"toolcrib/{__version__}",
+    }
+    if body is not None:
+        headers["content-type"] = "application/json"
+    if _REQUEST_ID.fullmatch(request_id):
+        headers["x-request-id"] = request_id
+    return headers
+
+
+def _translated(error: OutboundError) -> CallError:
+    match error:
+        case EgressRefused():
+            return Refused(error.reason)
+        case TimedOut():
+            return UpstreamTimeout(str(error))
+        case TooLarge():
+            return UpstreamTooLarge(str(error))
+        case ProtocolViolation():
+            return UpstreamProtocol(str(error))
+    return UpstreamUnreachable(str(error))

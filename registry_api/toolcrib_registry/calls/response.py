@@ -1,0 +1,155 @@
+"""Judging a backend's answer: pure. What is not a tool's answer becomes a typed error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.echoed_secrets import Secrets
+from toolcrib_registry.calls.errors import (
+    CallError,
+    ToolError,
+    UpstreamError,
+    UpstreamProtocol,
+    UpstreamRedirect,
+)
+from toolcrib_registry.outbound.messages import OutboundResponse
+
+MAX_RETRY_AFTER = 3_600
+KEPT = 64 << 10
+"""Bytes of JSON up to which its value is kept: objects take 30 times as much."""
+_HTML = ("text/html", "application/xhtml+xml")
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """What a tool answered.
+
+    Attributes:
+        status: the backend's status, 2xx.
+        content_type: its media type, without parameters.
+        value: parsed JSON, or text; None where the body is empty, and for JSON above `KEPT`, which is in `raw` alone.
+        raw: the body as it came.
+        elapsed: seconds the call took, retries included.
+    """
+
+    status: int
+    content_type: str
+    value: Any
+    raw: bytes = field(repr=False)
+    elapsed: float = 0.0
+
+
+def judged(
+    response: OutboundResponse, *, limits: CallLimits, elapsed: float, secrets: tuple[str, ...]
+) -> CallResult:
+    """The result in an answer.
+
+    Args:
+        response: the whole answer.
+        limits: bounds on depth and on what is shown of an error.
+        elapsed: seconds so far.
+        secrets: what was sent to authenticate; an answer that repeats one, in a form of `calls.repeated`, is not passed on,
+            whatever its status.
+
+    Raises:
+        CallError: the answer is a refusal, a failure, a redirect, or not a tool's answer.
+    """
+    found = Secrets.of(secrets)
+    if not 200 <= response.status < 300:
+        raise _failure(response, limits, found)
+    value = _value(response, limits)
+    if found.repeated_in(response.body) or found.repeated_in(response.content_type.encode()):
+        raise UpstreamProtocol("the backend's response repeats its credential and is withheld")
+    if len(response.body) > KEPT and not isinstance(value, str):
+        value = None
+    return CallResult(response.status, response.content_type, value, response.body, elapsed)
+
+
+def _value(response: OutboundResponse, limits: CallLimits) -> Any:
+    body, kind = response.body, response.content_type
+    if not body:
+        return None
+    if kind in _HTML or (not kind and body[:256].lstrip().lower().startswith((b"<!doctype html", b"<html"))):
+        raise UpstreamProtocol("the backend answered HTML, not a tool's result")
+    if kind == "application/json" or kind.endswith("+json"):
+        return _json(body, limits)
+    if not kind:
+        try:
+            return _json(body, limits)
+        except UpstreamProtocol:
+            return _text(body)
+    return _text(body)
+
+
+def _json(body: bytes, limits: CallLimits) -> Any:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise UpstreamProtocol("the backend's answer is not the JSON that it claims to be") from None
+    if body.count(b"[") + body.count(b"{") > limits.answer_depth:
+        _check_depth(value, limits.answer_depth)
+    return value
+
+
+def _check_depth(value: Any, limit: int) -> None:
+    stack = [(value, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if isinstance(node, dict | list):
+            if depth > limit:
+                raise UpstreamProtocol(f"the backend's answer is nested deeper than {limit} levels")
+            stack.extend((child, depth + 1) for child in (node.values() if isinstance(node, dict) else node))
+
+
+def _text(body: bytes) -> str:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise UpstreamProtocol("the backend's answer is neither JSON nor UTF-8 text") from None
+    if "\x00" in text:
+        raise UpstreamProtocol("the backend's answer is neither JSON nor UTF-8 text")
+    return text
+
+
+def _failure(response: OutboundResponse, limits: CallLimits, secrets: Secrets) -> CallError:
+    status = response.status
+    if 300 <= status < 400:
+        return UpstreamRedirect(f"the backend redirects ({status}); redirects are not followed")
+    extra: dict[str, Any] = {"upstream_status": status}
+    if 400 <= status < 500:
+        shown = _shown(response, limits, secrets)
+        if shown is not None:
+            extra["upstream"] = shown
+        return ToolError(
+            f"the tool refused the call ({status})", retry_after=_retry_after(response), extra=extra
+        )
+    if 500 <= status < 600:
+        return UpstreamError(
+            f"the tool's backend failed ({status})", retry_after=_retry_after(response), extra=extra
+        )
+    return UpstreamProtocol(f"the backend answered with status {status}")
+
+
+def _shown(response: OutboundResponse, limits: CallLimits, secrets: Secrets) -> Any:
+    """The refusal's own JSON, where it is small; other texts may hold anything and stay here."""
+    body, kind = response.body, response.content_type
+    if (
+        not body
+        or len(body) > limits.error_bytes
+        or not (kind == "application/json" or kind.endswith("+json"))
+    ):
+        return None
+    try:
+        value = _json(body, limits)
+    except UpstreamProtocol:
+        return None
+    return None if secrets.repeated_in(body) else value
+
+
+def _retry_after(response: OutboundResponse) -> int | None:
+    text = response.headers.get("retry-after", "")
+    return min(int(text), MAX_RETRY_AFTER) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -1,0 +1,154 @@
+"""What every request leaves behind, whatever listener it came to: its id, its line in the log, its span.
+
+Lines and spans name the route, never the path, the query or a body: a path may hold what was meant to be secret.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolcrib.telemetry import logs, tracing
+from toolcrib_registry.identity.authenticator import Asker
+
+ASKER = "toolcrib.asker"
+CODE = "toolcrib.problem_code"
+TRACED = "toolcrib.traced"
+"""Keys of the ASGI scope: who asks, the code of the problem that was the answer, whether the span is open."""
+log = logging.getLogger("toolcrib.registry.access")
+
+_CARRIED = (b"traceparent", b"tracestate")
+_PROBES = frozenset({"/health", "/healthz", "/readyz", "/metrics", "/v1/admin/heartbeat", "/v1/admin/outbox"})
+_PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
+
+
+def request_id_of(given: bytes | None) -> str:
+    """The caller's id if it is a sane one, else a fresh one."""
+    if given is not None and logs.is_sane_request_id(text := given.decode("latin-1")):
+        return text
+    return logs.new_request_id()
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the route that answers, such as `/tools/{name}`; `other` where there is none."""
+    template = getattr(scope.get("route"), "path_format", None)
+    return template if isinstance(template, str) else "/" if scope["path"] == "/" else "other"
+
+
+def _agent(scope: Scope) -> str | None:
+    """Who asks, as metrics name it: from a verified token alone."""
+    asker: Asker | None = scope.get(ASKER)
+    return asker.identity.label if asker is not None and asker.identity is not None else None
+
+
+class Exchange:
+    """One request under way: adds the headers of every answer, and writes one line about it."""
+
+    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
+        self._scope = scope
+        self._send = send
+        self._id = request_id
+        self._status = 0
+        self._start = time.perf_counter()
+
+    async def send(self, message: Message) -> None:
+        """What the app sends goes through here."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = [
+                *message.get("headers", ()),
+                (b"x-request-id", self._id.encode()),
+                (b"x-content-type-options", b"nosniff"),
+            ]
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers += _PRIVATE
+            message["headers"] = headers
+        await self._send(message)
+
+    def log(self) -> None:
+        """One line: probes and polls that went well at debug, what broke here at warning, the rest at info."""
+        route = route_of(self._scope)
+        level = logging.WARNING if self._status >= 500 else logging.INFO
+        polls = self._scope["method"] == "GET" and route.startswith("/v1/admin/")
+        if self._status < 400 and (polls or route in _PROBES):
+            level = logging.DEBUG
+        write(level, self._scope, route, self._status, self._id, self._start)
+
+
+def write(
+    level: int, scope: Scope, route: str, status: int, request_id: str, start: float | None = None
+) -> None:
+    """The line of one request. `start` is of `time.perf_counter`."""
+    if not log.isEnabledFor(level):
+        return
+    method = scope["method"][:16]
+    line = {
+        "message": f"{method} {route} {status}",
+        "method": method,
+        "route": route,
+        "status": status,
+        "agent": _agent(scope),
+        "request_id": request_id,
+    }
+    if start is not None:
+        line["ms"] = round((time.perf_counter() - start) * 1000, 1)
+    if code := scope.get(CODE):
+        line["code"] = code
+    log.log(level, line)
+
+
+async def traced(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Let `app` answer inside the server's span, which continues the caller's trace."""
+    scope[TRACED] = True
+    status = 0
+
+    async def watched(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+        await send(message)
+
+    parent = {k.decode(): v.decode("latin-1") for k, v in scope["headers"] if k in _CARRIED}
+    method = scope["method"][:16]
+    with tracing.span(method, {"http.request.method": method}, kind="server", parent=parent) as span:
+        try:
+            await app(scope, receive, watched)
+        finally:
+            route, code = route_of(scope), scope.get(CODE)
+            span.rename(f"{method} {route}")
+            span.set({
+                "http.route": route,
+                "http.response.status_code": status,
+                "toolcrib.problem.code": code,
+                "toolcrib.request_id": logs.request_id.get() or None,
+                "toolcrib.agent": _agent(scope),
+            })  # fmt: skip
+            if status >= 500:
+                span.failed(code or str(status))
+
+
+class AdminEdge:
+    """The outermost layer of the admin listener: the operator's request ids, lines and spans."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if tracing.is_on() and TRACED not in scope:
+            await traced(self, scope, receive, send)
+            return
+        # of several ids the last, as on the agents' listener: a proxy adds its own below the caller's
+        ids = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        request_id = request_id_of(ids[-1] if ids else None)
+        logs.request_id.set(request_id)
+        exchange = Exchange(scope, send, request_id)
+        try:
+            await self._app(scope, receive, exchange.send)
+        finally:
+            exchange.log()

@@ -1,0 +1,175 @@
+"""The three applications: what agents reach, what the operator reaches, and what Prometheus reaches.
+
+Built from explicit lists of routes; reads no environment and opens no socket.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.http import documentation
+from toolcrib_registry.http.access_log import CODE, AdminEdge
+from toolcrib_registry.http.edge import Edge, OnePort
+from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.http.routes import (
+    access_review,
+    admin,
+    assertion_keys,
+    catalog,
+    compat,
+    metrics,
+    operations,
+    search,
+    simple,
+    watch,
+)
+
+log = logging.getLogger(__name__)
+
+AGENTS_TEXT = """Tools for AI agents: discovered at run time, within the caller's grants.
+
+Send a bearer token. What a caller may not see does not exist for it: reads of a denied and of an unknown tool
+answer alike (404), calls of either too (403). Errors are problem documents (RFC 9457) with a stable `code`."""
+
+
+def create_agents_app(deps: Deps) -> FastAPI:
+    """The agents' application without the edge: what the OpenAPI document is made of."""
+    return _with_routes(_agents(_bare(deps), deps.oauth))
+
+
+def openapi_documents(oauth: APIRouter | None = None) -> tuple[dict[str, Any], ...]:
+    """The OpenAPI documents of the agents', the admin and the metrics listener, without a registry behind them."""
+    return _agents(FastAPI(), oauth).openapi(), _admin(FastAPI()).openapi(), _metrics(FastAPI()).openapi()
+
+
+def create_app(deps: Deps) -> ASGIApp:
+    """The agents' listener."""
+    return Edge(create_agents_app(deps), deps)
+
+
+def create_admin_app(deps: Deps) -> FastAPI:
+    """The admin application without its edge: the operator's channel, and the probes."""
+    return _with_routes(_admin(_bare(deps)))
+
+
+def create_admin_listener(deps: Deps) -> ASGIApp:
+    """The admin listener."""
+    return AdminEdge(create_admin_app(deps))
+
+
+def create_metrics_app(deps: Deps) -> FastAPI:
+    """The metrics application without its edge: `/metrics` alone."""
+    return _with_routes(_metrics(_bare(deps)))
+
+
+def create_metrics_listener(deps: Deps) -> ASGIApp:
+    """The metrics listener."""
+    return AdminEdge(create_metrics_app(deps))
+
+
+def create_one_port_app(deps: Deps) -> ASGIApp:
+    """All of them on one port, for the local mode."""
+    return OnePort(
+        create_app(deps), create_admin_listener(deps), create_metrics_listener(deps), deps.settings
+    )
+
+
+def _with_routes(app: FastAPI) -> FastAPI:
+    """Have the models of all routes made now: FastAPI makes those of included routers when a request is matched.
+
+    That one would be late, and warnings of the whole process are off meanwhile, which is no business of two threads.
+    """
+    nowhere = {"type": "http", "method": "GET", "path": "", "root_path": "", "headers": [], "app": app}
+    for route in app.routes:
+        route.matches(dict(nowhere))
+    return app
+
+
+def _agents(app: FastAPI, oauth: APIRouter | None) -> FastAPI:
+    routers = [
+        operations.router, simple.router, catalog.router, search.router, compat.router, watch.router,
+        access_review.router, assertion_keys.router,
+    ]  # fmt: skip
+    for router in (*routers, *([oauth] if oauth is not None else [])):
+        app.include_router(router)
+    documentation.document(app, title="Toolcrib registry", description=AGENTS_TEXT)
+    return app
+
+
+def _admin(app: FastAPI) -> FastAPI:
+    app.include_router(operations.admin_router)
+    app.include_router(admin.router)
+    documentation.document(
+        app, title="Toolcrib registry, admin", description="For the operator.", extra_models=admin.BODIES
+    )
+    return app
+
+
+def _metrics(app: FastAPI) -> FastAPI:
+    app.include_router(metrics.router)
+    documentation.document(app, title="Toolcrib registry, metrics", description="For Prometheus.")
+    return app
+
+
+def _bare(deps: Deps) -> FastAPI:
+    handlers: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+        ProblemError: _problem,
+        HTTPException: _http_exception,
+        RequestValidationError: _invalid,
+        Exception: _broken,
+    }
+    app = FastAPI(
+        openapi_url="/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        exception_handlers=handlers,
+    )
+    app.state.deps = deps
+    return app
+
+
+async def _problem(request: Request, error: ProblemError) -> Response:
+    return _answer(request, error)
+
+
+def _answer(request: Request, error: ProblemError) -> Response:
+    request.scope[CODE] = error.code
+    return error.response()
+
+
+async def _http_exception(request: Request, error: HTTPException) -> Response:
+    """What the framework raises by itself."""
+    codes = {
+        404: ("not_found", "There is nothing at this path."),
+        405: ("method_not_allowed", "This path does not take that method."),
+    }
+    code, detail = codes.get(error.status_code, ("invalid_request", "The request cannot be read."))
+    status = None if error.status_code in codes else error.status_code
+    return _answer(request, ProblemError(code, detail, status=status, headers=error.headers))
+
+
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
+    """Names the fields at fault; what was sent is not repeated, it may hold a secret."""
+    found = [
+        {"field": ".".join(str(p)[:64] for p in e.get("loc", ())), "message": str(e.get("msg", ""))[:300]}
+        for e in list(error.errors())[:20]
+    ]
+    first = found[0] if found else {"field": "", "message": "not valid"}
+    detail = f"{first['field']}: {first['message']}"
+    return _answer(request, ProblemError("invalid_request", detail, extra={"errors": found}))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    # Starlette logs the traceback; the caller learns nothing of it
+    detail = "Something broke; the log of the registry says what, under the id in X-Request-Id."
+    return _answer(request, ProblemError("internal", detail))

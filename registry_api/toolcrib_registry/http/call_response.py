@@ -1,0 +1,68 @@
+"""A tool's answer on its way to the caller: a large one goes in slices, for as long as the call is granted.
+
+A small one is handed to the server whole, in the moment in which the call was looked at last. A reader may take its
+time with a large one: what has not been handed over when the grant ends is not, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from toolcrib.authorizer import Decision
+from toolcrib_registry.calls.in_flight import Hold, Revoked
+
+SLICE = 64 * 1024
+"""Bytes handed to the server at one time: it waits for the reader between two of them."""
+
+
+class CallResponse(Response):
+    """What a tool answered: never as anything that a browser would run.
+
+    Args:
+        body, media_type: what is sent.
+        hold: makes the call's time in flight.
+        on_cut: told why the answer was cut.
+        sending: its time of being sent, which ends where too much waits to be read.
+    """
+
+    def __init__(
+        self,
+        body: bytes | str,
+        media_type: str,
+        *,
+        hold: Callable[[], Hold],
+        on_cut: Callable[[Decision], None],
+        sending: Callable[[int], AbstractAsyncContextManager[None]],
+    ) -> None:
+        super().__init__(body, media_type=media_type, headers={"Cache-Control": "no-store"})
+        self._hold, self._on_cut, self._sending = hold, on_cut, sending
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, or the beginning of it."""
+        body = bytes(self.body)
+        if len(body) <= SLICE:
+            await super().__call__(scope, receive, send)
+            return
+        start: Message = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        last = (len(body) - 1) // SLICE * SLICE
+        try:
+            async with self._sending(len(body)), self._hold():
+                await send(start)
+                for at in range(0, last, SLICE):
+                    await send(
+                        {"type": "http.response.body", "body": body[at : at + SLICE], "more_body": True}
+                    )
+        except Revoked as revoked:
+            self._on_cut(revoked.decision)
+            return  # without the end, which makes the server close the connection
+        except TimeoutError:
+            return
+        await send({"type": "http.response.body", "body": body[last:]})

@@ -1,0 +1,288 @@
+"""The admin channel: publishes, heartbeats, credentials and the search index, for `adminSubjects`.
+
+No tool scope opens it: its tokens have an audience of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, ValidationError
+
+from toolcrib.errors import EpochFenced, RevisionMismatch
+from toolcrib.telemetry import logs
+from toolcrib.wire.publish import (
+    Credentials,
+    Heartbeat,
+    IndexAnswer,
+    IndexInventory,
+    IndexRequest,
+    Outbox,
+    OutboxAcks,
+    Publish,
+    ReplicaState,
+    SnapshotChunk,
+    SnapshotCommit,
+)
+from toolcrib_registry.http.access_log import ASKER
+from toolcrib_registry.http.documentation import BEARER, problems
+from toolcrib_registry.http.problems import ProblemError, unauthenticated
+from toolcrib_registry.http.requests import DepsOf, deps_of, too_large
+from toolcrib_registry.policy.outbox import OutboxQueue
+from toolcrib_registry.policy.staging import StageTooLarge
+from toolcrib_registry.search.errors import SearchError
+
+log = logging.getLogger(__name__)
+
+BODIES: tuple[type[BaseModel], ...] = (
+    Publish,
+    SnapshotChunk,
+    SnapshotCommit,
+    Heartbeat,
+    Credentials,
+    IndexRequest,
+    OutboxAcks,
+)
+CHUNK_BYTES = 4 << 20
+"""Of one chunk of a full snapshot. Operators fill 256 KiB; one object may be larger."""
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+async def admitted(request: Request) -> None:
+    """Let only admin subjects through, before a body is read."""
+    deps = deps_of(request)
+    tokens = [v for k, v in request.scope["headers"] if k == b"authorization"]
+    if deps.admin is None:
+        raise unauthenticated("there is no admin issuer here")
+    # Not held against the published accounts: the leader publishes those, so that a wrong or an old word about its own
+    # account would shut out whoever could correct it. Its tokens live 10 minutes and have an audience of their own.
+    asker = await deps.admin.identify(tokens)
+    request.scope[ASKER] = asker
+    if asker.identity is None:
+        raise unauthenticated(asker.problem)
+    if asker.identity.subject not in deps.settings.admin_subjects:
+        raise ProblemError("not_admin", "This subject is none of adminSubjects.")
+
+
+Admitted = Annotated[None, Depends(admitted)]
+router = APIRouter(tags=["admin"])
+_TOKEN = ("unauthenticated", "invalid_token", "not_admin")
+
+
+def _takes(model: type[BaseModel]) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{model.__name__}"}
+    return {**BEARER, "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+async def _read(request: Request, model: type[_Body]) -> _Body:
+    return await _parsed(await _body(request, deps_of(request).settings.limits.admin_body_bytes), model)
+
+
+async def _body(request: Request, limit: int) -> bytes:
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise too_large(limit)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _parsed(body: bytes, model: type[_Body]) -> _Body:
+    """Parsed in a thread: a full snapshot of an operator of an earlier version may be many megabytes."""
+    try:
+        return await asyncio.to_thread(model.model_validate_json, body)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise ProblemError("invalid_request", f"{where}: {first['msg']}") from None
+
+
+@router.get("/v1/admin/state", openapi_extra=BEARER, responses=problems(*_TOKEN))
+async def state(deps: DepsOf, _: Admitted) -> ReplicaState:
+    """The revision held, and its hash."""
+    return deps.state.report()
+
+
+@router.post(
+    "/v1/admin/publish",
+    openapi_extra=_takes(Publish),
+    responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced", "too_large"),
+)
+async def publish(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Apply one step, or a full snapshot. When this answers, every later request sees it."""
+    body = await _read(request, Publish)
+    try:
+        report = await deps.state.publish(body)
+    except RevisionMismatch as error:
+        deps.metrics.published("revision_mismatch")
+        raise _mismatch(deps, error) from error
+    except EpochFenced as error:
+        deps.metrics.published("epoch_fenced")
+        raise _fenced(error) from error
+    deps.metrics.published("applied")
+    removed = body.removed
+    log.info(
+        "revision %s applied", body.to,
+        extra=logs.about(
+            revision=str(body.to), base=None if body.base is None else str(body.base), tools=len(body.tools),
+            bindings=len(body.bindings), removed=len(removed.tools) + len(removed.bindings),
+        ),
+    )  # fmt: skip
+    return report
+
+
+@router.post(
+    "/v1/admin/snapshot/chunks",
+    openapi_extra=_takes(SnapshotChunk),
+    responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced", "too_large"),
+)
+async def stage(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Take one chunk of a full snapshot. Nothing changes until the commit."""
+    body = await _body(request, CHUNK_BYTES)
+    chunk = await _parsed(body, SnapshotChunk)
+    try:
+        return await deps.staging.take(chunk, body)
+    except RevisionMismatch as error:
+        raise _mismatch(deps, error) from error
+    except EpochFenced as error:
+        raise _fenced(error) from error
+    except StageTooLarge as error:
+        raise too_large(error.limit) from error
+
+
+@router.post(
+    "/v1/admin/snapshot/commit",
+    openapi_extra=_takes(SnapshotCommit),
+    responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced"),
+)
+async def commit(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Put the staged snapshot in force, whole. When this answers, every later request sees it."""
+    body = await _read(request, SnapshotCommit)
+    try:
+        report = await deps.staging.commit(body)
+    except RevisionMismatch as error:
+        deps.metrics.published("revision_mismatch")
+        raise _mismatch(deps, error) from error
+    except EpochFenced as error:
+        deps.metrics.published("epoch_fenced")
+        raise _fenced(error) from error
+    deps.metrics.published("applied")
+    held = deps.state.snapshot
+    log.info(
+        "revision %s applied", body.to,
+        extra=logs.about(revision=str(body.to), base=None, chunks=body.chunks, tools=len(held.tools),
+                         bindings=len(held.bindings)),
+    )  # fmt: skip
+    return report
+
+
+@router.post(
+    "/v1/admin/heartbeat",
+    openapi_extra=_takes(Heartbeat),
+    responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced"),
+)
+async def heartbeat(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """The leader is alive; 409 where it holds something else."""
+    body = await _read(request, Heartbeat)
+    try:
+        return deps.state.heartbeat(body)
+    except RevisionMismatch as error:
+        raise _mismatch(deps, error) from error
+    except EpochFenced as error:
+        raise _fenced(error) from error
+
+
+@router.post(
+    "/v1/admin/credentials", openapi_extra=_takes(Credentials), responses=problems(*_TOKEN, "epoch_fenced")
+)
+async def credentials(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Replace all credentials; they stay in memory."""
+    body = await _read(request, Credentials)
+    try:
+        deps.state.fence(body.epoch)
+        deps.credentials.replace(body)
+    except EpochFenced as error:
+        raise _fenced(error) from error
+    return deps.state.report()
+
+
+@router.post(
+    "/v1/admin/index",
+    openapi_extra=_takes(IndexRequest),
+    responses=problems(*_TOKEN, "epoch_fenced", "index_unavailable"),
+)
+async def index(deps: DepsOf, request: Request, _: Admitted) -> IndexAnswer:
+    """Embed, write and read back what is named."""
+    body = await _read(request, IndexRequest)
+    try:
+        return await deps.indexing.apply(body)
+    except EpochFenced as error:
+        raise _fenced(error) from error
+    except SearchError as error:
+        raise _away(error) from error
+
+
+@router.get("/v1/admin/index", openapi_extra=BEARER, responses=problems(*_TOKEN, "index_unavailable"))
+async def inventory(deps: DepsOf, _: Admitted) -> IndexInventory:
+    """What the index holds; entries that are not of the snapshot's version show another digest."""
+    try:
+        return await deps.indexing.inventory()
+    except SearchError as error:
+        raise _away(error) from error
+
+
+@router.get(
+    "/v1/admin/outbox",
+    openapi_extra=BEARER,
+    responses=problems(*_TOKEN, "registration_off", "epoch_fenced", "invalid_request"),
+)
+async def outbox(
+    deps: DepsOf,
+    request: Request,
+    _: Admitted,
+    epoch: Annotated[int, Query(ge=0, lt=1 << 63, description="The asking leader's.")],
+    wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for a first entry.")] = 0.0,
+) -> Outbox:
+    """Runtime registrations that wait to be created; each until it is acknowledged."""
+    try:
+        return await _outbox(deps).entries(epoch, wait, gone=request.is_disconnected)
+    except EpochFenced as error:
+        raise _fenced(error) from error
+
+
+@router.post(
+    "/v1/admin/outbox",
+    openapi_extra=_takes(OutboxAcks),
+    responses=problems(*_TOKEN, "registration_off", "epoch_fenced"),
+)
+async def acknowledge(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+    """Say what became of entries; one whose caller has gone is ignored."""
+    body = await _read(request, OutboxAcks)
+    try:
+        _outbox(deps).acknowledge(body)
+    except EpochFenced as error:
+        raise _fenced(error) from error
+    return deps.state.report()
+
+
+def _mismatch(deps: DepsOf, error: RevisionMismatch) -> ProblemError:
+    held = deps.state.report().model_dump(mode="json")
+    return ProblemError("revision_mismatch", f"{error}; send a full snapshot.", extra={"state": held})
+
+
+def _outbox(deps: DepsOf) -> OutboxQueue:
+    if deps.outbox is None:
+        raise ProblemError("registration_off", "This replica takes no registrations for the operator.")
+    return deps.outbox
+
+
+def _fenced(error: EpochFenced) -> ProblemError:
+    return ProblemError("epoch_fenced", str(error))
+
+
+def _away(error: SearchError) -> ProblemError:
+    return ProblemError("index_unavailable", str(error)[:300], headers={"Retry-After": "5"})

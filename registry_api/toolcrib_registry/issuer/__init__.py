@@ -1,6 +1,0 @@
-"""The local issuer: identities for the local mode, without a cluster. `serve` has none."""
-
-from toolcrib_registry.issuer.errors import IssuerError
-from toolcrib_registry.issuer.local import LocalIssuer
-
-__all__ = ["IssuerError", "LocalIssuer"]

@@ -1,0 +1,253 @@
+"""What a replica knows: the one immutable snapshot, when a leader was last heard, and the views made of it.
+
+Writers swap the snapshot whole; readers take no lock and see exactly one revision (DESIGN §6, The snapshot).
+Used from one event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from toolcrib import process
+from toolcrib.authorizer import Policy, granted_scopes, is_valid
+from toolcrib.errors import EpochFenced, RevisionMismatch
+from toolcrib.identity import Identity
+from toolcrib.snapshot import Draft, Snapshot
+from toolcrib.view import EMPTY, View, most_visible, view_of
+from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState, Revision
+from toolcrib_registry.policy.leader import Leader
+from toolcrib_registry.policy.single_flight import Aside
+from toolcrib_registry.policy.view_cache import BYTES, Answer, Content, Sight, Sights
+from toolcrib_registry.ports import Clock
+
+__all__ = ["PolicyState", "Sight"]
+
+AT_ONCE = 200
+"""Tools of a view that is made, and of a list that is encoded, on the event loop: some ten milliseconds."""
+
+
+@dataclass(slots=True)
+class PolicyState:
+    """The holder of the snapshot.
+
+    Args:
+        clock: decides what is valid and how old the policy is.
+        replica: this replica's name.
+        policy_max_age: seconds without a leader after which `stale` is true.
+        anonymous_list: discovery.anonymous is `list`.
+        view_bytes: what remembered views may take together.
+    """
+
+    clock: Clock
+    replica: str = "registry"
+    policy_max_age: float = 900.0
+    anonymous_list: bool = False
+    view_bytes: int = BYTES
+    audit_head: Callable[[], AuditHead | None] = field(default=lambda: None, repr=False)
+    """The end of the decision log, where there is one."""
+    snapshot: Snapshot = field(init=False)
+    epoch: int = field(default=0, init=False)
+    heard_at: float | None = field(default=None, init=False)
+    """By `clock.elapsed`: setting the wall clock back makes no policy young again."""
+    indexer: bool = field(default=False, init=False)
+    draining: bool = field(default=False, init=False)
+    """Asked to stop: still answering, but clients should go elsewhere."""
+    closing: bool = field(default=False, init=False)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held by the one watch stream that looks at its view."""
+    leader: Leader = field(init=False)
+    _sights: Sights = field(init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _aside: Aside = field(default_factory=Aside, init=False)
+
+    def __post_init__(self) -> None:
+        self.snapshot = Snapshot(policy=Policy(anonymous_list=self.anonymous_list))
+        self.leader = Leader(self.clock.elapsed())
+        self._sights = Sights(self.view_bytes)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a full snapshot has come from a leader."""
+        return self.snapshot.revision is not None
+
+    def report(self) -> ReplicaState:
+        """What the operator is told."""
+        return ReplicaState(
+            replica=self.replica,
+            revision=self.snapshot.revision,
+            hash=self.snapshot.hash,
+            ready=self.ready,
+            audit=self.audit_head(),
+            features=FEATURES,
+        )
+
+    def unaddressed(self, known: Container[str]) -> bool:
+        """Whether tools wait for addresses of Services that a leader of this version may be about to publish.
+
+        Args:
+            known: Services, as `namespace/name`, whose place needs no publishing.
+        """
+        if not self.leader.awaited(self.clock.elapsed()):
+            return False
+        backends = (tool.backend for tool in self.snapshot.tools.values())
+        return any(b and b.service and b.cluster_ip is None and b.service not in known for b in backends)
+
+    def policy_age(self) -> float | None:
+        """Seconds since a leader was heard; None: never."""
+        return None if self.heard_at is None else max(0.0, self.clock.elapsed() - self.heard_at)
+
+    @property
+    def stale(self) -> bool:
+        """Whether no leader has been heard for so long that nothing may be called."""
+        age = self.policy_age()
+        return age is None or age > self.policy_max_age
+
+    def fence(self, epoch: int) -> None:
+        """Accept `epoch` as the leader's.
+
+        Raises:
+            EpochFenced: a later one was seen.
+        """
+        if epoch < self.epoch:
+            raise EpochFenced(f"epoch {epoch} is over: {self.epoch} leads")
+        self.epoch = epoch
+
+    async def publish(self, publish: Publish) -> ReplicaState:
+        """Apply `publish`; whoever asks afterwards gets the new revision.
+
+        Raises:
+            EpochFenced, RevisionMismatch: nothing has changed.
+        """
+        base = publish.base
+        count = len(publish.tools) + len(publish.bindings)
+        return await self._replace(
+            lambda before: before.apply(publish),
+            publish.to,
+            publish.age,
+            count,
+            whole=base is None,
+            chunks=False,
+        )
+
+    async def swap(self, draft: Draft, to: Revision, age: float, count: int) -> ReplicaState:
+        """Put the full snapshot of `draft`, of `count` objects, in the place of the present one, as of `to`.
+
+        Raises:
+            EpochFenced, RevisionMismatch: nothing has changed.
+        """
+        return await self._replace(
+            lambda before: before.replaced(draft, to), to, age, count, whole=True, chunks=True
+        )
+
+    async def _replace(
+        self,
+        make: Callable[[Snapshot], Snapshot],
+        to: Revision,
+        age: float,
+        count: int,
+        *,
+        whole: bool,
+        chunks: bool,
+    ) -> ReplicaState:
+        async with self._writing:
+            self.fence(to.epoch)
+            before = self.snapshot
+            # thousands of fingerprints: off the event loop, discovery goes on meanwhile
+            after = await asyncio.to_thread(make, before)
+            self.fence(to.epoch)
+            heard = self.clock.elapsed() - age
+            self.heard_at = heard if self.heard_at is None else max(self.heard_at, heard)
+            if after is not before:
+                self.snapshot = after
+                if whole:
+                    self.leader.sent_whole(self.clock.elapsed(), chunks=chunks)
+                self._sights.clear()
+                process.heap.grown(count)
+                self.wake()
+            return self.report()
+
+    def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:
+        """A sign of life of the leader.
+
+        Raises:
+            EpochFenced: its sender no longer leads.
+            RevisionMismatch: the leader holds another revision or content; it does not count as heard.
+        """
+        self.fence(heartbeat.revision.epoch)
+        held, now = self.snapshot, self.clock.elapsed()
+        if heartbeat.revision != held.revision or not self.leader.agrees(
+            heartbeat.revision.epoch, heartbeat.hash, held.hash, now
+        ):
+            raise RevisionMismatch(f"{held.revision or 'nothing'} is here, not {heartbeat.revision}")
+        self.heard_at = now
+        self.indexer = heartbeat.indexer
+        return self.report()
+
+    async def sight(self, identity: Identity | None, *, bad_token: bool = False) -> Sight:
+        """What `identity` may see now; nothing for a token that is present but bad. A large view is made in a thread."""
+        while True:
+            now = self.clock.now()
+            if bad_token or (identity is not None and not is_valid(identity, now)):
+                return Sight(Content(EMPTY), self.snapshot, None, (), now)
+            known = self._remembered(identity, now)
+            if known is not None:
+                return known
+            if most_visible(identity, self.snapshot) <= AT_ONCE:
+                return self._remember(identity, now, view_of(identity, self.snapshot, now))
+            await self._aside.once(_key(identity), partial(self._make, identity))
+
+    async def _make(self, identity: Identity | None) -> None:
+        # the snapshot stays until its view is there: else a busy cluster would let a large view never be done
+        async with self._writing:
+            now = self.clock.now()
+            view = await asyncio.to_thread(view_of, identity, self.snapshot, now)
+            self._remember(identity, now, view)
+
+    def _remembered(self, identity: Identity | None, now: float) -> Sight | None:
+        known = self._sights.get(_key(identity))
+        good = known is not None and known.since <= now < known.until and known.snapshot is self.snapshot
+        return known if good else None
+
+    def _remember(self, identity: Identity | None, now: float, view: View) -> Sight:
+        scopes = granted_scopes(identity, self.snapshot.policy, now)
+        content = self._sights.content(view, scopes, anonymous=identity is None)
+        made = Sight(content, self.snapshot, identity, scopes, view.valid_until, since=now)
+        self._sights.put(_key(identity), made)
+        return made
+
+    async def answer(self, sight: Sight, make: Callable[[], Answer]) -> Answer:
+        """The encoded answer of `GET /` for `sight`, made once for all who get the same; a long one in a thread."""
+        content = sight.content
+        if content.answer is None and len(sight.view.tools) > AT_ONCE:
+            made = await self._aside.once(content, partial(asyncio.to_thread, make))
+            return self._sights.answer(sight, lambda: made)
+        return self._sights.answer(sight, make)
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set at the next change of the snapshot, or when the service stops. Take it before looking."""
+        return self._changed
+
+    def wake(self) -> None:
+        """Make every watcher look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def drain(self) -> None:
+        """Say that this replica is about to stop, and end all watch streams: their clients go elsewhere."""
+        self.draining = True
+        self.wake()
+
+    def close(self) -> None:
+        """End what waits for a change, too."""
+        self.closing = True
+        self.drain()
+
+
+def _key(identity: Identity | None) -> Any:
+    return None if identity is None else identity.cache_key

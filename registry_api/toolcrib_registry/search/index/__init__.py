@@ -1,0 +1,1 @@
+"""What the search index holds is brought about: embedded, written, read back."""

@@ -1,0 +1,84 @@
+"""One search for one caller, whatever protocol it came by: of one view, counted, and recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from toolcrib.telemetry import tracing
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.identity.authenticator import Asker
+from toolcrib_registry.policy.state import Sight
+from toolcrib_registry.search.engine import Wanted
+from toolcrib_registry.search.errors import ModeUnavailable
+from toolcrib_registry.search.searcher import SearchAnswer, SearchHit
+
+TRIES = 4
+"""How often a search is made at most: again where the caller's view changed meanwhile. Where it still does, hits that
+have gone are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One tool of an answer, as its caller knows it."""
+
+    tool: PublishedTool
+    name: str
+    """Under which the caller lists and calls it."""
+    found: SearchHit
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The answer to a search, of the view that the caller has when it is sent."""
+
+    sight: Sight
+    answer: SearchAnswer
+    hits: tuple[Hit, ...]
+
+
+async def find(deps: Deps, asker: Asker, wanted: Wanted) -> Findings:
+    """The best of what `asker` may see, counted in the metrics and recorded as a search.
+
+    Raises:
+        ProblemError: the mode needs an embedder and none is configured (400).
+    """
+    start = time.perf_counter()
+    with tracing.span("search") as span:
+        for attempt in range(1, TRIES + 1):
+            sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+            try:
+                answer = await deps.searching.search(sight, wanted)
+            except ModeUnavailable as error:
+                raise _mode_problem(error) from error
+            # grants may have changed while the index was asked: the answer is of one view, that of the moment it is sent
+            now = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+            if now.revision == sight.revision or attempt == TRIES:
+                break
+        span.set({
+            "toolcrib.search.mode": answer.mode,
+            "toolcrib.search.hits": len(answer.hits),
+            "toolcrib.search.degradation": answer.degradation or None,
+        })  # fmt: skip
+    hits = tuple(_visible(now, answer))
+    deps.metrics.searched(answer.mode, len(hits), time.perf_counter() - start, degraded=answer.degraded)
+    deps.decisions.listed("search", now, found=len(hits), mode=answer.mode)
+    return Findings(now, answer, hits)
+
+
+def _visible(sight: Sight, answer: SearchAnswer) -> Iterator[Hit]:
+    for found in answer.hits:
+        if (tool := sight.view.tools.get(found.tool_id)) is not None:
+            yield Hit(tool, sight.view.listed_name(found.tool_id), found)
+
+
+def _mode_problem(error: ModeUnavailable) -> ProblemError:
+    message = f"{error.mode} needs an embedder, and this registry has none: use lexical or hybrid"
+    return ProblemError(
+        "invalid_request",
+        f"body.search_mode: {message}.",
+        extra={"errors": [{"field": "body.search_mode", "message": message}]},
+    )

@@ -1,0 +1,1 @@
+"""Live updates of a caller's view, and how many streams there may be."""

@@ -1,0 +1,234 @@
+"""`GET /v1/watch`: the caller's view as server-sent events.
+
+The whole view first (`snapshot`), then `added`, `changed`, `removed`; every event is decided when it is sent, because
+each round compares the view of that moment with what was sent before. So there is no queue: a slow reader gets the
+difference when it reads on, and one that does not read at all is dropped. So is one that is in the middle of a large
+event when the token ends or a tool in that event is not the caller's any more. A grant's expiry emits `removed` by the
+clock alone; at the token's `exp`, when its ServiceAccount is deleted or its issuer withdraws the key that signed it,
+the stream ends (`end`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Set
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from starlette.types import Receive, Scope, Send
+
+from toolcrib.identity import Identity
+from toolcrib.wire.api import ToolDefinition, WatchRemoved, WatchSnapshot, WatchTool
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.policy.state import Sight
+
+KEEP_ALIVE = 15.0
+"""Seconds between comments on a quiet stream."""
+_SLICE = 64 * 1024
+"""Bytes handed to the server at one time: it waits for the reader between two of them."""
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"private, no-store"),
+    (b"vary", b"Authorization"),
+    (b"x-accel-buffering", b"no"),
+]
+
+Shown = dict[str, ToolDefinition]
+_made: WeakValueDictionary[tuple[int, str], ToolDefinition] = WeakValueDictionary()
+"""Definitions that some stream holds, by the tool's fingerprint and its listed name: a thousand streams of one tool
+hold one definition."""
+
+
+def shown(sight: Sight) -> Shown:
+    """What the caller sees: definitions under the names that it knows."""
+    found: Shown = {}
+    for tool_id, tool in sight.view.tools.items():
+        key = (sight.snapshot.fingerprint(tool_id), sight.view.listed_name(tool_id))
+        definition = _made.get(key)
+        if definition is None:
+            definition = _made[key] = ToolDefinition.of(tool, key[1])
+        found[tool_id] = definition
+    return found
+
+
+def difference(before: Shown, after: Shown, revision: str) -> list[tuple[str, bytes]]:
+    """Events (type, encoded) that lead from `before` to `after`: removals first."""
+    events: list[tuple[str, bytes]] = []
+    for tool_id in sorted(before.keys() - after.keys()):
+        gone = WatchRemoved(revision=revision, tool_id=tool_id, name=before[tool_id].name)
+        events.append(("removed", encode("removed", revision, gone.model_dump_json())))
+    for tool_id in sorted(after):
+        if before.get(tool_id) == after[tool_id]:
+            continue
+        kind = "changed" if tool_id in before else "added"
+        data = WatchTool(revision=revision, tool=after[tool_id]).model_dump_json()
+        events.append((kind, encode(kind, revision, data)))
+    return events
+
+
+def encode(kind: str, revision: str, data: str) -> bytes:
+    """One event; JSON has no raw line breaks, so one data line is enough."""
+    return f"id: {revision}\nevent: {kind}\ndata: {data}\n\n".encode()
+
+
+class _Dropped(Exception):
+    """The stream ends in the middle: its reader is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What is sent at one time, and the ids of the tools whose definitions are in it."""
+
+    data: bytes
+    tools: Set[str] = frozenset()
+
+
+def _end(reason: str) -> _Piece:
+    return _Piece(encode("end", "", f'{{"reason":"{reason}"}}'))
+
+
+class WatchStream:
+    """An ASGI answer that streams one identity's view until its token is good no more or somebody stops.
+
+    Args:
+        identity: what the token proved.
+        authorization: the request's Authorization headers: the token is verified again when an issuer's keys change.
+    """
+
+    def __init__(self, deps: Deps, identity: Identity, authorization: list[bytes]) -> None:
+        self._deps = deps
+        self._identity = identity
+        self._authorization = authorization
+        self._keys: int | None = None
+        """The version of the keys that the token was verified by."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the token's end, the client's, or the service's."""
+        metrics, limit = self._deps.metrics, self._deps.settings.limits.watch_send_seconds
+        gone = asyncio.create_task(_disconnected(receive))
+
+        async def hand_over(data: bytes) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        async def room() -> None:
+            # the server waits for its reader before it takes something, even nothing: what is handed over next goes
+            # out in the moment in which it was decided
+            try:
+                async with asyncio.timeout(limit):
+                    await hand_over(b"")
+            except TimeoutError:
+                raise _Dropped from None
+
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            async for piece in self._pieces(gone, room):
+                for start in range(0, len(piece.data), _SLICE):
+                    if start:
+                        await room()
+                        if not await self._holds(piece):
+                            raise _Dropped
+                    await hand_over(piece.data[start : start + _SLICE])
+            await room()
+            await send({"type": "http.response.body", "body": b""})
+        except _Dropped:
+            metrics.watch_dropped()  # without the end, which makes the server close the connection
+        finally:
+            gone.cancel()
+
+    async def _pieces(
+        self, gone: asyncio.Task[None], room: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[_Piece]:
+        deps = self._deps
+        before: Shown | None = None
+        last: Sight | None = None
+        while not gone.done():
+            await room()
+            changed = deps.state.changed
+            if deps.state.draining:
+                yield _end("shutting_down")
+                return
+            if self._identity.expires_at <= deps.clock.now():
+                yield _end("token_expired")
+                return
+            if not await self._verified():
+                yield _end("invalid_token")
+                return
+            async with deps.state.turn:
+                # one stream at a time, and others between two of them: a change wakes all streams at once
+                await asyncio.sleep(0)
+                if self._keys != deps.agents.version:
+                    continue
+                sight = await deps.state.sight(self._identity)
+                if self._identity.expires_at <= deps.clock.now():
+                    continue  # it may have ended since it was asked: then nothing is removed, the stream ends
+                if sight is not last:
+                    before, last, piece = self._round(sight, before)
+                else:
+                    piece = None
+            if piece is not None:
+                if piece.data:
+                    yield piece
+                continue  # the view may have changed while that was being sent
+            if sight.snapshot.policy.is_gone(self._identity):
+                yield _end("invalid_token")
+                return
+            until = min(sight.until, self._identity.expires_at)
+            if not await _first(changed, deps.clock.sleep_until(until), gone):
+                yield _Piece(b": keep-alive\n\n")
+
+    async def _verified(self) -> bool:
+        """Whether the token would let a request in: asked again whenever an issuer's keys have changed."""
+        agents = self._deps.agents
+        while self._keys != (version := agents.version):
+            if (await agents.identify(self._authorization)).identity is None:
+                return False
+            self._keys = version
+        return True
+
+    async def _holds(self, piece: _Piece) -> bool:
+        """Whether the rest of `piece` may still be sent."""
+        if not await self._verified() or self._identity.expires_at <= self._deps.clock.now():
+            return False
+        sight = await self._deps.state.sight(self._identity)
+        return piece.tools <= sight.view.tools.keys()
+
+    def _round(self, sight: Sight, before: Shown | None) -> tuple[Shown, Sight, _Piece]:
+        """What is shown now, and the events (maybe none) that lead there from `before`."""
+        metrics, after = self._deps.metrics, shown(sight)
+        if before is None:
+            tools = tuple(after[i] for i in sorted(after))
+            whole = WatchSnapshot(revision=sight.revision, tools=tools)
+            metrics.watch_event("snapshot")
+            metrics.discovered(self._identity, "watch")
+            self._deps.decisions.listed("watch", sight)
+            data = encode("snapshot", sight.revision, whole.model_dump_json())
+            return after, sight, _Piece(data, after.keys())
+        events = difference(before, after, sight.revision)
+        for kind, _ in events:
+            metrics.watch_event(kind)
+        if events:
+            self._deps.decisions.listed("watch", sight)
+        told = {i for i in after if before.get(i) is not after[i]}
+        return after, sight, _Piece(b"".join(data for _, data in events), told)
+
+
+async def _first(
+    changed: asyncio.Event, clock: Coroutine[object, object, None], gone: asyncio.Task[None]
+) -> bool:
+    """Wait for a change, the clock or the client's end; False: nothing happened for `KEEP_ALIVE` seconds."""
+    tasks: list[asyncio.Task[Any]] = [
+        asyncio.create_task(changed.wait()),
+        asyncio.create_task(clock),
+    ]
+    try:
+        done, _ = await asyncio.wait([*tasks, gone], timeout=KEEP_ALIVE, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

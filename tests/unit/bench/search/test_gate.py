@@ -1,0 +1,125 @@
+"""The quality gate: it lets through what is as good, and stops what is worse."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bench_search
+from toolcrib_registry.search.embedding import HashEmbedder
+
+pytestmark = pytest.mark.anyio
+HERE = Path(__file__).parents[4] / "bench" / "search"
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[list[Any]]:
+    with bench_search.loaded("gate", "vectors") as found:
+        yield found
+
+
+class OtherWords(HashEmbedder):
+    """Vectors that do not fit each other: a request is never near what it asks for."""
+
+    async def embed_request(self, texts: Any) -> Any:
+        return await super().embed_request([t[::-1] for t in texts])
+
+
+def figures(hit: float, gain: float) -> dict[str, float]:
+    return {"hit@1": hit, "ndcg@5": gain}
+
+
+def side(hit: float = 0.5, gain: float = 0.6, requests: int = 200) -> dict[str, Any]:
+    both = {"hybrid": figures(hit, gain), "lexical": figures(0.4, 0.5)}
+    return {"embedder": "e", "sets": {"one": {"requests": requests, **both}}, "mean": both}
+
+
+def bad(gate: Any, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    return [f"{x.where} {x.method} {x.figure}" for x in gate.compared(before, now) if x.bad]
+
+
+def test_a_fall_of_a_point_is_let_through_and_a_larger_one_is_not(modules: list[Any]) -> None:
+    gate = modules[0]
+
+    assert bad(gate, side(), side()) == []
+    assert bad(gate, side(), side(hit=0.9, gain=0.9)) == []
+    assert bad(gate, side(), side(hit=0.49)) == []
+    assert bad(gate, side(), side(hit=0.4899)) == ["one hybrid hit@1", "mean hybrid hit@1"]
+    assert bad(gate, side(), side(gain=0.5888)) == ["one hybrid ndcg@5", "mean hybrid ndcg@5"]
+
+
+def test_in_a_small_set_one_request_may_turn_but_the_mean_may_not_fall(modules: list[Any]) -> None:
+    gate = modules[0]
+
+    assert bad(gate, side(), side(hit=0.5 - 1 / 50, requests=50)) == ["mean hybrid hit@1"]
+    assert "one hybrid hit@1" in bad(gate, side(), side(hit=0.5 - 2 / 50, requests=50))
+
+
+def test_a_set_that_only_one_side_has_is_not_passed_over(modules: list[Any]) -> None:
+    gate = modules[0]
+    more = side()
+    more["sets"]["two"] = more["sets"]["one"]
+
+    assert len(bad(gate, side(), more)) == len(bad(gate, more, side())) == 4
+
+
+def small(folder: Path) -> Path:
+    """A part of the subset."""
+    one = folder / "data" / "azure_mcp"
+    one.mkdir(parents=True)
+    for name, count in (("tools.jsonl", 157), ("queries.jsonl", 100)):
+        rows = (HERE / "subset" / "azure_mcp" / name).read_text().splitlines()
+        (one / name).write_text("\n".join(rows[:count]) + "\n")
+    return one.parent
+
+
+async def test_a_worse_ranking_fails_and_the_same_one_passes(
+    modules: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, vectors = modules
+    data = small(tmp_path)
+
+    good = await gate.measured(data, vectors.Remembered([HashEmbedder()], None))
+    again = await gate.measured(data, vectors.Remembered([HashEmbedder()], None))
+    worse = await gate.measured(data, vectors.Remembered([OtherWords()], None))
+
+    assert gate.show(gate.compared(good, again))
+    capsys.readouterr()
+    assert not gate.show(gate.compared(good, worse))
+    assert bad(gate, good, worse) == [
+        f"{w} hybrid {f}" for w in ("azure_mcp", "mean") for f in ("hit@1", "ndcg@5")
+    ]
+    printed = capsys.readouterr().out
+    assert "FELL" in printed
+    assert "--update" in printed
+
+
+def test_an_embedder_that_became_worse_fails_whatever_is_kept_of_what_it_was(
+    modules: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gate, vectors = modules
+    arguments = ["--data", str(small(tmp_path)), "--expected", str(tmp_path / "expected.json")]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = ["--cache", str(vectors.cache_folder())]
+
+    def embedder(kind: type[HashEmbedder]) -> None:
+        monkeypatch.setattr(gate, "embedder", lambda model, cache: vectors.Remembered([kind()], cache))
+
+    embedder(HashEmbedder)
+    assert gate.main([*arguments, *kept, "--update"]) == 0
+    embedder(OtherWords)
+    assert gate.main([*arguments, *kept]) == 0  # the vectors of before
+    assert gate.main(arguments) == 1
+    assert "FELL" in capsys.readouterr().out
+
+
+def test_the_expected_figures_are_those_of_the_committed_subset(modules: list[Any]) -> None:
+    expected = json.loads((HERE / "expected.json").read_text())
+
+    for folder in sorted(p for p in (HERE / "subset").iterdir() if p.is_dir()):
+        requests = (folder / "queries.jsonl").read_text(encoding="utf-8").strip().split("\n")
+        assert expected["sets"][folder.name]["requests"] == len(requests)
+        assert f"| {folder.name} |" in (HERE / "subset" / "SOURCES.md").read_text()
+    assert sum(p.stat().st_size for p in (HERE / "subset").rglob("*.jsonl")) < 700_000

@@ -1,0 +1,327 @@
+"""The pure decisions of the operator, as tables: verdicts, statuses, and what differs."""
+
+import base64
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from operator_harness import binding, cluster_binding, conditions, tool
+from toolcrib import publishing
+from toolcrib.lint.weaknesses import Weakness
+from toolcrib.resources.conditions import Reason
+from toolcrib.resources.tools import Tool
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import Publish, Revision
+from toolcrib_operator import options
+from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds.binding import assess_binding, matched_tools
+from toolcrib_operator.kinds.credential import HOSTS, LABEL, assess_credential
+from toolcrib_operator.kinds.statuses import Progress, Reach
+from toolcrib_operator.kinds.tool import assess_tool, name_owner
+from toolcrib_operator.kinds.verdicts import BindingVerdict, Problem, ToolVerdict
+from toolcrib_operator.world import Entry, World, entry_of
+
+NOW = 1_800_000_000.0
+
+
+def entry(manifest: dict[str, Any], **metadata: Any) -> Entry:
+    """The manifest as it would come from an API server."""
+    head = {"uid": f"uid-{manifest['metadata']['name']}", "generation": 1, "resourceVersion": "7"}
+    return entry_of(manifest["kind"], manifest | {"metadata": manifest["metadata"] | head | metadata})
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "said"),
+    [
+        ({}, None, ""),
+        ({"state": "Disabled"}, None, ""),
+        ({"state": "Deprecated", "replacedBy": "other"}, None, ""),
+        ({"scopes": []}, Reason.INVALID, "spec.scopes"),
+        ({"scopes": ["registry:write"]}, Reason.INVALID, "registry"),
+        ({"backend": {}}, Reason.INVALID, "backend"),
+        ({"inputSchema": {"type": "array"}}, Reason.SCHEMA_UNSAFE, "spec.inputSchema/type"),
+        ({"inputSchema": {"$ref": "https://x/y"}}, Reason.SCHEMA_UNSAFE, "spec.inputSchema"),
+        ({"outputSchema": {"$ref": "file:///etc/passwd"}}, Reason.SCHEMA_UNSAFE, "spec.outputSchema"),
+    ],
+)
+def test_a_tool_is_published_exactly_when_it_is_not_refused(
+    spec: dict[str, Any], reason: Reason | None, said: str
+) -> None:
+    verdict = assess_tool(entry(tool("calculator", **spec)), owner=None, credential=None)
+    assert (verdict.published is None) == (reason is not None)
+    if reason is not None:
+        assert verdict.refusal is not None
+        assert verdict.refusal.reason is reason
+        assert said in verdict.refusal.message
+
+
+def test_the_oldest_tool_keeps_a_name_then_the_lower_uid_and_the_deleted_do_not_count() -> None:
+    def of(name: str, created: str, uid: str, **more: Any) -> Entry:
+        return entry(tool(name, name="shared"), creationTimestamp=created, uid=uid, **more)
+
+    old, young = of("a", "2026-01-01T00:00:00Z", "z"), of("b", "2026-01-02T00:00:00Z", "a")
+    twin = of("c", "2026-01-01T00:00:00Z", "y")
+    leaving = of("d", "2025-01-01T00:00:00Z", "0", deletionTimestamp="2026-02-01T00:00:00Z")
+    assert name_owner([young, old]) is old
+    assert name_owner([old, twin, young]) is twin
+    assert name_owner([leaving, young]) is young
+    verdict = assess_tool(young, owner=old, credential=None)
+    assert verdict.refusal is not None
+    assert verdict.refusal.reason is Reason.NAME_CONFLICT
+    assert "heist/a" in verdict.refusal.message
+
+
+@pytest.mark.parametrize(
+    ("selector", "trusted", "expected"),
+    [
+        ({}, ("team",), None),
+        ({"matchLabels": {"team": "a"}}, ("team",), ("one",)),
+        ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, ("team",), ("one", "two")),
+        ({"matchLabels": {"team": "c"}}, ("team",), ()),
+        ({"matchLabels": {"kubernetes.io/metadata.name": "two"}}, ("kubernetes.io/metadata.name",), ("two",)),
+    ],
+)
+def test_a_selector_is_resolved_to_the_namespaces_that_there_are(
+    selector: dict[str, Any], trusted: tuple[str, ...], expected: tuple[str, ...] | None
+) -> None:
+    name = "kubernetes.io/metadata.name"
+    namespaces = {
+        "one": {"team": "a", name: "one"},
+        "two": {"team": "b", name: "two"},
+        "three": {name: "three"},
+    }
+    found = assess_binding(
+        entry(cluster_binding("auditor", ["x:use"], namespaceSelector=selector)),
+        namespaces=namespaces,
+        trusted=trusted,
+    )
+    assert found.published is not None
+    assert found.published.namespaces == expected
+
+
+def test_one_untrusted_label_among_trusted_ones_refuses_the_selector() -> None:
+    selector = {"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "mine", "operator": "Exists"}]}
+    manifest = cluster_binding("auditor", ["x:use"], namespaceSelector=selector)
+    verdict = assess_binding(entry(manifest), namespaces={}, trusted=("team",))
+    assert verdict.published is None
+    assert verdict.refusal is not None
+    assert (verdict.refusal.reason, "'mine'" in verdict.refusal.message) == (Reason.UNTRUSTED_LABEL, True)
+
+
+@pytest.mark.parametrize("denies", [{"deny": ["x"]}, {"denyScopes": ["x"]}])
+def test_a_refused_selector_denies_everywhere_what_the_binding_denies(denies: dict[str, Any]) -> None:
+    selector = {"matchLabels": {"mine": "a"}}
+    manifest = cluster_binding("auditor", ["x:use"], namespaceSelector=selector, tools=denies)
+    held = assess_binding(entry(manifest), namespaces={}, trusted=()).published
+    assert held is not None
+    assert (held.scopes, held.namespaces, held.deny + held.deny_scopes) == ((), None, ("x",))
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({"scopes": ["a:use"]}, 1),
+        ({"scopes": ["a:use", "b:use", "off:use"]}, 2),
+        ({"scopes": ["none:use"]}, 0),
+        ({"scopes": ["a:use", "b:use"], "tools": {"allow": ["a"]}}, 1),
+        ({"scopes": ["a:use", "b:use"], "tools": {"deny": ["a"]}}, 1),
+        ({"scopes": ["b:use"], "servers": ["web"]}, 1),
+        ({"scopes": ["a:use"], "servers": ["web"]}, 0),
+        ({"scopes": None, "tools": {"deny": ["*"]}}, 2),
+        ({"scopes": ["a:use", "b:use"], "tools": {"denyScopes": ["a:use"]}}, 1),
+        ({"scopes": None, "tools": {"denyScopes": ["a:use", "off:use"]}}, 1),
+    ],
+)
+def test_matched_tools_counts_active_tools_within_reach(spec: dict[str, Any], count: int) -> None:
+    manifests = [tool("a"), tool("b", server="web"), tool("off", state="Disabled"), tool("a", "other")]
+    resources = [entry(m).resource for m in manifests]
+    tools = tuple(publishing.tool(r) for r in resources if isinstance(r, Tool))
+    snapshot = Snapshot().apply(Publish(to=Revision(epoch=1, seq=1), tools=tools))
+    manifest = binding("planner", spec.get("scopes") or [])
+    manifest["spec"] |= spec
+    if spec["scopes"] is None:
+        del manifest["spec"]["scopes"]
+    published = assess_binding(entry(manifest), namespaces={}, trusted=()).published
+    assert published is not None
+    assert matched_tools(published, snapshot) == count
+
+
+def remote(url: str | None = "https://api.example.com/x") -> Tool:
+    http = {"url": url} if url else {"service": {"name": "backend", "port": 80}}
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}}
+    found = entry(tool("remote", backend={"http": http, "auth": auth})).resource
+    assert isinstance(found, Tool)
+    return found
+
+
+def secret(hosts: str = "api.example.com", label: str = "true", **data: str) -> Entry:
+    metadata = {"name": "key", "namespace": "heist", "labels": {LABEL: label}, "annotations": {HOSTS: hosts}}
+    encoded = {k: base64.b64encode(v.encode()).decode() for k, v in data.items()}
+    return entry_of("Secret", {"metadata": metadata, "data": encoded})
+
+
+@pytest.mark.parametrize(
+    ("tool", "secret", "allowed", "reason"),
+    [
+        (remote(), secret(token="v"), ("heist",), None),
+        (remote(), secret("other.com, API.example.com", token="v"), None, None),
+        (remote(None), secret("backend.heist.svc", token="v"), None, None),
+        (remote(None), secret("backend:80", token="v"), None, None),
+        (remote(None), secret("backend:81", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("https://api.example.com/", token="v"), None, None),
+        (remote("http://api.example.com/x"), secret(token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote("http://api.example.com/x"), secret("http://api.example.com", token="v"), None, None),
+        (remote("https://api.example.com:8443/x"), secret(token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote("https://api.example.com:8443/x"), secret("api.example.com:8443", token="v"), None, None),
+        (remote(), secret(token="v"), ("other",), Reason.CREDENTIAL_MISSING),
+        (remote(), None, None, Reason.CREDENTIAL_MISSING),
+        (remote(), secret(other="v"), None, Reason.CREDENTIAL_MISSING),
+        (remote(), secret(label="false", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("*.example.com", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("example.com", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+    ],
+)
+def test_a_secret_goes_only_where_its_label_and_hosts_say(
+    tool: Tool, secret: Entry | None, allowed: tuple[str, ...] | None, reason: Reason | None
+) -> None:
+    credential, problem = assess_credential(tool, secret, allowed=allowed, domain="cluster.local")
+    assert (credential is None) == (reason is not None)
+    assert (problem.reason if problem else None) is reason
+    if credential is not None:
+        assert credential.value == "v"
+
+
+@pytest.mark.parametrize("domain", ["cluster.local", "corp.internal"])
+@pytest.mark.parametrize("listed", ["cluster.local", "corp.internal"])
+def test_a_services_whole_name_in_hosts_ends_in_the_clusters_own_domain(domain: str, listed: str) -> None:
+    arguments = ["--registry-url", "http://registry", "--credential-namespaces", "heist"]
+    settings = options.parse([*arguments, "--cluster-domain", f"{domain.upper()}."], {}).loop
+    world = World()
+    http = {"service": {"name": "backend", "port": 80}}
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}}
+    world.upsert("Tool", tool("remote", backend={"http": http, "auth": auth}))
+    labels = {LABEL: "true"}
+    annotations = {HOSTS: f"backend.heist.svc.{listed}"}
+    metadata = {"name": "key", "namespace": "heist", "labels": labels, "annotations": annotations}
+    world.upsert("Secret", {"metadata": metadata, "data": {"token": base64.b64encode(b"v").decode()}})
+    assessor = Assessor(world, replace(settings, services=False))
+
+    assessor.judge(assessor.expand(world.take()[0]))
+
+    assert [c.value for c in assessor.credentials] == (["v"] if domain == listed else [])
+
+
+DONE = Progress(published=True, propagated=True, replicas=1, indexed=True)
+
+
+@pytest.mark.parametrize(
+    ("progress", "ready", "indexed", "provisional"),
+    [
+        (DONE, ("True", "Ready"), ("True", "Indexed"), False),
+        (Progress(), ("False", "NoReplicas"), ("False", "NotIndexed"), True),
+        (Progress(replicas=1), ("False", "NotPublished"), ("False", "NotIndexed"), True),
+        (Progress(True, True, 1, False), ("False", "NotIndexed"), ("False", "NotIndexed"), True),
+        (
+            Progress(True, True, 1, False, Problem(Reason.INDEX_UNAVAILABLE)),
+            ("False", "IndexUnavailable"),
+            ("False", "IndexUnavailable"),
+            False,
+        ),
+    ],
+)
+def test_a_tools_conditions_follow_its_progress(
+    progress: Progress, ready: tuple[str, str], indexed: tuple[str, str], provisional: bool
+) -> None:
+    found = entry(tool("calculator"))
+    verdict = assess_tool(found, owner=None, credential=None)
+    desired = statuses.tool_status(found, verdict, progress, NOW)
+    assert conditions(desired.status) == {
+        "Ready": ready,
+        "Accepted": ("True", "Accepted"),
+        "Indexed": indexed,
+        "Questionable": ("False", "NothingOdd"),
+    }
+    assert desired.provisional is provisional
+
+
+def test_what_was_confirmed_for_a_generation_stays_while_nothing_is_known() -> None:
+    fresh = entry(tool("calculator"))
+    verdict = assess_tool(fresh, owner=None, credential=None)
+    written = statuses.tool_status(fresh, verdict, DONE, NOW).status
+    again = entry(tool("calculator") | {"status": dict(written)})
+    assert (
+        statuses.difference(written, statuses.tool_status(again, verdict, Progress(), NOW + 99).status) == {}
+    )
+    edited = entry(tool("calculator") | {"status": dict(written)}, generation=2)
+    assert statuses.tool_status(edited, verdict, Progress(replicas=1), NOW).provisional
+
+
+def test_a_transition_time_changes_with_the_status_alone() -> None:
+    fresh = entry(tool("calculator"))
+    verdict = assess_tool(fresh, owner=None, credential=None)
+    first = statuses.tool_status(fresh, verdict, Progress(replicas=1), NOW).status
+    second = statuses.tool_status(
+        entry(tool("calculator") | {"status": dict(first)}), verdict, DONE, NOW + 60
+    ).status
+    times = {c["type"]: c["lastTransitionTime"] for c in second["conditions"]}
+    assert times["Accepted"] < times["Ready"] == times["Indexed"]
+    assert {c["type"] for c in statuses.transitions(first, second)} == {"Ready", "Indexed"}
+
+
+def test_a_refusal_takes_the_digests_out_of_the_status() -> None:
+    found = entry(tool("calculator") | {"status": {"digest": "sha256:1", "toolId": "heist/calculator"}})
+    desired = statuses.tool_status(found, ToolVerdict(None, Problem(Reason.INVALID, "spec: bad")), DONE, NOW)
+    patch = statuses.difference(found.status, desired.status)
+    assert patch["digest"] is None
+    assert patch["toolId"] is None
+    assert conditions(desired.status)["Ready"] == ("False", "NotAccepted")
+
+
+@pytest.mark.parametrize(
+    ("dates", "ready", "expired"),
+    [
+        ({}, ("True", "Ready"), ("False", "InForce")),
+        ({"expiresAt": "2020-01-01T00:00:00Z"}, ("False", "Expired"), ("True", "Expired")),
+        ({"notBefore": "2099-01-01T00:00:00Z"}, ("False", "NotYetValid"), ("False", "NotYetValid")),
+    ],
+)
+def test_a_bindings_dates_are_judged_by_the_clock(
+    dates: dict[str, str], ready: tuple[str, str], expired: tuple[str, str]
+) -> None:
+    found = entry(binding("planner", ["calculator:use"], **dates))
+    verdict = assess_binding(found, namespaces={}, trusted=())
+    desired = statuses.binding_status(found, verdict, DONE, Reach(1), NOW)
+    assert conditions(desired.status)["Ready"] == ready
+    assert conditions(desired.status)["Expired"] == expired
+
+
+def test_a_tool_that_a_search_finds_badly_is_used_and_says_so() -> None:
+    found = entry(tool("calculator"))
+    weakness = Weakness(Reason.NO_DESCRIPTION, "spec.description", "there is none", "write one")
+    verdict = replace(assess_tool(found, owner=None, credential=None), weaknesses=(weakness,))
+    status = statuses.tool_status(found, verdict, DONE, NOW).status
+    said = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
+    assert said["Questionable"] == ("True", "NoDescription", "spec.description: there is none")
+    assert said["Ready"][0] == "True"
+    assert [c["type"] for c in statuses.announced({}, status)] == ["Ready", "Questionable"]
+    assert [c["type"] for c in statuses.announced({}, status, questions=False)] == ["Ready"]
+
+
+def test_what_waited_and_is_then_refused_is_told_twice_and_each_once() -> None:
+    def refused(reason: Reason, message: str, before: dict[str, Any]) -> dict[str, Any]:
+        found = entry(binding("planner", ["calculator:use"]) | {"status": before})
+        verdict = BindingVerdict(None, Problem(reason, message))
+        return statuses.binding_status(found, verdict, DONE, Reach(0), NOW).status
+
+    waits = refused(Reason.ADMISSION_POLICY_UNREAD, "It waits.", {})
+    missing = refused(Reason.ADMISSION_POLICY_MISSING, "Nobody checked.", waits)
+    again = refused(Reason.ADMISSION_POLICY_MISSING, "Nobody checked.", missing)
+    told = [statuses.announced(*each) for each in (({}, waits), (waits, missing), (missing, again))]
+    assert [[(c["type"], c["message"]) for c in each] for each in told] == [
+        [("Ready", "It waits.")],
+        [("Ready", "Nobody checked.")],
+        [],
+    ]

@@ -1,0 +1,183 @@
+"""What a tool costs the operator: its schemas are parsed while it is judged, and kept packed."""
+
+import asyncio
+import gc
+import json
+import time
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from operator_harness import MemoryReplica, tool, until
+from operator_stage import SETTINGS, staged
+from toolcrib.resources.tools import Tool
+from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
+from toolcrib_operator.adapters.cluster import PAGE, Cluster
+from toolcrib_operator.timers import paced
+from toolcrib_operator.world import WATCHED, Entry, Ref, World, entry_of
+
+pytestmark = pytest.mark.anyio
+
+KIB = 1 << 10
+
+
+def wide(number: int, parameters: int) -> dict[str, Any]:
+    """A tool of many small parameters: parsed, these take some 19 times their JSON."""
+    properties = {
+        f"p{n}": {"type": "string", "description": f"Part {n} of {number}"} for n in range(parameters)
+    }
+    manifest = tool(
+        f"t{number}",
+        inputSchema={"type": "object", "properties": properties},
+        outputSchema={"type": "object"},
+    )
+    manifest["metadata"] |= {
+        "uid": f"u{number}", "generation": 1, "resourceVersion": str(number + 1),
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(manifest)},
+    }  # fmt: skip
+    return manifest
+
+
+@pytest.mark.parametrize(("count", "parameters"), [(300, 5), (30, 300)])
+async def test_a_tool_takes_12_kib_and_three_times_its_json_from_the_watch_to_the_index(
+    count: int, parameters: int
+) -> None:
+    manifests = [json.dumps(wide(n, parameters)) for n in range(count)]
+    size = sum(len(json.dumps(json.loads(m)["spec"], separators=(",", ":"))) for m in manifests) / count
+    world = World()
+    for kind in WATCHED:
+        world.replace(kind, [])
+    async with staged(settings=SETTINGS, world=world, replica=Forgetful()) as stage:
+        await until(lambda: stage.loop.started)
+        world.upsert("Tool", json.loads(manifests[0]))  # what is imported and cached on the way is no tool's
+        await until(lambda: indexed(world, 0))
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for manifest in manifests[1:]:
+                world.upsert("Tool", json.loads(manifest))
+            await until(lambda: all(indexed(world, n) for n in range(count)), seconds=240)
+            gc.collect()
+            used, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert used / count <= 12 * KIB + 3 * size
+
+
+class Forgetful(MemoryReplica):
+    """A replica that keeps digests alone: it is in the same process, and no part of the operator."""
+
+    def restart(self) -> None:
+        super().restart()
+        self.digests: dict[str, str] = {}
+
+    async def publish(self, publish: Publish) -> ReplicaState:
+        self.digests |= {t.tool_id: t.digest for t in publish.tools}
+        self.snapshot = replace(self.snapshot, revision=publish.to)
+        return self.state
+
+    async def index(self, request: IndexRequest) -> IndexAnswer:
+        found = {i: self.digests[i] for i in request.upsert}
+        self.entries |= found
+        return IndexAnswer(indexed=found)
+
+
+def indexed(world: World, number: int) -> bool:
+    entry = world.get(Ref("Tool", f"heist/t{number}"))
+    conditions = entry.status.get("conditions", ()) if entry is not None else ()
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def test_a_kept_tool_is_the_one_that_was_recorded() -> None:
+    manifest = wide(1, 3)
+    entry = entry_of("Tool", manifest)
+    assert isinstance(entry.resource, Tool)
+    assert isinstance(entry.head, Tool)
+    assert entry.resource.spec.input_schema == manifest["spec"]["inputSchema"]
+    assert entry.resource.spec.output_schema == {"type": "object"}
+    assert entry.head.spec.input_schema == {}
+    assert entry.resource.metadata.annotations == {}
+    del manifest["spec"]["outputSchema"]
+    without = entry_of("Tool", manifest).resource
+    assert isinstance(without, Tool)
+    assert without.spec.output_schema is None
+
+
+def test_a_change_of_a_schema_alone_is_a_change() -> None:
+    world = World()
+    for kind in WATCHED:
+        world.replace(kind, [wide(1, 3)] if kind == "Tool" else [])
+    world.take()
+    edited = wide(1, 3)
+    edited["spec"]["inputSchema"]["properties"]["p1"]["type"] = "integer"
+    edited["metadata"]["resourceVersion"] = "9"  # of the same generation: nothing else differs
+    world.upsert("Tool", edited)
+    assert world.take()[0] == {Ref("Tool", "heist/t1")}
+
+
+def test_a_version_that_is_held_is_not_read_again() -> None:
+    world = World()
+    world.replace("Tool", [wide(1, 300)])
+    world.take()
+    began = time.thread_time()
+    entry_of("Tool", wide(1, 300))
+    once, again = time.thread_time() - began, wide(1, 300)
+    began = time.thread_time()
+    for _ in range(50):
+        world.upsert("Tool", again)
+    assert time.thread_time() - began < 10 * once
+    assert not world.take()[0]
+
+
+class Pages:
+    """An API server with tools, which notes how many were asked for at a time."""
+
+    def __init__(self, count: int) -> None:
+        self.tools = [wide(n, 3) for n in range(count)]
+        self.limits: list[int] = []
+
+    async def request(self, method: str, path: str, *, query: Any, **_: Any) -> Any:
+        start, limit = int(query.get("continue", "0")), int(query["limit"])
+        self.limits.append(limit)
+        following = start + limit
+        more = {"continue": str(following)} if following < len(self.tools) else {}
+        return {"metadata": {"resourceVersion": "77", **more}, "items": self.tools[start:following]}
+
+
+async def test_tools_are_listed_by_small_pages_as_the_world_keeps_them() -> None:
+    pages = Pages(PAGE + 7)
+    listing = await Cluster(pages, as_entries=True).list("Tool")  # type: ignore[arg-type]
+    assert [type(item) for item in listing.objects] == [Entry] * (PAGE + 7)
+    assert pages.limits == [PAGE, PAGE]
+    world = World()
+    world.replace("Tool", listing.objects, listing.resource_version)
+    assert len(world.versions("Tool")) == PAGE + 7
+    again = await Cluster(pages, as_entries=True).list("Tool")  # type: ignore[arg-type]
+    world.take()
+    world.replace("Tool", again.objects[1:], "78")
+    assert world.take()[0] == {Ref("Tool", "heist/t0")}
+
+
+async def test_others_get_their_turn_however_long_each_object_takes() -> None:
+    turns = 0
+    sizes = []
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    async for part in paced(list(range(60)), seconds=0.01):
+        sizes.append(len(part))
+        began = time.thread_time()
+        while time.thread_time() - began < 0.012 * len(part):
+            pass
+    task.cancel()
+    assert sizes[1:] == [1] * (60 - sizes[0])
+    assert turns >= len(sizes)
+    assert [len(p) async for p in paced(list(range(430)))][-2:] == [100, 80]

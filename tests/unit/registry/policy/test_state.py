@@ -1,0 +1,109 @@
+"""The policy state of a replica."""
+
+import asyncio
+import hashlib
+
+import pytest
+
+from frozen_heap import frozen_by
+from published import binding, bot, tool
+from registry_harness import ManualClock
+from toolcrib.process.garbage import LARGE
+from toolcrib.wire.publish import Publish, Removed, Revision, SnapshotChunk, SnapshotCommit
+from toolcrib_registry.policy.staging import Staging
+from toolcrib_registry.policy.state import AT_ONCE, PolicyState
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_what_a_large_publish_brings_is_frozen() -> None:
+    async def publish(count: int) -> None:
+        tools = tuple(tool(f"team-a/tool-{i}") for i in range(count))
+        await PolicyState(ManualClock()).publish(Publish(base=None, to=Revision(epoch=1, seq=1), tools=tools))
+
+    assert await frozen_by(lambda: publish(1)) == 0
+    assert await frozen_by(lambda: publish(LARGE)) > LARGE
+
+
+async def test_what_a_large_snapshot_brings_is_frozen_however_small_its_chunks_are() -> None:
+    to, stage = Revision(epoch=1, seq=1), "a" * 32
+
+    async def publish(count: int) -> None:
+        staging, digest = Staging(PolicyState(ManualClock()), most=1 << 30), hashlib.sha256()
+        for number in range(count):
+            one = SnapshotChunk(
+                to=to, stage=stage, number=number, tools=(tool(f"team-a/tool-{number}"),), bindings=()
+            )
+            body = one.model_dump_json().encode()
+            digest.update(body)
+            await staging.take(one, body)
+        commit = SnapshotCommit(to=to, stage=stage, chunks=count, digest=digest.hexdigest(), age=0.0)
+        await staging.commit(commit)
+
+    assert await frozen_by(lambda: publish(1)) == 0
+    assert await frozen_by(lambda: publish(LARGE)) > LARGE
+
+
+MANY = 2 * AT_ONCE
+BOT, EVERYTHING = bot(), binding()
+
+
+async def held(count: int) -> PolicyState:
+    """A state with so many tools, all of which BOT may see."""
+    state = PolicyState(ManualClock())
+    tools = tuple(tool(f"team-a/tool-{i}") for i in range(count))
+    await state.publish(Publish(base=None, to=Revision(epoch=1, seq=1), tools=tools, bindings=(EVERYTHING,)))
+    return state
+
+
+async def revoke(state: PolicyState) -> None:
+    gone = Removed(bindings=(EVERYTHING.uid,))
+    await state.publish(Publish(base=Revision(epoch=1, seq=1), to=Revision(epoch=1, seq=2), removed=gone))
+
+
+async def test_a_large_view_is_made_once_for_all_who_ask_meanwhile() -> None:
+    state = await held(MANY)
+    sights = await asyncio.gather(*(state.sight(BOT) for _ in range(10)))
+    assert len(sights[0].view.tools) == MANY
+    assert {id(one) for one in sights} == {id(sights[0])}
+
+
+async def test_a_caller_who_gives_up_waiting_for_a_large_view_ends_it_for_nobody_else() -> None:
+    state = await held(MANY)
+    gone, patient = asyncio.ensure_future(state.sight(BOT)), asyncio.ensure_future(state.sight(BOT))
+    await asyncio.sleep(0)
+    gone.cancel()
+    assert len((await patient).view.tools) == MANY
+    assert gone.cancelled()
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+async def test_what_is_taken_back_while_a_view_is_made_is_not_in_it(count: int) -> None:
+    state = await held(count)
+    asked = [asyncio.ensure_future(state.sight(BOT)) for _ in range(3)]
+    await asyncio.sleep(0)
+    await revoke(state)
+    later = await state.sight(BOT)
+    assert later.snapshot is state.snapshot
+    assert later.view.tools == {}
+    # those who asked before have one view of one snapshot, the earlier or the later
+    assert {len(one.view.tools) for one in await asyncio.gather(*asked)} <= {0, count}
+
+
+async def test_a_busy_cluster_does_not_keep_a_large_view_from_being_made() -> None:
+    state, stop = await held(MANY), asyncio.Event()
+
+    async def publishing() -> int:
+        seq = 1
+        while not stop.is_set():
+            step = Publish(base=Revision(epoch=1, seq=seq), to=Revision(epoch=1, seq=seq + 1))
+            await state.publish(step)
+            seq += 1
+        return seq
+
+    busy = asyncio.ensure_future(publishing())
+    async with asyncio.timeout(60):
+        for _ in range(5):
+            assert len((await state.sight(BOT)).view.tools) == MANY
+    stop.set()
+    assert await busy > 5

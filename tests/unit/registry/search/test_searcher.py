@@ -1,0 +1,575 @@
+"""Searching a view: exactly what is in it, completed where the store is short, and answered without it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from small_index import EMBEDDER, fill, ids, oracle, own, tool, view_of
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
+from toolcrib_registry.search.confidence import confidence
+from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, QueryCache, identity_of
+from toolcrib_registry.search.entry import Pushdown, StoreHit, StoreQuery, Vector
+from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreUnavailable
+from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
+from toolcrib_registry.search.searcher import Searcher
+
+pytestmark = pytest.mark.anyio
+
+
+class LooseStore(EmbeddedStore):
+    """The embedded store behaving like a server: not exact, evidence only in part, and failing on request."""
+
+    exact = False
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.asked: list[StoreQuery] = []
+        self.fetched = 0
+        self.trouble: Callable[[], Any] | None = None
+
+    async def search(self, query: StoreQuery) -> list[StoreHit]:
+        """Record the query, then fail or answer without lexical evidence."""
+        self.asked.append(query)
+        if self.trouble is not None:
+            await self.trouble()
+        return [dataclasses.replace(h, lexical=None) for h in await super().search(query)]
+
+    async def vectors(self, ids: Collection[str]) -> dict[str, tuple[str, Vector]]:
+        """Count what is fetched."""
+        self.fetched += len(ids)
+        return await super().vectors(ids)
+
+
+class UnaskedStore:
+    """A server that answers nothing and notes every request."""
+
+    exact = False
+    state = None
+    identity = identity_of(EMBEDDER)
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, request: str) -> Any:
+        self.asked.append(request)
+        raise StoreUnavailable(request)
+
+
+class BrokenEmbedder(HashEmbedder):
+    """Cannot make a vector for a query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        """Fail and count."""
+        self.asked += 1
+        raise EmbedderUnavailable("no model")
+
+
+class Clock:
+    """A clock that stands still until told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def exact(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
+    """An empty embedded store."""
+    store = await EmbeddedStore.open(tmp_path / "exact", identity_of(EMBEDDER))
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def loose(tmp_path: Path) -> AsyncIterator[LooseStore]:
+    """An empty store that behaves like a server."""
+    store = await LooseStore.open(tmp_path / "loose", identity_of(EMBEDDER))
+    assert isinstance(store, LooseStore)
+    yield store
+    await store.aclose()
+
+
+@pytest.fixture
+async def searchers() -> AsyncIterator[Callable[..., Searcher]]:
+    """Makes searchers that are closed after the test; where no other time is said, they wait long."""
+    made: list[Searcher] = []
+
+    def make(*given: Any, **options: Any) -> Searcher:
+        made.append(Searcher(*given, **{"store_seconds": 30.0, "embed_seconds": 30.0, **options}))
+        return made[-1]
+
+    yield make
+    for searcher in made:
+        searcher.close()
+
+
+@pytest.mark.parametrize("size", [1, 7, 150, 450])
+async def test_an_answer_is_the_exact_ranking_of_the_view_whatever_else_is_stored(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher], size: int
+) -> None:
+    everything = [tool(i) for i in range(500)]
+    await fill(exact, everything)
+    view = view_of(everything[50 : 50 + size])
+
+    answer = await searchers(exact, EMBEDDER).search(view, f"list the customer {own(77)}", limit=10)
+
+    assert ids(answer) == await oracle(view, f"list the customer {own(77)}", 10)
+    assert (answer.mode, answer.degraded) == ("hybrid", False)
+
+
+async def test_a_small_view_is_sent_as_ids_and_ranked_exactly(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    everything = [tool(i) for i in range(400)]
+    await fill(loose, everything)
+    view = view_of(everything[:SMALL_VIEW])
+
+    answer = await searchers(loose, EMBEDDER).search(view, "delete invoice backup", limit=20)
+
+    assert ids(answer) == await oracle(view, "delete invoice backup", 20)
+    assert [q.ids for q in loose.asked] == [frozenset(view)]
+
+
+async def test_a_large_view_is_pushed_down_and_never_sent_as_ids(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    everything = [tool(i, scopes=("mine:use",) if i % 2 else ("theirs:use",)) for i in range(600)]
+    await fill(loose, everything)
+    view = view_of(e for e in everything if "mine:use" in e.scopes)
+    down = Pushdown(scopes=frozenset({"mine:use"}))
+
+    answer = await searchers(loose, EMBEDDER).search(
+        view, f"{own(301)} write customer", limit=5, pushdown=down
+    )
+
+    assert set(ids(answer)) <= set(view)
+    assert ids(answer)[0] == "ns/tool-0301"
+    assert {(q.ids, q.within) for q in loose.asked} == {(None, down)}
+    assert ids(answer) == await oracle(view, f"{own(301)} write customer", 5)
+    assert loose.fetched < len(view) / 2
+
+
+async def test_a_view_that_the_superset_hides_is_asked_for_again_and_then_ranked_exactly_here(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    """The best hits of the superset are all denied: 3,000 tools that match better than the 250 visible ones."""
+    denied = [tool(i, namespace="a", description="read the database") for i in range(3_000)]
+    mine = [tool(i, namespace="b") for i in range(250)]
+    await fill(loose, denied + mine)
+    view = view_of(mine)
+    searcher = searchers(loose, EMBEDDER, store_seconds=30)
+
+    answer = await searcher.search(view, "read the database", limit=10)
+
+    assert ids(answer) == await oracle(view, "read the database", 10)
+    assert answer.rounds == 1, "the view's own vectors are fewer than what would be asked for next"
+    assert 200 < loose.fetched <= 250
+
+    loose.asked, loose.fetched = [], 0
+    again = await searcher.search(view, "write the city", limit=10)
+
+    assert ids(again) == await oracle(view, "write the city", 10)
+    assert (loose.asked, loose.fetched) == ([], 0), "vectors are kept for the next search"
+
+
+async def test_a_larger_limit_is_asked_for_while_what_is_told_is_denied(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    same = {"namespace": "a", "name": "read the database", "description": "read the database"}
+    denied = [tool(i, **same) for i in range(400)]
+    mine = [tool(i, namespace="b") for i in range(2_600)]
+    await fill(loose, denied + mine)
+    view = view_of(mine)
+
+    answer = await searchers(loose, EMBEDDER, store_seconds=30).search(view, "read the database", limit=10)
+
+    assert ids(answer) == await oracle(view, "read the database", 10)
+    assert answer.rounds == 3
+    limits = [q.limit for q in loose.asked if q.limit > 32]
+    assert limits == [64, 320, 1600]
+    assert loose.fetched < len(view) / 2
+
+
+async def test_hits_of_another_version_are_dropped_and_the_tool_is_found_by_its_own_words(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    await fill(exact, [tool(i) for i in range(5)])
+    changed = tool(0, description="baroque music", digest="sha256:new")
+    view = view_of([changed, *(tool(i) for i in range(1, 5))])
+
+    answer = await searchers(exact, EMBEDDER).search(view, "baroque music", limit=5)
+
+    assert answer.hits[0].entry is changed
+    assert answer.hits[0].dense is None
+
+
+async def test_a_tool_that_is_not_indexed_yet_is_found_by_its_words(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    await fill(exact, [tool(i) for i in range(5)])
+    view = view_of([*(tool(i) for i in range(5)), tool(99, description="brew coffee")])
+
+    answer = await searchers(exact, EMBEDDER).search(view, "brew a coffee", limit=3)
+
+    assert ids(answer)[0] == "ns/tool-0099"
+    assert answer.mode == "hybrid"
+
+
+async def test_tags_and_servers_filter_before_the_limit(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i, tags=("Blue",) if i % 3 == 0 else ("red",), server=f"s{i % 2}") for i in range(30)]
+    await fill(exact, entries)
+    searcher = searchers(exact, EMBEDDER)
+
+    blue = await searcher.search(view_of(entries), "read", tags=("BLUE",), limit=100)
+    both = await searcher.search(view_of(entries), "read", tags=("blue",), servers=("ns/S1",), limit=2)
+
+    assert sorted(ids(blue)) == [e.tool_id for e in entries if "Blue" in e.tags]
+    assert len(both.hits) == 2
+    assert all(h.entry.server == "s1" and "Blue" in h.entry.tags for h in both.hits)
+
+
+async def test_a_filter_answers_as_the_view_without_what_it_leaves_out(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i, tags=("blue",) if i % 2 else ()) for i in range(30)]
+    await fill(exact, entries)
+    searcher = searchers(exact, EMBEDDER)
+    blue = [e for e in entries if e.tags]
+
+    every = await searcher.search(view_of(entries), "read customer", limit=100)
+    filtered = await searcher.search(view_of(entries), "read customer", tags=("blue",), limit=100)
+    alone = await searcher.search(view_of(blue), "read customer", limit=100)
+
+    assert filtered.hits == alone.hits
+    # so the same tool has another share of the words, since they are rare among others now, and the same cosine
+    before = {h.tool_id: h for h in every.hits}
+    moved = [(h, before[h.tool_id]) for h in filtered.hits if h.lexical]
+    assert moved
+    assert all(h.lexical != b.lexical and h.dense == b.dense for h, b in moved)
+
+
+async def test_without_text_nothing_is_embedded_and_the_filters_decide(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i, tags=("blue",) if i < 3 else ()) for i in range(9)]
+    embedder = BrokenEmbedder()
+
+    answer = await searchers(exact, embedder).search(view_of(entries), "  ", tags=("blue",), limit=2)
+
+    assert (answer.mode, answer.degraded, embedder.asked) == ("filter", False, 0)
+    assert ids(answer) == ["ns/tool-0000", "ns/tool-0001"]
+
+
+async def test_a_least_confidence_and_the_best_servers_are_applied_before_the_limit(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i, server=f"s{i % 4}") for i in range(40)]
+    await fill(exact, entries)
+    searcher = searchers(exact, EMBEDDER)
+    every = await searcher.search(view_of(entries), "weather city", limit=40)
+    own = {h.tool_id: confidence(h.lexical, h.dense) for h in every.hits}
+    middle = sorted(own.values())[20]
+
+    sure = await searcher.search(view_of(entries), "weather city", limit=40, min_score=middle)
+    one = await searcher.search(view_of(entries), "weather city", limit=40, top_k_servers=1)
+
+    assert ids(sure) == [h.tool_id for h in every.hits if own[h.tool_id] >= middle]
+    assert {h.entry.server for h in one.hits} == {every.hits[0].entry.server}
+    assert len(one.hits) == 10
+
+
+async def test_a_store_that_is_away_leaves_search_to_the_words_of_the_snapshot(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i) for i in range(300)]
+    await fill(loose, entries)
+    clock = Clock()
+    searcher = searchers(loose, EMBEDDER, clock=clock)
+
+    async def refuse() -> None:
+        raise StoreUnavailable("gone")
+
+    loose.trouble = refuse
+    away = await searcher.search(view_of(entries), own(42), limit=5)
+    again = await searcher.search(view_of(entries), own(42), limit=5)
+
+    for answer in (away, again):
+        assert (answer.mode, answer.degradation) == ("lexical", "store_unavailable")
+        assert ids(answer) == ["ns/tool-0042"]
+    assert len(loose.asked) == 2, "from both ends; a store that just failed is left alone for a while"
+
+    loose.trouble = None
+    clock.now += 60
+    back = await searcher.search(view_of(entries), own(42), limit=5)
+
+    assert (back.mode, back.degraded) == ("hybrid", False)
+
+
+@pytest.mark.parametrize(
+    ("embedder", "query", "options"),
+    [
+        (EMBEDDER, "", {"tags": ("blue",)}),
+        (EMBEDDER, "  ", {"servers": ("s1",), "namespaces": ("ns",), "states": ("Active",)}),
+        (EMBEDDER, "list the customer", {"mode": "lexical"}),
+        (EMBEDDER, "list the customer", {"mode": "lexical", "top_k_servers": 1, "min_score": 0.1}),
+        (EMBEDDER, "list the customer", {"tags": ("none of them",)}),
+        (EMBEDDER, "list the customer", {"limit": 0}),
+        (NullEmbedder(), "list the customer", {}),
+        (BrokenEmbedder(), "list the customer", {}),
+    ],
+    ids=["tags", "filters", "lexical", "servers", "nothing", "no limit", "no embedder", "no vector"],
+)
+@pytest.mark.parametrize("size", [20, SMALL_VIEW + 1])
+async def test_a_search_that_needs_no_vectors_asks_no_store(
+    searchers: Callable[..., Searcher], embedder: Any, query: str, options: dict[str, Any], size: int
+) -> None:
+    store = UnaskedStore()
+    view = view_of(tool(i, tags=("blue",), server=f"s{i % 3}") for i in range(size))
+
+    answer = await searchers(store, embedder).search(view, query, **options)
+
+    assert store.asked == []
+    assert (answer.rounds, answer.timings.store) == (0, 0.0)
+    assert answer.degradation == ("embedder_unavailable" if isinstance(embedder, BrokenEmbedder) else "")
+
+
+async def test_a_large_view_whose_vectors_are_all_here_asks_no_store(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i) for i in range(SMALL_VIEW + 10)]
+    await fill(loose, entries)
+    view, searcher = view_of(entries), searchers(loose, EMBEDDER)
+    await searcher.search(view, own(42), limit=len(entries))
+    loose.asked.clear()
+    fetched = loose.fetched
+
+    answer = await searcher.search(view, own(77), limit=5)
+
+    assert (answer.mode, answer.degraded, answer.rounds) == ("hybrid", False, 0)
+    assert (loose.asked, loose.fetched) == ([], fetched)
+
+
+async def test_a_store_that_hangs_is_waited_for_no_longer_than_the_deadline(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i) for i in range(3)]
+    await fill(loose, entries)
+    hanging = asyncio.Event()
+    loose.trouble = hanging.wait
+
+    answer = await asyncio.wait_for(
+        searchers(loose, EMBEDDER, store_seconds=0.05).search(view_of(entries), own(1)), 20
+    )
+
+    assert (answer.mode, answer.degradation, ids(answer)) == (
+        "lexical",
+        "store_unavailable",
+        ["ns/tool-0001"],
+    )
+
+
+async def test_an_empty_index_is_said_to_be_empty(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    answer = await searchers(exact, EMBEDDER).search(view_of(tool(i) for i in range(3)), own(1))
+
+    assert (answer.mode, answer.degradation, ids(answer)) == ("lexical", "index_empty", ["ns/tool-0001"])
+
+
+async def test_an_embedder_that_fails_leaves_search_to_words_and_is_left_alone_for_a_while(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i) for i in range(3)]
+    await fill(exact, entries)
+    embedder = BrokenEmbedder()
+    searcher = searchers(exact, embedder, clock=Clock())
+
+    answers = [await searcher.search(view_of(entries), own(1)) for _ in range(3)]
+
+    assert {(a.mode, a.degradation) for a in answers} == {("lexical", "embedder_unavailable")}
+    assert all(ids(a) == ["ns/tool-0001"] for a in answers)
+    assert embedder.asked == 1
+
+
+async def test_a_request_that_the_embedder_refuses_takes_the_meaning_from_nobody_else(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    class Refusing(HashEmbedder):
+        away = False
+
+        async def embed_request(self, texts: Sequence[str]) -> Vector:
+            if self.away:
+                raise EmbedderUnavailable("away")
+            if any("x" * 600 in t for t in texts):
+                raise EmbedderRefused("too long")
+            return await super().embed_request(texts)
+
+    entries = [tool(i) for i in range(3)]
+    await fill(exact, entries)
+    embedder, clock = Refusing(), Clock()
+    searcher = searchers(exact, embedder, clock=clock)
+
+    async def ask(text: str) -> tuple[str, str, list[str]]:
+        answer = await searcher.search(view_of(entries), text)
+        return answer.mode, answer.degradation, ids(answer)[:1]
+
+    too_long, other = f"{own(1)} {'x' * 700}", own(2)
+    by_words = ("lexical", "embedder_unavailable", ["ns/tool-0001"])
+    for _ in range(3):
+        assert await ask(too_long) == by_words
+        assert await ask(other) == ("hybrid", "", ["ns/tool-0002"])
+
+    # and of an outage it is the end, for the embedder answered
+    embedder.away = True
+    assert (await ask(other))[0] == "lexical"
+    embedder.away = False
+    clock.now += 1
+    assert await ask(too_long) == by_words
+    assert (await ask(other))[0] == "hybrid"
+
+
+async def test_without_an_embedder_lexical_search_is_what_is_configured(
+    tmp_path: Path, searchers: Callable[..., Searcher]
+) -> None:
+    store = await EmbeddedStore.open(tmp_path, identity_of(NullEmbedder()))
+
+    answer = await searchers(store, NullEmbedder()).search(view_of(tool(i) for i in range(3)), own(2))
+
+    assert (answer.mode, answer.degraded, ids(answer)) == ("lexical", False, ["ns/tool-0002"])
+    await store.aclose()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "x" * 10_000,
+        "'; DROP TABLE entries; --",
+        "\x00\x1b[31m\u202e",
+        "\ud800",
+        "🌦️天气",
+        "who is it",
+        "()[]{}",
+    ],
+    ids=["10k", "sql", "control", "surrogate", "unicode", "stop-words", "signs"],
+)
+async def test_any_text_is_a_harmless_query(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher], query: str
+) -> None:
+    entries = [tool(i) for i in range(20)]
+    await fill(exact, entries)
+
+    answer = await searchers(exact, QueryCache(EMBEDDER)).search(view_of(entries), query, limit=3)
+
+    assert set(ids(answer)) <= {e.tool_id for e in entries}
+    assert all(0.0 <= h.confidence <= 1.0 for h in answer.hits)
+
+
+async def test_an_empty_view_and_no_limit_are_empty_answers(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    searcher = searchers(exact, EMBEDDER)
+
+    assert (await searcher.search({}, "read")).hits == ()
+    assert (await searcher.search(view_of([tool(1)]), own(1), limit=0)).hits == ()
+    assert (await searcher.search(view_of([tool(1)]), "", limit=0)).hits == ()
+
+
+async def test_what_left_the_snapshot_is_forgotten(
+    exact: EmbeddedStore, searchers: Callable[..., Searcher]
+) -> None:
+    searcher = searchers(exact, EMBEDDER)
+    await searcher.prepare([tool(1), tool(2)])
+    await searcher.prepare([tool(2)])
+
+    answer = await searcher.search(view_of([tool(2)]), f"{own(1)} {own(2)}")
+
+    assert ids(answer) == ["ns/tool-0002"]
+
+
+async def test_a_repeated_query_is_embedded_once() -> None:
+    class Counting(HashEmbedder):
+        asked = 0
+
+        async def embed_request(self, texts: Sequence[str]) -> Vector:
+            type(self).asked += 1
+            return await super().embed_request(texts)
+
+    cache = QueryCache(Counting(), size=2)
+
+    first = await cache.embed_query("read  a file")
+    assert (await cache.embed_query(" read a\nfile ") == first).all()
+    assert Counting.asked == 1
+    await cache.embed_query("b")
+    await cache.embed_query("c")
+    await cache.embed_query("read a file")
+    assert Counting.asked == 4, "the oldest is forgotten"
+
+
+class LastFirst:
+    """A reranker that turns the order around and slips in a tool that nobody may see."""
+
+    async def rerank(self, text: str, ranked: Sequence[Ranked]) -> list[Ranked]:
+        """The other way round."""
+        return [Ranked(tool(99), 1.0, 1.0, 1.0), *reversed(ranked)]
+
+
+async def test_a_reranker_orders_what_is_answered_and_adds_nothing(exact: EmbeddedStore) -> None:
+    entries = [tool(i) for i in range(6)]
+    await fill(exact, entries)
+    plain, reranked = Searcher(exact, EMBEDDER), Searcher(exact, EMBEDDER, reranker=LastFirst())
+
+    usual = ids(await plain.search(view_of(entries), own(3), limit=6))
+    turned = ids(await reranked.search(view_of(entries), own(3), limit=6))
+
+    assert len(usual) == 6
+    assert turned == usual[::-1]
+    plain.close()
+    reranked.close()
+
+
+async def test_a_reranker_gets_only_what_is_about_to_be_answered_and_no_hit_is_surer_than_one_before_it(
+    exact: EmbeddedStore,
+) -> None:
+    class Noting(LastFirst):
+        asked: list[list[str]] = []
+
+        async def rerank(self, text: str, ranked: Sequence[Ranked]) -> list[Ranked]:
+            self.asked.append([r.entry.tool_id for r in ranked])
+            return await super().rerank(text, ranked)
+
+    entries = [tool(i) for i in range(60)]
+    await fill(exact, entries)
+    plain, reranked = Searcher(exact, EMBEDDER), Searcher(exact, EMBEDDER, reranker=Noting())
+    view = view_of(entries)
+
+    usual = await plain.search(view, "weather city", limit=60)
+    middle = usual.hits[20].confidence or 0.0
+    sure = await plain.search(view, "weather city", limit=60, min_score=middle)
+    turned = await reranked.search(view, "weather city", limit=60, min_score=middle)
+    few = await reranked.search(view, "weather city", limit=3, min_score=middle)
+    none = await reranked.search(view, "weather city", min_score=1.0)
+
+    assert 20 < len(sure.hits) < 60
+    assert Noting.asked == [ids(sure), ids(sure)[:3]]
+    assert ids(turned) == ids(sure)[::-1]
+    assert ids(few) == ids(sure)[2::-1]
+    assert none.hits == ()
+    told = [h.confidence or 0.0 for h in turned.hits]
+    assert told == sorted(told, reverse=True)
+    assert told[-1] >= middle
+    plain.close()
+    reranked.close()
