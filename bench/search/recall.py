@@ -32,10 +32,11 @@ from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
-from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector, fingerprint
 from toolcrib_registry.search.searcher import SearchAnswer, Searcher
+from toolcrib_registry.search.store import CatalogStore
+from toolcrib_registry.search.vectors import Embedder
 
 SHARES = (100.0, 10.0, 1.0, 0.1)
 CUTS = ("scopes", "patterns")

@@ -26,11 +26,12 @@ from toolcrib_registry.audit.refusal_reasons import Refusals
 from toolcrib_registry.calls.assertions.keys import AssertionKeys
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.backends.http import Caller
+from toolcrib_registry.calls.backends.port import Calls
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.in_flight import InFlight
 from toolcrib_registry.calls.validators import Validators
-from toolcrib_registry.clock import SystemClock
+from toolcrib_registry.clock import Clock, SystemClock
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.http import connection_limits
 from toolcrib_registry.http.app import (
@@ -42,24 +43,17 @@ from toolcrib_registry.http.app import (
 from toolcrib_registry.http.connection_limits import Door
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.identity.key_store import KeyStore
+from toolcrib_registry.identity.keys import Keys
 from toolcrib_registry.limits.charge import Charging
+from toolcrib_registry.limits.counters import Counters
 from toolcrib_registry.limits.large_requests import Large
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.policy import registration
 from toolcrib_registry.policy.outbox import OutboxQueue
+from toolcrib_registry.policy.registration import Registrar
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
-from toolcrib_registry.ports import (
-    Calls,
-    CatalogStore,
-    Clock,
-    Counters,
-    Embedder,
-    Keys,
-    Registrar,
-    VectorShelf,
-)
 from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.counted_embedder import CountedEmbedder
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
@@ -69,6 +63,8 @@ from toolcrib_registry.search.entry import IndexIdentity
 from toolcrib_registry.search.index.service import Indexing
 from toolcrib_registry.search.index.vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.search.store import CatalogStore
+from toolcrib_registry.search.vectors import Embedder, VectorShelf
 from toolcrib_registry.settings import CounterStore, EmbedderSettings, RegistrySettings, Store
 from toolcrib_registry.watch.slots import Streams
 

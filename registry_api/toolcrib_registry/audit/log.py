@@ -21,8 +21,8 @@ from toolcrib.telemetry import logs
 from toolcrib.wire.publish import AuditHead, PublishedTool
 from toolcrib_registry.audit.folding import Key, Record, Repeats
 from toolcrib_registry.audit.writer import Writer
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.state import Sight
-from toolcrib_registry.ports import Clock
 
 log = logging.getLogger(__name__)
 

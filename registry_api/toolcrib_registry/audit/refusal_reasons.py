@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from toolcrib.authorizer import Action, decide
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import DecisionLog
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import Sight
-from toolcrib_registry.ports import Clock
 
 LATER = 0.02
 """Seconds until refusals are looked into: many at once, so that no answer waits for its own."""

@@ -8,7 +8,7 @@ from toolcrib_registry.audit import files, keys
 from toolcrib_registry.audit.folding import Repeats
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.writer import Counts, Writer
-from toolcrib_registry.ports import Clock
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.settings import Audit
 
 log = logging.getLogger(__name__)

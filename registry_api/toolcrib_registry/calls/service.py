@@ -21,6 +21,7 @@ from toolcrib.telemetry import logs, tracing
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import AuditUnavailable
+from toolcrib_registry.calls.backends.port import Called
 from toolcrib_registry.calls.errors import CallError
 from toolcrib_registry.calls.in_flight import Revoked
 from toolcrib_registry.deps import Deps
@@ -28,7 +29,6 @@ from toolcrib_registry.http.call_response import CallResponse
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.policy.state import Sight
-from toolcrib_registry.ports import Called
 
 log = logging.getLogger(__name__)
 

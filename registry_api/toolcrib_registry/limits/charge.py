@@ -21,10 +21,12 @@ from toolcrib.identity import Identity
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
 from toolcrib_registry.calls.bulkheads import WAIT_SECONDS
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.http.problems import ProblemError
 from toolcrib_registry.limits.agent_limit import DefaultLimit
 from toolcrib_registry.limits.counters import (
     Charge,
+    Counters,
     CountersBusy,
     CountersUnavailable,
     Limit,
@@ -33,7 +35,6 @@ from toolcrib_registry.limits.counters import (
 )
 from toolcrib_registry.limits.selection import Choice, Groups, choose
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.ports import Clock, Counters
 
 LONGEST_CALL = 300.0
 """Seconds: no call's deadline is later (`calls.limits`)."""

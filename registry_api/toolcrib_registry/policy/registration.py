@@ -10,7 +10,7 @@ RegistrationError
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from toolcrib import names, publishing
 from toolcrib.errors import InvalidManifest, SchemaUnsafe
@@ -45,6 +45,23 @@ class RegistrationRefused(RegistrationError):
 
 class RegistrationFailed(RegistrationError):
     """It could not be made durable and in force in time; the message says if it may still come."""
+
+
+class Registrar(Protocol):
+    """Makes a runtime registration last."""
+
+    async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
+        """Return when `tool` is durable and in force.
+
+        `allowed` says whether its caller may still register; ask it when the turn has come.
+
+        Raises:
+            RegistrationForbidden: it may not any more; nothing has changed.
+            AlreadyRegistered: its name is taken.
+            RegistrationRefused: it is no valid Tool; nothing has changed.
+            RegistrationFailed: it could not be stored and put in force in time.
+        """
+        ...
 
 
 def address_check(policy: EgressPolicy) -> AddressCheck:

@@ -19,10 +19,10 @@ from toolcrib.identity import Identity
 from toolcrib.snapshot import Draft, Snapshot
 from toolcrib.view import EMPTY, View, most_visible, view_of
 from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState, Revision
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.leader import Leader
 from toolcrib_registry.policy.single_flight import Aside
 from toolcrib_registry.policy.view_cache import BYTES, Answer, Content, Sight, Sights
-from toolcrib_registry.ports import Clock
 
 __all__ = ["PolicyState", "Sight"]
 

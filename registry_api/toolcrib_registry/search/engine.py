@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import ScopesPolicy
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.state import PolicyState, Sight
-from toolcrib_registry.ports import Clock
 from toolcrib_registry.search.answer_cache import Answers
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexEntry, Pushdown

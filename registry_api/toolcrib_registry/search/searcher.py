@@ -13,11 +13,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
-from toolcrib_registry.ports import CatalogStore, Embedder, Reranker
 from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.clauses import clauses
@@ -27,7 +26,9 @@ from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.ranking import Ranked
+from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.text import QUERY_LIMIT
+from toolcrib_registry.search.vectors import Embedder
 from toolcrib_registry.search.view_search import STORE_SECONDS, Degradation, Question, Timings, ViewSearch
 from toolcrib_registry.search.visible import Filter, narrowed
 
@@ -90,6 +91,19 @@ class _Understood:
     vector: Vector | None
     parts: tuple[Part, ...]
     degradation: Degradation = ""
+
+
+class Reranker(Protocol):
+    """A closer look at the best of a ranking, where a cross-encoder would sit. None comes with the project: no package
+    with one inside was found."""
+
+    async def rerank(self, text: str, ranked: Sequence[Ranked]) -> list[Ranked]:
+        """`ranked` (all visible to the caller, best first) in a better order for `text`.
+
+        What the answer leaves out is left out; what was not in `ranked` is ignored. It keeps its own deadline and
+        gives back `ranked` when it cannot do better: whatever it raises fails the search.
+        """
+        ...
 
 
 class Searcher:
