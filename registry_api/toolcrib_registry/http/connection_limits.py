@@ -17,8 +17,6 @@ log = logging.getLogger(__name__)
 OTHERS = 256
 """Connections of the listeners that agents do not use: operators, probes and scrapers need a few each."""
 _OPEN_FILES = 65_536
-REASONS = ("handshake", "headers", "header_bytes", "body", "answer", "connections", "connections_per_peer")
-"""Why a connection is closed that would have gone on: what took too long or was too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Door:
     Args:
         name: of the listener.
         bounds: what it allows.
-        on_closed: told one of `REASONS` for each connection that is refused or closed.
+        on_closed: told the reason (`metrics.recorder.CLOSED`) for each connection that is refused or closed.
     """
 
     def __init__(

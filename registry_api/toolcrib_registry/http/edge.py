@@ -168,7 +168,7 @@ class Edge:
     ) -> None:
         deps = self._deps
         sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-        body, etag = await discovery.answer(deps, sight)
+        body, etag = await discovery.answer(deps.state, sight, deps.settings)
         deps.metrics.discovered(sight.identity, "/")
         deps.decisions.listed("list", sight)
         headers = [

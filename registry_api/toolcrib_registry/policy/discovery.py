@@ -18,7 +18,7 @@ from toolcrib.model_names import is_plain
 from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry.deps import Deps
+from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.policy.view_cache import Answer, Sight
 from toolcrib_registry.settings import RegistrySettings
 
@@ -112,10 +112,10 @@ def total_registered(sight: Sight, settings: RegistrySettings) -> int:
     return len(sight.view.tools)
 
 
-async def answer(deps: Deps, sight: Sight) -> Answer:
+async def answer(state: PolicyState, sight: Sight, settings: RegistrySettings) -> Answer:
     """The body of `GET /` and its ETag, made once for a view of a revision."""
     known = sight.content.answer
-    return known or await deps.state.answer(sight, partial(encoded, sight, deps.settings))
+    return known or await state.answer(sight, partial(encoded, sight, settings))
 
 
 def encoded(sight: Sight, settings: RegistrySettings) -> Answer:

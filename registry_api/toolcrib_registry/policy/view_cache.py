@@ -16,7 +16,6 @@ from typing import Any
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import View
-from toolcrib_registry.search.visible import Visible
 
 MOST = 4096
 """Sights remembered at one time."""
@@ -29,14 +28,12 @@ Answer = tuple[bytes, bytes]
 """The encoded answer of `GET /` and its ETag."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Content:
     """What is the same for all who see the same tools by the same names and have the same scopes."""
 
     view: View
     key: Any = None
-    entries: Visible | None = None
-    """The same tools as the search index sees them."""
     answer: Answer | None = None
     weight: int = 0
     holders: int = 0

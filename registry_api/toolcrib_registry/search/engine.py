@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import ScopesPolicy
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.state import PolicyState, Sight
+from toolcrib_registry.policy.view_cache import Content
 from toolcrib_registry.search.answer_cache import Answers
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
@@ -46,6 +48,7 @@ class Searching:
         self._entries = entries
         self._clock = clock
         self._answers = Answers()
+        self._views: WeakKeyDictionary[Content, Visible] = WeakKeyDictionary()
 
     async def search(self, sight: Sight, wanted: Wanted) -> SearchAnswer:
         """The best tools of `sight` for what is wanted; nothing outside it has any effect. Never fails for an outage.
@@ -76,10 +79,12 @@ class Searching:
     def entries_of(self, sight: Sight) -> Visible:
         """The visible tools as the index sees them."""
         content = sight.content
-        if content.entries is None:
+        known = self._views.get(content)
+        if known is None:
             self._entries.keep(sight.snapshot.tools)
-            content.entries = Visible((i, self._entries.of(tool)) for i, tool in content.view.tools.items())
-        return content.entries
+            known = Visible((i, self._entries.of(tool)) for i, tool in content.view.tools.items())
+            self._views[content] = known
+        return known
 
     def _pushdown(self, sight: Sight) -> Pushdown:
         identity = sight.identity

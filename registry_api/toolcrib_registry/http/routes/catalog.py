@@ -23,7 +23,7 @@ from toolcrib.wire.api import (
     ToolPage,
 )
 from toolcrib_registry.calls import service as calls
-from toolcrib_registry.http import cursors, edge
+from toolcrib_registry.http import call_response, cursors, edge
 from toolcrib_registry.http.documentation import BEARER, BODY, problems
 from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, StrictRoute
 
@@ -171,4 +171,4 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
 async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRequest) -> Response:
     """Decided first: 403 alike for denied and unknown. `result` is what the tool answered."""
     named, answer = await calls.call(deps, asker, body.tool, body.arguments, request_id)
-    return calls.sent(deps, named, calls.wrapped(named, answer), "application/json")
+    return call_response.sent(deps, named, call_response.wrapped(named, answer), "application/json")

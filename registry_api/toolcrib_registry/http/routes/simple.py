@@ -17,6 +17,7 @@ from toolcrib.authorizer import Action, has_power
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.simple import Discovery, DiscoveryEntry, Registered, Registration, Stats
 from toolcrib_registry.calls import service as calls
+from toolcrib_registry.http import call_response
 from toolcrib_registry.http.documentation import BEARER, BODY, OPTIONAL_BEARER, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
 from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, StrictRoute
@@ -75,7 +76,7 @@ Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed n
 async def discover(deps: DepsOf, asker: AskerOf) -> Response:
     """Everything the caller may call now. Served by the edge from kept bytes; this is the same answer."""
     sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    body, etag = await discovery.answer(deps, sight)
+    body, etag = await discovery.answer(deps.state, sight, deps.settings)
     return Response(body, media_type="application/json", headers={"ETag": etag.decode()})
 
 
@@ -224,4 +225,4 @@ async def call(
 ) -> Response:
     """The body is the arguments; the answer is the tool's. 403 alike for denied and unknown."""
     named, answer = await calls.call(deps, asker, name, arguments or {}, request_id)
-    return calls.plain(deps, named, answer)
+    return call_response.plain(deps, named, answer)
