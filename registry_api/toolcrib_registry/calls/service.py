@@ -18,7 +18,7 @@ from toolcrib.telemetry import logs, tracing
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import AuditUnavailable, DecisionLog
-from toolcrib_registry.audit.refusal_reasons import Refusals
+from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.backends.port import Called, Calls
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.errors import CallError
@@ -28,7 +28,7 @@ from toolcrib_registry.failures import Failure, Unauthenticated
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.policy.state import PolicyState, Sight
+from toolcrib_registry.policy.state import CallerView, PolicyState
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Parts(Protocol):
     def decisions(self) -> DecisionLog: ...
 
     @property
-    def refusals(self) -> Refusals: ...
+    def refusals(self) -> RefusalReasons: ...
 
     @property
     def charging(self) -> Charging: ...
@@ -70,7 +70,7 @@ class Named:
 
     tool: PublishedTool
     listed: str
-    sight: Sight
+    caller_view: CallerView
     decision: Decision
     charged: frozenset[str] = frozenset()
     """The UIDs of the bindings that a call was charged to."""
@@ -84,21 +84,21 @@ async def find(parts: Parts, asker: Asker, name: str, action: Action) -> Named |
     Raises:
         AmbiguousName: several visible tools share the bare name.
     """
-    sight = await parts.state.sight(asker.identity, bad_token=asker.problem is not None)
+    caller_view = await parts.state.caller_view(asker.identity, bad_token=asker.problem is not None)
     try:
-        tool = sight.view.resolve(name)
+        tool = caller_view.view.resolve(name)
     except AmbiguousName:
-        parts.decisions.refused(action.value, "ambiguous_name", sight.identity, name)
+        parts.decisions.refused(action.value, "ambiguous_name", caller_view.identity, name)
         raise
     if tool is None:
-        parts.refusals.add(action, sight, name)
+        parts.refusals.add(action, caller_view, name)
         return None
-    decision = decide(sight.identity, tool, action, sight.snapshot.policy, parts.clock.now())
+    decision = decide(caller_view.identity, tool, action, caller_view.snapshot.policy, parts.clock.now())
     if not decision.allowed:  # the clock has moved on since the view was made
-        parts.refusals.add(action, sight, name)
+        parts.refusals.add(action, caller_view, name)
         return None
-    parts.metrics.decided(action.value, decision, sight.identity)
-    return Named(tool, sight.view.listed_name(tool.tool_id), sight, decision)
+    parts.metrics.decided(action.value, decision, caller_view.identity)
+    return Named(tool, caller_view.view.listed_name(tool.tool_id), caller_view, decision)
 
 
 def note(
@@ -108,14 +108,14 @@ def note(
     name: str,
     tool: PublishedTool | None,
     decision: Decision,
-    sight: Sight,
+    caller_view: CallerView,
     outcome: str | None = None,
     *,
     arguments: dict[str, Any] | None = None,
     seconds: float | None = None,
 ) -> None:
     """Write one record about one named tool."""
-    revision = str(sight.snapshot.revision or "")
+    revision = str(caller_view.snapshot.revision or "")
     parts.decisions.decided(
         action.value,
         identity,
@@ -171,7 +171,7 @@ async def call(
                 retry_after=10,
             )
         charged = parts.charging.charged(
-            asker.identity, named.tool, named.sight.snapshot.policy, named.decision.binding
+            asker.identity, named.tool, named.caller_view.snapshot.policy, named.decision.binding
         )
         # outermost: it looks once more when all else is done, and what waits for a counter or a disk is cut too
         held = parts.in_flight.hold(asker.identity, named.tool, named.decision)
@@ -180,7 +180,7 @@ async def call(
                 decision = replace(named.decision, binding=by.binding)
                 named = replace(named, decision=decision, charged=by.uids)
                 parts.metrics.charged(by.binding)
-                hold.rest_on(by.uids, decision, named.sight.snapshot.policy)
+                hold.rest_on(by.uids, decision, named.caller_view.snapshot.policy)
             await _recorded(parts, asker.identity, named, arguments)
             room = parts.bulkheads.room(named.tool, named.decision.binding, asker.identity)
             with tracing.span("call tool", _attributes(named.tool)) as span:
@@ -205,7 +205,7 @@ async def call(
             told = {"agent": asker.identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
             log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))
         note(
-            parts, Action.CALL, asker.identity, name, named.tool, named.decision, named.sight, outcome,
+            parts, Action.CALL, asker.identity, name, named.tool, named.decision, named.caller_view, outcome,
             arguments=arguments, seconds=seconds,
         )  # fmt: skip
     return named, answer
@@ -213,7 +213,7 @@ async def call(
 
 async def _recorded(parts: Parts, identity: Identity, named: Named, arguments: dict[str, Any]) -> None:
     """Where the decision log is strict: go on only once the call's record is on the disk."""
-    revision = str(named.sight.snapshot.revision or "")
+    revision = str(named.caller_view.snapshot.revision or "")
     try:
         await parts.decisions.begun(identity, named.tool, named.decision, revision, arguments)
     except AuditUnavailable:

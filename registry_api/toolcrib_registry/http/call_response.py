@@ -93,11 +93,13 @@ def wrapped(named: calls.Named, answer: Called) -> bytes:
 
 def sent(deps: Deps, named: calls.Named, body: bytes | str, media_type: str) -> Response:
     """An answer to the call of `named`: cut where it is not granted any more while it is being sent."""
-    identity = named.sight.identity
+    identity = named.caller_view.identity
     assert identity is not None
 
     def on_cut(decision: Decision) -> None:
-        calls.note(deps, Action.CALL, identity, named.listed, named.tool, decision, named.sight, "revoked")
+        calls.note(
+            deps, Action.CALL, identity, named.listed, named.tool, decision, named.caller_view, "revoked"
+        )
 
     return CallResponse(
         body,

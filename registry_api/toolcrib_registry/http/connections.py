@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from toolcrib_registry.http.connection_limits import Door, Place
+from toolcrib_registry.http.connection_limits import ConnectionGate, ConnectionSlot
 from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
     measured is the client's slowness alone: while we do not read, its time stands still.
     """
 
-    def __init__(self, *args: Any, door: Door, place: Place, **named: Any) -> None:
+    def __init__(self, *args: Any, door: ConnectionGate, place: ConnectionSlot, **named: Any) -> None:
         super().__init__(*args, **named)
         self._door, self._bounds, self._place = door, door.bounds, place
         self._head: int | None = 0
@@ -163,7 +163,7 @@ class Acceptor:
     asyncio's own accepting lets a connection be seen only after its TLS handshake: half handshakes would pass the door.
     """
 
-    def __init__(self, server: uvicorn.Server, bound: socket.socket, door: Door) -> None:
+    def __init__(self, server: uvicorn.Server, bound: socket.socket, door: ConnectionGate) -> None:
         self._server, self._bound, self._door = server, bound, door
         self._loop = asyncio.get_running_loop()
         self._settling: set[asyncio.Task[None]] = set()
@@ -217,7 +217,7 @@ class Acceptor:
         if self._listening:
             self._loop.add_reader(self._bound.fileno(), self._accept)
 
-    async def _settle(self, made: socket.socket, place: Place) -> None:
+    async def _settle(self, made: socket.socket, place: ConnectionSlot) -> None:
         """Give the connection to uvicorn: over TLS after its handshake."""
         server = self._server
         context = server.config.ssl

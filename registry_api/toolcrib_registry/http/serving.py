@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolcrib.telemetry import logs
 from toolcrib_registry.http.certificates import ServedCertificate
-from toolcrib_registry.http.connection_limits import Door
+from toolcrib_registry.http.connection_limits import ConnectionGate
 from toolcrib_registry.http.connections import KEEP_ALIVE_SECONDS, Acceptor, BoundedProtocol
 from toolcrib_registry.http.problems import ProblemError
 
@@ -42,7 +42,7 @@ class Listener:
     port: int
     certificate: ServedCertificate | None = None
     bound: socket.socket | None = None
-    door: Door = field(default_factory=Door)
+    door: ConnectionGate = field(default_factory=ConnectionGate)
 
     def bind(self) -> socket.socket:
         """The listening socket: bound before anything starts, so that a taken port is an early error.
@@ -232,7 +232,7 @@ def _context(certificate: ServedCertificate) -> Callable[[Any, Any], ssl.SSLCont
     return lambda *_: certificate.context
 
 
-async def _run(server: uvicorn.Server, bound: socket.socket, door: Door) -> None:
+async def _run(server: uvicorn.Server, bound: socket.socket, door: ConnectionGate) -> None:
     # what Server.serve does, without its signal handlers (two servers in one process would fight over them) and with
     # an acceptor that knows bounds
     server.config.load()

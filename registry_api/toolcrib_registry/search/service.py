@@ -13,10 +13,10 @@ from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.policy.state import PolicyState, Sight
-from toolcrib_registry.search.engine import Searching, Wanted
+from toolcrib_registry.policy.state import CallerView, PolicyState
+from toolcrib_registry.search.engine import SearchEngine, Wanted
 from toolcrib_registry.search.errors import ModeUnavailable
-from toolcrib_registry.search.searcher import SearchAnswer, SearchHit
+from toolcrib_registry.search.searcher import SearchHit, SearchOutcome
 
 TRIES = 4
 """How often a search is made at most: again where the caller's view changed meanwhile. Where it still does, hits that
@@ -30,7 +30,7 @@ class Parts(Protocol):
     def state(self) -> PolicyState: ...
 
     @property
-    def searching(self) -> Searching: ...
+    def searching(self) -> SearchEngine: ...
 
     @property
     def metrics(self) -> Metrics: ...
@@ -53,8 +53,8 @@ class Hit:
 class Findings:
     """The answer to a search, of the view that the caller has when it is sent."""
 
-    sight: Sight
-    answer: SearchAnswer
+    caller_view: CallerView
+    answer: SearchOutcome
     hits: tuple[Hit, ...]
 
 
@@ -67,14 +67,14 @@ async def find(parts: Parts, asker: Asker, wanted: Wanted) -> Findings:
     start = time.perf_counter()
     with tracing.span("search") as span:
         for attempt in range(1, TRIES + 1):
-            sight = await parts.state.sight(asker.identity, bad_token=asker.problem is not None)
+            caller_view = await parts.state.caller_view(asker.identity, bad_token=asker.problem is not None)
             try:
-                answer = await parts.searching.search(sight, wanted)
+                answer = await parts.searching.search(caller_view, wanted)
             except ModeUnavailable as error:
                 raise _mode_problem(error) from error
             # grants may have changed while the index was asked: the answer is of one view, that of the moment it is sent
-            now = await parts.state.sight(asker.identity, bad_token=asker.problem is not None)
-            if now.revision == sight.revision or attempt == TRIES:
+            now = await parts.state.caller_view(asker.identity, bad_token=asker.problem is not None)
+            if now.revision == caller_view.revision or attempt == TRIES:
                 break
         span.set({
             "toolcrib.search.mode": answer.mode,
@@ -87,10 +87,10 @@ async def find(parts: Parts, asker: Asker, wanted: Wanted) -> Findings:
     return Findings(now, answer, hits)
 
 
-def _visible(sight: Sight, answer: SearchAnswer) -> Iterator[Hit]:
+def _visible(caller_view: CallerView, answer: SearchOutcome) -> Iterator[Hit]:
     for found in answer.hits:
-        if (tool := sight.view.tools.get(found.tool_id)) is not None:
-            yield Hit(tool, sight.view.listed_name(found.tool_id), found)
+        if (tool := caller_view.view.tools.get(found.tool_id)) is not None:
+            yield Hit(tool, caller_view.view.listed_name(found.tool_id), found)
 
 
 def _mode_problem(error: ModeUnavailable) -> Failure:

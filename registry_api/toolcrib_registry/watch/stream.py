@@ -24,7 +24,7 @@ from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.policy.state import PolicyState, Sight
+from toolcrib_registry.policy.state import CallerView, PolicyState
 from toolcrib_registry.settings import RegistrySettings
 
 KEEP_ALIVE = 15.0
@@ -44,11 +44,11 @@ _made: WeakValueDictionary[tuple[int, str], ToolDefinition] = WeakValueDictionar
 hold one definition."""
 
 
-def shown(sight: Sight) -> Shown:
+def shown(caller_view: CallerView) -> Shown:
     """What the caller sees: definitions under the names that it knows."""
     found: Shown = {}
-    for tool_id, tool in sight.view.tools.items():
-        key = (sight.snapshot.fingerprint(tool_id), sight.view.listed_name(tool_id))
+    for tool_id, tool in caller_view.view.tools.items():
+        key = (caller_view.snapshot.fingerprint(tool_id), caller_view.view.listed_name(tool_id))
         definition = _made.get(key)
         if definition is None:
             definition = _made[key] = ToolDefinition.of(tool, key[1])
@@ -167,7 +167,7 @@ class WatchStream:
     ) -> AsyncIterator[_Piece]:
         parts = self._parts
         before: Shown | None = None
-        last: Sight | None = None
+        last: CallerView | None = None
         while not gone.done():
             await room()
             changed = parts.state.changed
@@ -185,21 +185,21 @@ class WatchStream:
                 await asyncio.sleep(0)
                 if self._keys != parts.agents.version:
                     continue
-                sight = await parts.state.sight(self._identity)
+                caller_view = await parts.state.caller_view(self._identity)
                 if self._identity.expires_at <= parts.clock.now():
                     continue  # it may have ended since it was asked: then nothing is removed, the stream ends
-                if sight is not last:
-                    before, last, piece = self._round(sight, before)
+                if caller_view is not last:
+                    before, last, piece = self._round(caller_view, before)
                 else:
                     piece = None
             if piece is not None:
                 if piece.data:
                     yield piece
                 continue  # the view may have changed while that was being sent
-            if sight.snapshot.policy.is_gone(self._identity):
+            if caller_view.snapshot.policy.is_gone(self._identity):
                 yield _end("invalid_token")
                 return
-            until = min(sight.until, self._identity.expires_at)
+            until = min(caller_view.until, self._identity.expires_at)
             if not await _first(changed, parts.clock.sleep_until(until), gone):
                 yield _Piece(b": keep-alive\n\n")
 
@@ -216,27 +216,27 @@ class WatchStream:
         """Whether the rest of `piece` may still be sent."""
         if not await self._verified() or self._identity.expires_at <= self._parts.clock.now():
             return False
-        sight = await self._parts.state.sight(self._identity)
-        return piece.tools <= sight.view.tools.keys()
+        caller_view = await self._parts.state.caller_view(self._identity)
+        return piece.tools <= caller_view.view.tools.keys()
 
-    def _round(self, sight: Sight, before: Shown | None) -> tuple[Shown, Sight, _Piece]:
+    def _round(self, caller_view: CallerView, before: Shown | None) -> tuple[Shown, CallerView, _Piece]:
         """What is shown now, and the events (maybe none) that lead there from `before`."""
-        metrics, after = self._parts.metrics, shown(sight)
+        metrics, after = self._parts.metrics, shown(caller_view)
         if before is None:
             tools = tuple(after[i] for i in sorted(after))
-            whole = WatchSnapshot(revision=sight.revision, tools=tools)
+            whole = WatchSnapshot(revision=caller_view.revision, tools=tools)
             metrics.watch_event("snapshot")
             metrics.discovered(self._identity, "watch")
-            self._parts.decisions.listed("watch", sight)
-            data = encode("snapshot", sight.revision, whole.model_dump_json())
-            return after, sight, _Piece(data, after.keys())
-        events = difference(before, after, sight.revision)
+            self._parts.decisions.listed("watch", caller_view)
+            data = encode("snapshot", caller_view.revision, whole.model_dump_json())
+            return after, caller_view, _Piece(data, after.keys())
+        events = difference(before, after, caller_view.revision)
         for kind, _ in events:
             metrics.watch_event(kind)
         if events:
-            self._parts.decisions.listed("watch", sight)
+            self._parts.decisions.listed("watch", caller_view)
         told = {i for i in after if before.get(i) is not after[i]}
-        return after, sight, _Piece(b"".join(data for _, data in events), told)
+        return after, caller_view, _Piece(b"".join(data for _, data in events), told)
 
 
 async def _first(

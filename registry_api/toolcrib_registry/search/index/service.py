@@ -31,7 +31,7 @@ ASKED_SECONDS = 120.0
 """An operator asks every half minute; one that has not for so long asks another replica, and this one knows nothing."""
 
 
-class Indexing:
+class IndexService:
     """Keeps the search index. One request at a time; discovery and calls never wait for it."""
 
     def __init__(
