@@ -1,4 +1,4 @@
-"""What one call's arguments cost, by the cost table of their schema (`schema_cost`): a bound, else a walk over the values.
+"""What one call's arguments cost, by the cost table of their schema (`cost`): a bound, else a walk over the values.
 
 Costs are nanoseconds and err on the high side.
 """
@@ -8,10 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from toolcrib.schemas.cost import State
+from typing import Any, Protocol
 
 BUDGET = 50e6
 """Nanoseconds that one check may take: what callers of other tools wait at most for it."""
@@ -79,6 +76,38 @@ class Call:
     def collisions(self, values: int, count: int) -> float:
         """A list that holds `count` long integers: their hashes collide, so all are compared with each other."""
         return count * (values * 200.0 + count * (2_000.0 + 0.2 * self.digits**2))
+
+
+class State(Protocol):
+    """What a value is held against, as a walk sees it; `cost.State` is the one."""
+
+    value: float
+    box: float
+    obj: float
+    key: float
+    string: float
+    number: float
+    rate: float
+    key_rate: float
+    huge: float
+    wide: float
+    unique: float
+    pairs: float
+    size: int
+    explored: bool
+
+    @property
+    def names(self) -> State | None:
+        """What an object's keys are held against."""
+        ...
+
+    def prices(self) -> list[float]:
+        """What is dearest here or anywhere below."""
+        ...
+
+    def below(self, step: str | int) -> State:
+        """The state of the value under a name or an index."""
+        ...
 
 
 class Walk:
