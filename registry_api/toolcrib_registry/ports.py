@@ -12,7 +12,6 @@ from toolcrib.identity import Identity, KeySet
 from toolcrib.wire.publish import Credentials, PublishedLimits, PublishedTool
 from toolcrib_registry.limits.counters import Charge, Shortage
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, StoreHit, StoreQuery, Vector
-from toolcrib_registry.search.ranking import Ranked
 
 
 class CatalogStore(Protocol):
@@ -88,19 +87,6 @@ class CatalogStore(Protocol):
 
     async def aclose(self) -> None:
         """Release connections and files. The store is not used afterwards."""
-        ...
-
-
-class Reranker(Protocol):
-    """A closer look at the best of a ranking, where a cross-encoder would sit. None comes with the project: no package
-    with one inside was found."""
-
-    async def rerank(self, text: str, ranked: Sequence[Ranked]) -> list[Ranked]:
-        """`ranked` (all visible to the caller, best first) in a better order for `text`.
-
-        What the answer leaves out is left out; what was not in `ranked` is ignored. It keeps its own deadline and
-        gives back `ranked` when it cannot do better: whatever it raises fails the search.
-        """
         ...
 
 
