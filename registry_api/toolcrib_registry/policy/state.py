@@ -53,7 +53,6 @@ class PolicyState:
     epoch: int = field(default=0, init=False)
     heard_at: float | None = field(default=None, init=False)
     """By `clock.elapsed`: setting the wall clock back makes no policy young again."""
-    indexer: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
     """Asked to stop: still answering, but clients should go elsewhere."""
     closing: bool = field(default=False, init=False)
@@ -185,7 +184,6 @@ class PolicyState:
         ):
             raise RevisionMismatch(f"{held.revision or 'nothing'} is here, not {heartbeat.revision}")
         self.heard_at = now
-        self.indexer = heartbeat.indexer
         return self.report()
 
     async def caller_view(self, identity: Identity | None, *, bad_token: bool = False) -> CallerView:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.calibration import FITTED_FOR
@@ -93,19 +93,6 @@ class _Understood:
     degradation: Degradation = ""
 
 
-class Reranker(Protocol):
-    """A closer look at the best of a ranking, where a cross-encoder would sit. None comes with the project: no package
-    with one inside was found."""
-
-    async def rerank(self, text: str, ranked: Sequence[Ranked]) -> list[Ranked]:
-        """`ranked` (all visible to the caller, best first) in a better order for `text`.
-
-        What the answer leaves out is left out; what was not in `ranked` is ignored. It keeps its own deadline and
-        gives back `ranked` when it cannot do better: whatever it raises fails the search.
-        """
-        ...
-
-
 class Searcher:
     """Searches views. One a process; it is safe to call from many tasks."""
 
@@ -117,13 +104,8 @@ class Searcher:
         store_seconds: float = STORE_SECONDS,
         embed_seconds: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
-        reranker: Reranker | None = None,
     ) -> None:
-        """Search in `store` with vectors of `embedder`, waiting for each no longer than so many seconds.
-
-        `reranker` has the last word on the order of the tools that are about to be answered, in the mode `hybrid`.
-        """
-        self._reranker = reranker
+        """Search in `store` with vectors of `embedder`, waiting for each no longer than so many seconds."""
         self._store = store
         self._embedder = embedder
         self._embed_seconds = embed_seconds
@@ -218,8 +200,6 @@ class Searcher:
         kept = await asyncio.to_thread(_sure_enough, found.ranked, answered, min_score or 0.0, limit)
         if min_score is None and mode != "compat" and not self._fits(kept, len(eligible)):
             kept = []  # emptied, not thinned out: of a request for several tools the others may look weak
-        if self._reranker is not None and mode == "hybrid" and kept:
-            kept = await self._reranked(self._reranker, text, [r for r, _ in kept])
         return SearchOutcome(
             answered,
             await asyncio.to_thread(_with_reasons, kept, text, answered),
@@ -257,13 +237,6 @@ class Searcher:
         vector = question.vector if found.with_vectors else None
         narrower = replace(question, view=view, servers=servers, depth=min(len(view), limit), vector=vector)
         return narrower, found.degradation
-
-    @staticmethod
-    async def _reranked(by: Reranker, text: str, ranked: list[Ranked]) -> list[tuple[Ranked, float]]:
-        """What is answered in the order of the reranker, with what it left out left out."""
-        there = {r.entry.tool_id for r in ranked}
-        again = [r for r in await by.rerank(text, tuple(ranked)) if r.entry.tool_id in there]
-        return list(_with_confidence(again, "hybrid"))
 
     async def _understand(self, text: str, mode: AskedMode, timings: Timings) -> _Understood:
         """Cut the text into what it asks for, and make a vector of the whole and of each part in one turn."""
