@@ -21,9 +21,9 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from toolcrib.telemetry import tracing
+from toolcrib_registry.adapters.outbound.cares import CaresResolver
 from toolcrib_registry.adapters.outbound.dns_cache import Names, NotFound, Resolve
 from toolcrib_registry.adapters.outbound.forbidden_hosts import ForbiddenNames
-from toolcrib_registry.adapters.outbound.resolver import SystemResolver
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import (
     Disconnected,
@@ -52,7 +52,7 @@ class OutboundHttp:
 
     def __init__(self, policy: EgressPolicy, *, resolve: Resolve | None = None) -> None:
         self._policy = policy
-        self._names = Names(resolve or SystemResolver())
+        self._names = Names(resolve or CaresResolver())
         self._forbidden = ForbiddenNames(policy.forbidden_names, self._names)
         self._sessions: dict[EgressRule, aiohttp.ClientSession] = {}
         self._contexts: dict[tuple[str, int], ssl.SSLContext] = {}
