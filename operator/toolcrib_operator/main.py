@@ -32,14 +32,14 @@ from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.replicas.anchoring import Anchoring
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.replicas.registrations import Registering
+from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import OperatorSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.uninstall import release
 from toolcrib_operator.watches.recorder import Memo, watch
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import SECRET, WATCHED, World
 
 log = logging.getLogger("toolcrib_operator")
@@ -124,7 +124,7 @@ async def _lead(
     secrets = bool(settings.loop.credential_namespaces)
     world = World((*WATCHED, SECRET) if secrets else WATCHED)
     cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces, as_entries=True)
-    watching = Watching(world, cluster, secrets=secrets, settings=settings.watch)
+    watching = Resync(world, cluster, secrets=secrets, settings=settings.watch)
     async with aiohttp.ClientSession(
         connector=connector(), trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
     ) as session:
@@ -138,7 +138,7 @@ async def _lead(
             age=watching.age,
             on_fenced=_fenced,
         )
-        indexing = Indexing(publisher, settings=settings.index)
+        indexing = IndexSync(publisher, settings=settings.index)
         watched = settings.policies is not None
         policies = Policies(
             Admitted(external=not watched), cluster if watched else None, settings=settings.policies
@@ -148,7 +148,7 @@ async def _lead(
         )  # fmt: skip
         registering = None
         if settings.registration is not None:
-            registering = Registering(
+            registering = RegistrationIntake(
                 world, publisher, cluster, make, loop.published, settings=settings.registration
             )
         anchoring = _anchoring(settings, kube, publisher)
@@ -172,7 +172,7 @@ async def _lead(
         return failed
 
 
-async def _watch(kube: Kube, world: World, watching: Watching, stop: asyncio.Event) -> None:
+async def _watch(kube: Kube, world: World, watching: Resync, stop: asyncio.Event) -> None:
     """List everything, then have kopf watch it, and prove its watches."""
     if not await watching.list_all(stop):
         return

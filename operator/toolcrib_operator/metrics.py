@@ -58,12 +58,12 @@ class StateCollector(Collector):
         yield from _of_process()
         if leads and self._state.leading is not None:
             yield from _leading(self._state.leading)
-            yield from _grants(self._state.leading.loop.ledger.rows(self._clock()))
+            yield from _grants(self._state.leading.loop.grants.rows(self._clock()))
             yield from self._propagated.histogram.collect()
 
 
 def _leading(parts: Leading) -> Iterator[Any]:
-    publisher, counts = parts.publisher, parts.loop.writes.counts
+    publisher, counts = parts.publisher, parts.loop.status_writer.counts
     revision = publisher.revision
     yield _gauge("toolcrib_operator_epoch", "Epoch of this leadership.", publisher.epoch)
     yield _gauge("toolcrib_operator_revision", "Sequence of the revision.", revision.seq if revision else 0)
@@ -87,7 +87,9 @@ def _leading(parts: Leading) -> Iterator[Any]:
         "For how long the oldest published tool has not been in the search index as it is; 0 if all are.",
         parts.indexing.lag,
     )
-    yield _gauge("toolcrib_operator_status_waiting", "Objects to be looked at.", parts.loop.writes.backlog)
+    yield _gauge(
+        "toolcrib_operator_status_waiting", "Objects to be looked at.", parts.loop.status_writer.backlog
+    )
     yield _gauge(
         "toolcrib_operator_oldest_waiting_seconds",
         "Age of the oldest thing to be assessed, published or written; 0 if there is none.",

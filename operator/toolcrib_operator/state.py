@@ -8,10 +8,10 @@ from typing import Any
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.anchoring import Anchoring
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.replicas.registrations import Registering
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.replicas.registrations import RegistrationIntake
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import WATCHED, World
 
 SLOW_REPLICA = 5.0
@@ -23,11 +23,11 @@ class Leading:
     """The parts that only a leader has."""
 
     world: World
-    watching: Watching
+    watching: Resync
     publisher: Publisher
-    indexing: Indexing
+    indexing: IndexSync
     loop: Loop
-    registering: Registering | None = None
+    registering: RegistrationIntake | None = None
     anchoring: Anchoring | None = None
 
 
@@ -51,8 +51,8 @@ class State:
             return found
         found += [f"nothing is published: {kind} has not been listed" for kind in parts.world.unlisted]
         found += [parts.watching.problems[kind] for kind in sorted(parts.watching.problems)]
-        if parts.loop.writes.problem:
-            found.append(parts.loop.writes.problem)
+        if parts.loop.status_writer.problem:
+            found.append(parts.loop.status_writer.problem)
         if parts.loop.started and not parts.watching.proven():
             found.append("no heartbeats: the watch of the API server is silent and unproven")
         return found
@@ -94,6 +94,6 @@ class State:
                     for link in parts.publisher.links
                 },
                 "waiting_for_index": parts.indexing.waiting,
-                "waiting_for_status": parts.loop.writes.backlog,
+                "waiting_for_status": parts.loop.status_writer.backlog,
             }
         return body

@@ -25,7 +25,7 @@ from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.adapters.replica_http import HttpReplica
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Ref, World
@@ -71,7 +71,7 @@ class Living:
     """A registry, the loop that publishes to it, and an agent that may see everything."""
 
     def __init__(
-        self, r: RunningRegistry, world: World, loop: Loop, indexing: Indexing, embedder: Concepts
+        self, r: RunningRegistry, world: World, loop: Loop, indexing: IndexSync, embedder: Concepts
     ) -> None:
         self.r, self.world, self.indexing, self.embedder = r, world, indexing, embedder
         self._loop = loop
@@ -178,7 +178,7 @@ async def living(
                 FixedReplicas(HttpReplica(r.admin_url, session, token_file=token)),
                 settings=PublisherSettings(heartbeat=0.2, discover=0.1),
             )
-            indexing = Indexing(publisher, settings=IndexSettings(inventory=0.5, backoff=(0.05, 0.2)))
+            indexing = IndexSync(publisher, settings=IndexSettings(inventory=0.5, backoff=(0.05, 0.2)))
             loop = Loop(
                 world, publisher, indexing, MemoryWriter(world),
                 settings=LoopSettings(finalizers=False, services=False, accounts=False),

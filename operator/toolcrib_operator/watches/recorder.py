@@ -18,7 +18,7 @@ from toolcrib import process
 from toolcrib.resources import GROUP, KINDS, VERSION
 from toolcrib_operator.adapters.cluster import PAGE
 from toolcrib_operator.adapters.kube import Access, Kube
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import ENDPOINT_SLICE, NAMESPACE, SERVICE, SERVICE_ACCOUNT, World, key_of
 
 RETRIES = (0.2, 0.5, 1, 2, 3, 5, 5, 5)
@@ -83,7 +83,7 @@ def keep_nothing(settings: kopf.OperatorSettings) -> None:
 class Memo:
     """What handlers get: the one World. kopf copies memos for each object, so a copy is the thing itself."""
 
-    def __init__(self, world: World, watching: Watching) -> None:
+    def __init__(self, world: World, watching: Resync) -> None:
         self.world = world
         self.watching = watching
 

@@ -15,9 +15,9 @@ from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid
 from toolcrib_operator.kinds.registration import manifest_of
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.options import parse
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.replicas.registrations import Registering
+from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.world import WATCHED, World
 
@@ -67,10 +67,10 @@ class Parts:
         self.replicas = [MemoryReplica("a"), MemoryReplica("b")]
         self.leads = True
         self.publisher = Publisher(3, FixedReplicas(*self.replicas), may_act=lambda: self.leads)
-        indexing = Indexing(self.publisher)
+        indexing = IndexSync(self.publisher)
         self.loop = Loop(self.world, self.publisher, indexing, MemoryWriter(self.world))
         by_name = {r.name: r for r in self.replicas}
-        self.registering = Registering(
+        self.registering = RegistrationIntake(
             self.world, self.publisher, self.objects, by_name.__getitem__, self.loop.published,
             settings=RegistrationSettings(wait=0.2, in_force=in_force),
         )  # fmt: skip

@@ -9,7 +9,7 @@ from operator_harness import tool, until
 from toolcrib_operator.errors import NotListable
 from toolcrib_operator.ports import Listing
 from toolcrib_operator.settings import WatchSettings
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import Ref, World, key_of
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ class Reader:
 async def test_one_silent_kind_that_cannot_be_proven_makes_the_view_old() -> None:
     clock, reader = [100.0], Reader()
     settings = WatchSettings(prove_after=0.02, unproven_after=30.0)
-    watching = Watching(
+    watching = Resync(
         World(("Tool", "Namespace")), reader, kinds=("Tool", "Namespace"), settings=settings,
         monotonic=lambda: clock[0],
     )  # fmt: skip
@@ -58,7 +58,7 @@ async def test_one_silent_kind_that_cannot_be_proven_makes_the_view_old() -> Non
 
 async def test_what_a_dead_watch_did_not_say_is_found_by_the_proof_and_repaired() -> None:
     reader, world = Reader(), World(("Tool",))
-    watching = Watching(world, reader, kinds=("Tool",), settings=WatchSettings(prove_after=0.02))
+    watching = Resync(world, reader, kinds=("Tool",), settings=WatchSettings(prove_after=0.02))
     for name, version in (("kept", "3"), ("gone", "4")):
         reader.objects[name] = tool(name)
         reader.objects[name]["metadata"]["resourceVersion"] = version
