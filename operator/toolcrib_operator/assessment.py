@@ -1,6 +1,6 @@
 """From dirty objects to one batch: which objects each change touches, their verdicts, what to publish.
 
-In memory only: it asks the World and the pure functions of `reconcile`.
+In memory only: it asks the World and the pure functions of `kinds`.
 """
 
 from __future__ import annotations
