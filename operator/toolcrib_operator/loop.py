@@ -41,7 +41,7 @@ class Loop:
         self,
         world: World,
         publisher: Publisher,
-        indexing: IndexSync,
+        index_sync: IndexSync,
         writer: ClusterWriter,
         *,
         settings: LoopSettings | None = None,
@@ -54,7 +54,7 @@ class Loop:
         Args:
             world: where changes are recorded, from any thread.
             publisher: what delivers to the replicas; `run` runs it.
-            indexing: what keeps the search index; `run` runs it.
+            index_sync: what keeps the search index; `run` runs it.
             writer: where statuses, finalizers and events go.
             settings: hold-backs, trusted labels, credential namespaces.
             policies: what tells whether new grants were checked at admission; without it all count as checked.
@@ -66,9 +66,11 @@ class Loop:
         self.policies = policies or Policies(Admitted())
         self.assessor = Assessor(world, self.settings, self.policies.admitted)
         self.events = Events(writer, clock)
-        self._world, self._publisher, self._indexing, self._clock = world, publisher, indexing, clock
+        self._world, self._publisher, self._index_sync, self._clock = world, publisher, index_sync, clock
         self._escapes = Escapes(self._escaped)
-        self._planner = StatusPlanner(world, self.assessor, publisher, indexing, self.settings, self._escapes)
+        self._planner = StatusPlanner(
+            world, self.assessor, publisher, index_sync, self.settings, self._escapes
+        )
         self.status_writer = StatusWriter(
             world, self._planner, writer, self.events, self.settings, clock=clock,
             # asked of the publisher each time: a fenced one may not act whatever the Lease says
@@ -84,7 +86,7 @@ class Loop:
         self._turned = asyncio.Event()
         self._covered = 0
         self._confirmed: tuple[Revision | None, ...] = ()
-        indexing.on_change(self._index_changed)
+        index_sync.on_change(self._index_changed)
         publisher.subscribe(self._progressed)
 
     @property
@@ -111,7 +113,7 @@ class Loop:
         self._wake.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publisher.run(stop))
-            group.create_task(self._indexing.run(stop))
+            group.create_task(self._index_sync.run(stop))
             group.create_task(self.status_writer.run(stop))
             group.create_task(self.events.run(stop))
             group.create_task(self.reach.run(stop))

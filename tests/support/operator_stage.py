@@ -68,9 +68,9 @@ async def staged(
     fresh, world = world is None, world or World()
     fast = PublisherSettings(heartbeat=0.1, discover=0.05)
     publisher = Publisher(1, FixedReplicas(replica or MemoryReplica()), settings=fast)
-    indexing = IndexSync(publisher, settings=IndexSettings(inventory=0.2))
+    index_sync = IndexSync(publisher, settings=IndexSettings(inventory=0.2))
     writer = Recorder(world)
-    loop = Loop(world, publisher, indexing, writer, settings=settings)
+    loop = Loop(world, publisher, index_sync, writer, settings=settings)
     for kind in WATCHED if fresh else ():
         world.replace(kind, [o for o in objects if o["kind"] == kind])
     stop = asyncio.Event()

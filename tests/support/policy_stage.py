@@ -81,13 +81,13 @@ class Stage:
         self.shelf, self.replica = shelf, MemoryReplica()
         self.world = World()
         self.publisher = Publisher(1, FixedReplicas(self.replica), settings=PublisherSettings(discover=0.05))
-        indexing = IndexSync(self.publisher, settings=IndexSettings(inventory=0.2))
+        index_sync = IndexSync(self.publisher, settings=IndexSettings(inventory=0.2))
         fast = PolicySettings(every=every, settle=settle, stale_after=0.3)
         self.policies = Policies(Admitted(external=external), None if external else shelf, settings=fast)
         writer = MemoryWriter(self.world)
         settings = dataclasses.replace(SETTINGS, look_within=look_within)
         self.loop = Loop(
-            self.world, self.publisher, indexing, writer, settings=settings, policies=self.policies
+            self.world, self.publisher, index_sync, writer, settings=settings, policies=self.policies
         )
 
     @contextlib.asynccontextmanager

@@ -241,11 +241,11 @@ async def _compose(
     stack.push_async_callback(registry.aclose)
     await registry.start(on_broken)
     publisher = Publisher(store.next_epoch(), FixedReplicas(InProcessReplica(registry.deps)))
-    indexing = IndexSync(publisher, settings=IndexSettings(spared_namespace=None))
+    index_sync = IndexSync(publisher, settings=IndexSettings(spared_namespace=None))
     loop = Loop(
         world,
         publisher,
-        indexing,
+        index_sync,
         MemoryWriter(world),
         settings=judging,
     )

@@ -46,7 +46,7 @@ class StatusPlanner:
         world: World,
         assessor: Assessor,
         publisher: Publisher,
-        indexing: IndexSync,
+        index_sync: IndexSync,
         settings: LoopSettings,
         escapes: Escapes | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class StatusPlanner:
         self._world = world
         self._assessor = assessor
         self._publisher = publisher
-        self._indexing = indexing
+        self._index_sync = index_sync
         self._settings = settings
         self._started: float | None = None
         self._changed: dict[Ref, Revision] = {}
@@ -173,7 +173,7 @@ class StatusPlanner:
         propagated = links > 0 and publisher.confirmed_by_all(revision)
         if isinstance(item, PublishedBinding):
             return Progress(published=published, propagated=propagated, replicas=links)
-        indexed, problem = self._indexing.state(item.tool_id, item.digest)
+        indexed, problem = self._index_sync.state(item.tool_id, item.digest)
         return Progress(published, propagated, links, indexed, problem)
 
     def _reach(

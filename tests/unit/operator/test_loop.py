@@ -33,7 +33,7 @@ class Stage:
     world: World
     publisher: Publisher
     loop: Loop
-    indexing: IndexSync
+    index_sync: IndexSync
     replicas: list[MemoryReplica]
     objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
@@ -67,14 +67,14 @@ async def staged(
     )
     world = World()
     publisher = Publisher(epoch, FixedReplicas(*found), settings=FAST)
-    indexing = IndexSync(publisher, settings=INDEX)
-    loop = Loop(world, publisher, indexing, MemoryWriter(world), settings=settings, clock=clock)
+    index_sync = IndexSync(publisher, settings=INDEX)
+    loop = Loop(world, publisher, index_sync, MemoryWriter(world), settings=settings, clock=clock)
     for kind in listed:
         world.replace(kind, [o for o in objects if o["kind"] == kind])
     stop = asyncio.Event()
     task = asyncio.create_task(loop.run(stop))
     try:
-        yield Stage(world, publisher, loop, indexing, found)
+        yield Stage(world, publisher, loop, index_sync, found)
     finally:
         stop.set()
         await task
@@ -167,7 +167,7 @@ async def test_a_restarted_operator_publishes_in_full_and_writes_nothing() -> No
         await until(
             lambda: second.publisher.revision and second.publisher.confirmed_by_all(second.publisher.revision)
         )
-        await until(lambda: second.indexing.held is not None)
+        await until(lambda: second.index_sync.held is not None)
         await asyncio.sleep(1)
         assert replica.snapshot.revision is not None
         assert replica.snapshot.revision.epoch == 2
@@ -259,22 +259,22 @@ async def test_the_lag_of_the_index_is_the_age_of_what_waits_longest_and_ends_wi
     replica = MemoryReplica()
     async with staged(tool("calculator"), replicas=[replica]) as stage:
         await stage.ready("heist/calculator")
-        assert stage.indexing.lag == 0.0
+        assert stage.index_sync.lag == 0.0
         replica.index_down = True
         began = time.monotonic()
         stage.world.upsert("Tool", tool("reader"))
-        await until(lambda: stage.indexing.lag > 0.3)
+        await until(lambda: stage.index_sync.lag > 0.3)
         stage.world.upsert("Tool", tool("writer"))
-        await until(lambda: stage.indexing.lag > 0.5)
-        assert stage.indexing.lag <= time.monotonic() - began
+        await until(lambda: stage.index_sync.lag > 0.5)
+        assert stage.index_sync.lag <= time.monotonic() - began
         replica.index_down = False
         await stage.ready("heist/writer")
-        await until(lambda: stage.indexing.lag == 0.0)
+        await until(lambda: stage.index_sync.lag == 0.0)
         # other scopes are in no digest, and a search depends on them
         replica.index_down = True
         stage.world.upsert("Tool", tool("reader", scopes=["other:use"]))
-        await until(lambda: stage.indexing.lag > 0.05)
-        assert stage.indexing.waiting == 0
+        await until(lambda: stage.index_sync.lag > 0.05)
+        assert stage.index_sync.waiting == 0
 
 
 async def test_heartbeats_stop_while_the_view_of_the_cluster_is_unproven() -> None:
@@ -530,7 +530,7 @@ async def test_a_refused_tool_that_is_deleted_leaves_no_retries_behind() -> None
     async with staged(tool("odd"), replicas=[Refusing()]) as stage:
         await until(lambda: stage.conditions("Tool", "heist/odd").get("Indexed") == ("False", "NotIndexed"))
         stage.world.remove("Tool", "heist/odd")
-        await until(lambda: not stage.indexing._failed and not stage.indexing._retries)
+        await until(lambda: not stage.index_sync._failed and not stage.index_sync._retries)
 
 
 async def test_changed_scopes_that_the_index_refuses_are_tried_again_with_backoff() -> None:

@@ -67,17 +67,17 @@ class Leader:
         self.world = World()
         self.writer = Moody(self.world)
         self.publisher = Publisher(1, FixedReplicas(*replicas))
-        indexing = IndexSync(self.publisher)
+        index_sync = IndexSync(self.publisher)
         self.propagated = Propagated()
         self.loop = Loop(
-            self.world, self.publisher, indexing, self.writer, settings=settings,
+            self.world, self.publisher, index_sync, self.writer, settings=settings,
             on_propagated=self.propagated.observe,
         )  # fmt: skip
         reader: Any = None
         self.elector = Elector(OneLease(), "o-0", settings=ElectionSettings(renew=600))
         self.state = State(self.elector)
-        watching = Resync(self.world, reader)
-        self.leading = Leading(self.world, watching, self.publisher, indexing, self.loop)
+        resync = Resync(self.world, reader)
+        self.leading = Leading(self.world, resync, self.publisher, index_sync, self.loop)
         self.port = 0
 
     async def scrape(self) -> dict[str, dict[tuple[str, ...], float]]:
