@@ -69,7 +69,7 @@ def upstream() -> Iterator[Backend]:
 @contextmanager
 def replica(folder: Path, upstream: Backend, **settings: object) -> Iterator[RegistryProcess]:
     port = int(upstream.server_address[1])
-    tools = [tool(name, backend=backend(port, f"/{name}", timeout_seconds=60)) for name in ("quick", "slow")]
+    tools = [tool(name, backend=backend(port, f"/{name}", timeout=60.0)) for name in ("quick", "slow")]
     with process(configuration(folder, egress={"loopback": True}, **settings)) as running:
         running.publish(*tools, bindings=(binding("bot", ("quick:use", "slow:use")),))
         yield running
