@@ -24,12 +24,12 @@ import pytest
 import yaml
 
 from embeddings_endpoint import EmbeddingsEndpoint, embeddings_endpoint
+from hash_embedder import HashEmbedder
 from registry_process import configuration
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.adapters.embedders.openai import OpenAIEmbedder
 from toolcrib_registry.compose import build
 from toolcrib_registry.search import calibration
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.settings import RegistrySettings
 
