@@ -412,7 +412,7 @@ def test_the_packaged_model_leaves_nothing_behind_that_reports_to_its_vendor(tmp
 
 
 def test_confidence_is_fitted_to_the_packaged_model(packaged: OnnxEmbedder) -> None:
-    assert packaged.name == calibration.FITTED_FOR, "run bench/search/calibrate.py DATA --write"
+    assert packaged.name == calibration.FITTED_FOR, "run bench/research/calibrate.py DATA --write"
 
 
 @pytest.mark.parametrize("fitted", [True, False])
