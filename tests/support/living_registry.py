@@ -20,6 +20,7 @@ from typing import Any
 
 import aiohttp
 
+from hash_embedder import HashEmbedder
 from operator_harness import binding
 from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
@@ -29,7 +30,6 @@ from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Ref, World
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import Vector
 
 SAME = {
