@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import math
+import select
 import socket
 import ssl
 from typing import Any
@@ -54,7 +55,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._came = self._unsent = 0
         self._due: float = place.accepted + self._bounds.header_seconds
         self._send_due: float | None = None
-        self._closing = False
+        self._closing = self._last = False
+
+    def shutdown(self) -> None:
+        """Asked to stop: what has begun is finished, a request that has arrived and is not read yet is answered."""
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and not self.transport.is_closing() and _unread(self.transport):
+            self._last = True
+        else:
+            super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._place.leave()
@@ -71,6 +80,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head = None
         self._in_body, self._came, self._due = True, 0, math.inf
         super().on_headers_complete()
+        if self._last:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._came += len(body)
@@ -148,6 +159,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _idle(self) -> float:
         return self.loop.time() + KEEP_ALIVE_SECONDS
+
+
+def _unread(transport: asyncio.Transport) -> bool:
+    """Whether something has arrived that nobody has read: closing now would reset the connection."""
+    arrived = select.poll()
+    arrived.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(arrived.poll(0))
 
 
 def _too_slow(seconds: float) -> bytes:

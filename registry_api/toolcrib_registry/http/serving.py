@@ -165,13 +165,17 @@ async def serve(
 
 
 def _send_away(server: uvicorn.Server) -> None:
-    """From now on every answer says `Connection: close`; those that have begun end their connection, too."""
+    """From now on every answer says `Connection: close`.
+
+    One that has begun cannot say so any more, and its client would send the next request into a connection that is just
+    being closed: that one says it.
+    """
     close = (b"connection", b"close")
     server.config.encoded_headers = [*server.config.encoded_headers, close]
     server.server_state.default_headers = [*server.server_state.default_headers, close]
     for connection in server.server_state.connections:
         cycle = getattr(connection, "cycle", None)
-        if cycle is not None and not cycle.response_complete:
+        if cycle is not None and not cycle.response_started:
             cycle.keep_alive = False
 
 
