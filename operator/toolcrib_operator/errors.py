@@ -8,8 +8,7 @@ OperatorError
 │   └── NotListable       a kind cannot be listed: its CRD is missing, or RBAC forbids it
 ├── Invalid               the API server refuses the object itself (HTTP 400, 422)
 ├── Conflict              the object has changed since it was read (HTTP 409), or there is one of that name
-├── Gone                  the object does not exist any more (HTTP 404)
-└── LeadershipLost        this process may not act any more
+└── Gone                  the object does not exist any more (HTTP 404)
 """
 
 from __future__ import annotations
@@ -53,7 +52,3 @@ class Conflict(OperatorError):
 
 class Gone(OperatorError):
     """The object does not exist any more."""
-
-
-class LeadershipLost(OperatorError):
-    """Another process leads, or this one cannot prove that it still does."""

@@ -99,17 +99,6 @@ def right(verb: str, resource: str, name: str) -> str:
     return f"{{apiGroups: [{GROUP}], resources: [{resource}], resourceNames: ['{name}'], verbs: [{verb}]}}"
 
 
-def subject_name(kind: str, name: str, issuer: str | None = None) -> str:
-    """The resourceName for `equip`; of a User, Group or OAuthClient with its issuer, which vouches for the name.
-
-    No OpenID issuer has a `#`; what claims to come from one would read like somebody else's name, and needs the right
-    on all subjects.
-    """
-    if issuer is None:
-        return name
-    return "*" if "#" in issuer else f"{kind}:{issuer}#{name}"
-
-
 def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
     return {
         "bindings-grant": (_grant(), "Deny"),

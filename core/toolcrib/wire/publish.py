@@ -313,7 +313,6 @@ class Heartbeat(Wire):
 
     revision: Revision
     hash: str
-    indexer: bool = Field(default=False, description="this replica embeds and writes the search index")
 
 
 class AuditHead(Wire):

@@ -71,7 +71,6 @@ class Publisher:
         self.proven = proven
         self.age = age
         self.snapshot = Snapshot()
-        self.fenced_by: EpochFenced | None = None
         self._replicas = replicas
         self._on_fenced = on_fenced
         self._tools = tools
@@ -233,10 +232,6 @@ class Publisher:
         self._indexer = chosen.replica.name if chosen else None
         return chosen.replica if chosen else None
 
-    def is_indexer(self, name: str) -> bool:
-        """Whether `indexer` last chose this replica."""
-        return name == self._indexer
-
     def still_leads(self) -> bool:
         """`may_act`, as it is now: being fenced replaces it."""
         return self.may_act()
@@ -264,7 +259,6 @@ class Publisher:
     def fenced(self, error: EpochFenced) -> None:
         """A replica has seen a later leader: nothing more is sent to anybody."""
         log.error("this operator does not lead any more: %s", error)
-        self.fenced_by = error
         self.may_act = lambda: False
         if self._on_fenced is not None:
             self._on_fenced(error)

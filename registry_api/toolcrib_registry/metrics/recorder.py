@@ -21,12 +21,13 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import exposition
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
-from toolcrib_registry.http.connection_limits import REASONS as CLOSED
 from toolcrib_registry.metrics.decision_log import AuditCounts
 from toolcrib_registry.metrics.series import OTHER, Budget, Series
 
 _PROCESS = ProcessCollector(registry=None)
 ANONYMOUS = "anonymous"
+CLOSED = ("handshake", "headers", "header_bytes", "body", "answer", "connections", "connections_per_peer")
+"""Why a connection is closed that would have gone on: what took too long or was too much."""
 NOT_PERMITTED = "not_permitted"
 """The reason of a denial as its caller was told: hidden, disabled, denied or not there."""
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

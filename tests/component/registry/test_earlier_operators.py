@@ -162,3 +162,13 @@ def test_tools_that_need_no_published_address_keep_no_replica_from_being_ready()
     for tools, backends in (([by_url, tool("none")], {}), ([WAITING], {"team/tools": "127.0.0.1:9"})):
         with running_registry(tools, clock=ManualClock(), backends=backends) as r:
             assert readiness(r) == (200, True)
+
+
+def test_a_heartbeat_may_say_what_earlier_operators_said_in_it() -> None:
+    with running_registry([tool("calculator")]) as r:
+        state = r.registry.deps.state
+        beat = Heartbeat(revision=state.snapshot.revision, hash=state.snapshot.hash)
+        body = beat.model_dump(mode="json") | {"indexer": True}
+        answer = r.admin("POST", "/v1/admin/heartbeat", json=body)
+
+    assert answer.status_code == 200, answer.text

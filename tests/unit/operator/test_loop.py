@@ -322,7 +322,7 @@ async def test_a_fenced_leader_stops_publishing_and_writing() -> None:
         await old.ready("heist/calculator")
         async with staged(tool("reader"), replicas=old.replicas, epoch=2) as new:
             await new.ready("heist/reader")
-            await until(lambda: old.publisher.fenced_by)
+            await until(lambda: not old.publisher.still_leads())
             written = old.loop.writes.counts.statuses
             old.world.upsert("Tool", tool("intruder"))
             await asyncio.sleep(0.3)

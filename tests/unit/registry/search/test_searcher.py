@@ -16,7 +16,7 @@ from toolcrib_registry.search.confidence import confidence
 from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import Pushdown, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreUnavailable
-from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
+from toolcrib_registry.search.ranking import SMALL_VIEW
 from toolcrib_registry.search.searcher import Searcher
 
 pytestmark = pytest.mark.anyio
@@ -517,59 +517,3 @@ async def test_a_repeated_query_is_embedded_once() -> None:
     await cache.embed_query("c")
     await cache.embed_query("read a file")
     assert Counting.asked == 4, "the oldest is forgotten"
-
-
-class LastFirst:
-    """A reranker that turns the order around and slips in a tool that nobody may see."""
-
-    async def rerank(self, text: str, ranked: Sequence[Ranked]) -> list[Ranked]:
-        """The other way round."""
-        return [Ranked(tool(99), 1.0, 1.0, 1.0), *reversed(ranked)]
-
-
-async def test_a_reranker_orders_what_is_answered_and_adds_nothing(exact: EmbeddedStore) -> None:
-    entries = [tool(i) for i in range(6)]
-    await fill(exact, entries)
-    plain, reranked = Searcher(exact, EMBEDDER), Searcher(exact, EMBEDDER, reranker=LastFirst())
-
-    usual = ids(await plain.search(view_of(entries), own(3), limit=6))
-    turned = ids(await reranked.search(view_of(entries), own(3), limit=6))
-
-    assert len(usual) == 6
-    assert turned == usual[::-1]
-    plain.close()
-    reranked.close()
-
-
-async def test_a_reranker_gets_only_what_is_about_to_be_answered_and_no_hit_is_surer_than_one_before_it(
-    exact: EmbeddedStore,
-) -> None:
-    class Noting(LastFirst):
-        asked: list[list[str]] = []
-
-        async def rerank(self, text: str, ranked: Sequence[Ranked]) -> list[Ranked]:
-            self.asked.append([r.entry.tool_id for r in ranked])
-            return await super().rerank(text, ranked)
-
-    entries = [tool(i) for i in range(60)]
-    await fill(exact, entries)
-    plain, reranked = Searcher(exact, EMBEDDER), Searcher(exact, EMBEDDER, reranker=Noting())
-    view = view_of(entries)
-
-    usual = await plain.search(view, "weather city", limit=60)
-    middle = usual.hits[20].confidence or 0.0
-    sure = await plain.search(view, "weather city", limit=60, min_score=middle)
-    turned = await reranked.search(view, "weather city", limit=60, min_score=middle)
-    few = await reranked.search(view, "weather city", limit=3, min_score=middle)
-    none = await reranked.search(view, "weather city", min_score=1.0)
-
-    assert 20 < len(sure.hits) < 60
-    assert Noting.asked == [ids(sure), ids(sure)[:3]]
-    assert ids(turned) == ids(sure)[::-1]
-    assert ids(few) == ids(sure)[2::-1]
-    assert none.hits == ()
-    told = [h.confidence or 0.0 for h in turned.hits]
-    assert told == sorted(told, reverse=True)
-    assert told[-1] >= middle
-    plain.close()
-    reranked.close()
