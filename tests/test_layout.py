@@ -103,7 +103,8 @@ def test_everything_needed_at_run_time_is_locked_alike_for_developers() -> None:
 
 PROMISES = (
     "governance/", "fail_closed", "non_interference", "oracle", "revocation", "admission_table", "admission_ways",
-    "access_prediction", "cli/prediction/test_outcome", "agreement", "core/audit/", "cli/test_audit", "test_audit_files", "test_audit_load",
+    "access_prediction", "cli/prediction/test_outcome", "agreement", "core/audit/", "cli/test_audit",
+    "component/audit/test_files", "component/audit/test_load",
 )  # fmt: skip
 
 
