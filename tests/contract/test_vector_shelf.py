@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toolcrib_registry.search.index.document_vectors import MemoryShelf
 
 from toolcrib_registry.adapters.embedders.vector_file import FILE_NAME, VectorFile
 from toolcrib_registry.search.entry import Vector
+from toolcrib_registry.search.index.document_vectors import MemoryShelf
 from toolcrib_registry.search.vectors import VectorShelf
 
 pytestmark = pytest.mark.anyio
