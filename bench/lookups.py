@@ -1,6 +1,6 @@
 """What a name server that loses packets costs the calls that wait for it: 16 callers of one tool, on loopback.
 
-The system's own resolver asks a real name server, in namespaces with an /etc/resolv.conf of their own.
+The registry asks a real name server, in namespaces with an /etc/resolv.conf of their own.
 """
 
 from __future__ import annotations

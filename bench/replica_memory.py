@@ -171,10 +171,12 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
         )
 
         async def searched() -> None:
-            await made.deps.searching.search(await state.sight(who), Wanted(query="which argument is meant"))
+            await made.deps.searching.search(
+                await state.caller_view(who), Wanted(query="which argument is meant")
+            )
 
         await searched()
-        await discovery.answer(made.deps, await state.sight(who))
+        await discovery.answer(made.deps.state, await state.caller_view(who), made.deps.settings)
         before = _resident()
         replica = _Staged(made.deps)
         full = Full(Snapshot(revision=to, bindings={grant.uid: grant}), to, source)
@@ -184,7 +186,7 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
         rest = _resident() - before
         await searched()
         after = _resident() - before
-        await discovery.answer(made.deps, await state.sight(who))
+        await discovery.answer(made.deps.state, await state.caller_view(who), made.deps.settings)
         listed = _resident() - before
         peak = _peak()
         await made.aclose()

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsInvalid as invalid:
         return _refused(invalid)
     logs.configure({}, level=settings.log_level, form=settings.log_format)
-    tracing.start(os.environ, "toolcrib-runner")
+    tracing.start(os.environ, "toolcrib-runner", _tracer)
     before = {s: signal.signal(s, _end) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         # no event loop to watch; its collections stop every thread all the same
@@ -63,6 +63,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         tracing.close()
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def _tracer(service: str) -> tracing.Tracer:
+    """OpenTelemetry's; imported only where traces are asked for."""
+    from toolcrib.telemetry import otel
+
+    return otel.tracer(service)
 
 
 def _refused(invalid: SettingsInvalid) -> int:

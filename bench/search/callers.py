@@ -14,10 +14,10 @@ import measure
 import numpy as np
 
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
-from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search.embedding import QueryCache
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.visible import Visible
 
 CALLERS = (1, 8, 64)

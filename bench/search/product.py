@@ -22,10 +22,11 @@ from pydantic import ValidationError
 
 from toolcrib.wire.search import SearchRequest
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
-from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
 from toolcrib_registry.search.searcher import AskedMode, Searcher
+from toolcrib_registry.search.store import CatalogStore
+from toolcrib_registry.search.vectors import Embedder
 
 if TYPE_CHECKING:
     from realparts.weaviate import Weaviate

@@ -32,10 +32,11 @@ from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
-from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector, fingerprint
-from toolcrib_registry.search.searcher import SearchAnswer, Searcher
+from toolcrib_registry.search.searcher import Searcher, SearchOutcome
+from toolcrib_registry.search.store import CatalogStore
+from toolcrib_registry.search.vectors import Embedder
 
 SHARES = (100.0, 10.0, 1.0, 0.1)
 CUTS = ("scopes", "patterns")
@@ -125,7 +126,7 @@ async def _point(
     view: dict[str, IndexEntry],
     down: Pushdown,
     texts: Sequence[str],
-    expected: Sequence[SearchAnswer],
+    expected: Sequence[SearchOutcome],
 ) -> Point:
     seconds, recalls, same, outside = [], [], 0, 0
     for text, wanted in zip(texts, expected, strict=True):
@@ -152,7 +153,7 @@ async def _point(
 
 async def _alone(
     embedder: Embedder, tools: Sequence[IndexEntry], rows: Vector, texts: Sequence[str]
-) -> list[SearchAnswer]:
+) -> list[SearchOutcome]:
     """The answers of an index that holds `tools` and nothing else."""
     with tempfile.TemporaryDirectory(prefix="toolcrib-recall-") as where:
         store = await EmbeddedStore.open(Path(where), identity_of(embedder))

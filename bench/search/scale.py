@@ -40,11 +40,12 @@ from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
-from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Mode, Pushdown, StoreQuery, Vector
 from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.search.store import CatalogStore
+from toolcrib_registry.search.vectors import Embedder
 from toolcrib_registry.search.visible import Visible
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from toolcrib_registry.ports import Embedder
 from toolcrib_registry.search.document import combined, dense_texts
 from toolcrib_registry.search.entry import IndexEntry, Vector
+from toolcrib_registry.search.vectors import Embedder
 
 _KEPT_DAYS = 14
 _CHUNK = 64

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ValueError as error:
         print(f"toolcrib-operator: {error}", file=sys.stderr)
         sys.exit(2)
-    tracing.start(os.environ, "toolcrib-operator")
+    tracing.start(os.environ, "toolcrib-operator", _tracer)
     try:
         code = asyncio.run(uninstall(settings) if settings.release_finalizers else serve(settings))
     except ClusterUnavailable as error:
@@ -62,6 +62,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     finally:
         tracing.close()
     sys.exit(code)
+
+
+def _tracer(service: str) -> tracing.Tracer:
+    """OpenTelemetry's; imported only where traces are asked for."""
+    from toolcrib.telemetry import otel
+
+    return otel.tracer(service)
 
 
 async def serve(settings: OperatorSettings) -> int:

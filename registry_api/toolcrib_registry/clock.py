@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Protocol
 
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux counts a suspended machine's time too: the policy of a laptop that slept is old."""
 
 LOOK_SECONDS = 2.0
 """A wall clock that is set forward is noticed within this time."""
+
+
+class Clock(Protocol):
+    """The time that decisions are taken by."""
+
+    def now(self) -> float:
+        """Seconds since the epoch; may jump, also back. For dates that others wrote: tokens' and grants'."""
+        ...
+
+    def elapsed(self) -> float:
+        """Seconds since some moment; never jumps. For ages."""
+        ...
+
+    async def sleep_until(self, moment: float) -> None:
+        """Return at `moment` or later; infinity never comes."""
+        ...
 
 
 class SystemClock:

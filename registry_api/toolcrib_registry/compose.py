@@ -22,15 +22,16 @@ from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.embedders.vector_file import VectorFile
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.audit import setup
-from toolcrib_registry.audit.refusal_reasons import Refusals
+from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.assertions.keys import AssertionKeys
 from toolcrib_registry.calls.assertions.signing import Assertions
-from toolcrib_registry.calls.backends.http import Caller
+from toolcrib_registry.calls.backends.http import HttpBackend
+from toolcrib_registry.calls.backends.port import Calls
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.in_flight import InFlight
 from toolcrib_registry.calls.validators import Validators
-from toolcrib_registry.clock import SystemClock
+from toolcrib_registry.clock import Clock, SystemClock
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.http import connection_limits
 from toolcrib_registry.http.app import (
@@ -39,38 +40,33 @@ from toolcrib_registry.http.app import (
     create_metrics_listener,
     create_one_port_app,
 )
-from toolcrib_registry.http.connection_limits import Door
+from toolcrib_registry.http.connection_limits import ConnectionGate
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.identity.key_store import KeyStore
+from toolcrib_registry.identity.keys import Keys
 from toolcrib_registry.limits.charge import Charging
-from toolcrib_registry.limits.large_requests import Large
+from toolcrib_registry.limits.counters import Counters
+from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.policy import registration
 from toolcrib_registry.policy.outbox import OutboxQueue
+from toolcrib_registry.policy.registration import Registrar
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
-from toolcrib_registry.ports import (
-    Calls,
-    CatalogStore,
-    Clock,
-    Counters,
-    Embedder,
-    Keys,
-    Registrar,
-    VectorShelf,
-)
 from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.counted_embedder import CountedEmbedder
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
-from toolcrib_registry.search.engine import Searching
+from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexIdentity
-from toolcrib_registry.search.index.service import Indexing
+from toolcrib_registry.search.index.service import IndexService
 from toolcrib_registry.search.index.vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.search.store import CatalogStore
+from toolcrib_registry.search.vectors import Embedder, VectorShelf
 from toolcrib_registry.settings import CounterStore, EmbedderSettings, RegistrySettings, Store
-from toolcrib_registry.watch.slots import Streams
+from toolcrib_registry.watch.slots import WatchSlots
 
 log = logging.getLogger(__name__)
 _SHELF_IN_MEMORY = 64 << 20
@@ -110,7 +106,7 @@ class Registry:
         """All of them on one port."""
         return create_one_port_app(self.deps)
 
-    def door(self, name: str) -> Door:
+    def door(self, name: str) -> ConnectionGate:
         """Which connections the listener `name` keeps: `agents`, `metrics` or `admin`."""
         settings = self.deps.settings
         return connection_limits.make(
@@ -220,7 +216,7 @@ async def build(
         clock=clock.now,
     )
     staging = Staging(state, most=settings.limits.admin_body_bytes)
-    large = Large()
+    large = LargeRequests()
     validators = Validators(settings.limits.validator_bytes, metrics.validators_evicted.inc)
     _observe(metrics, state)
     metrics.observe_held(staged=lambda: staging.size, validators=lambda: validators.size)
@@ -247,14 +243,16 @@ async def build(
         state=state,
         agents=Authenticator(settings.issuers, keys, clock),
         admin=None if admin is None else Authenticator((admin,), keys, clock),
-        searching=Searching(
+        searching=SearchEngine(
             Searcher(store, embedder, embed_seconds=settings.embedder.query_seconds, clock=time.monotonic),
             entries,
             clock,
         ),
-        indexing=Indexing(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
+        indexing=IndexService(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
         calls=calls
-        or Caller(outbound, credentials, policy, assertions=assertions, validators=validators, large=large),
+        or HttpBackend(
+            outbound, credentials, policy, assertions=assertions, validators=validators, large=large
+        ),
         assertions=assertions,
         charging=Charging(
             counters or make_counters(settings.counters, clock),
@@ -266,11 +264,11 @@ async def build(
         in_flight=InFlight(state, clock, metrics.cut),
         credentials=credentials,
         metrics=metrics,
-        streams=Streams(
+        streams=WatchSlots(
             metrics, most=settings.limits.watch_streams, each=settings.limits.watch_streams_per_subject
         ),
         decisions=decisions,
-        refusals=Refusals(metrics, decisions, clock),
+        refusals=RefusalReasons(metrics, decisions, clock),
         staging=staging,
         large=large,
         registrar=(registrar or outbox) if settings.registration else None,

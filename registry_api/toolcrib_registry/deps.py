@@ -7,23 +7,25 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 
 from toolcrib_registry.audit.log import DecisionLog
-from toolcrib_registry.audit.refusal_reasons import Refusals
+from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.assertions.signing import Assertions
+from toolcrib_registry.calls.backends.port import Calls
 from toolcrib_registry.calls.bulkheads import Bulkheads
+from toolcrib_registry.calls.credentials import CredentialSink
 from toolcrib_registry.calls.in_flight import InFlight
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.limits.charge import Charging
-from toolcrib_registry.limits.large_requests import Large
+from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.outbox import OutboxQueue
-from toolcrib_registry.policy.registration import AddressCheck
+from toolcrib_registry.policy.registration import AddressCheck, Registrar
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
-from toolcrib_registry.ports import Calls, Clock, CredentialSink, Registrar
-from toolcrib_registry.search.engine import Searching
-from toolcrib_registry.search.index.service import Indexing
+from toolcrib_registry.search.engine import SearchEngine
+from toolcrib_registry.search.index.service import IndexService
 from toolcrib_registry.settings import RegistrySettings
-from toolcrib_registry.watch.slots import Streams
+from toolcrib_registry.watch.slots import WatchSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,8 @@ class Deps:
     state: PolicyState
     agents: Authenticator
     admin: Authenticator | None
-    searching: Searching
-    indexing: Indexing
+    searching: SearchEngine
+    indexing: IndexService
     calls: Calls
     assertions: Assertions
     charging: Charging
@@ -48,11 +50,11 @@ class Deps:
     in_flight: InFlight
     credentials: CredentialSink
     metrics: Metrics
-    streams: Streams
+    streams: WatchSlots
     decisions: DecisionLog
-    refusals: Refusals
+    refusals: RefusalReasons
     staging: Staging
-    large: Large
+    large: LargeRequests
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         return EXIT_USAGE
     if settings.useless:
         log.warning("%s", settings.useless)
-    tracing.start(environ, "toolcrib-registry")
+    tracing.start(environ, "toolcrib-registry", _tracer)
     try:
         uvloop.run(run(settings))
     except (OSError, ValueError, SearchError, Broken) as error:
@@ -59,6 +59,13 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     finally:
         tracing.close()
     return 0
+
+
+def _tracer(service: str) -> tracing.Tracer:
+    """OpenTelemetry's; imported only where traces are asked for."""
+    from toolcrib.telemetry import otel
+
+    return otel.tracer(service)
 
 
 async def run(settings: RegistrySettings) -> None:

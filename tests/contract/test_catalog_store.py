@@ -15,11 +15,11 @@ from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
-from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, Mode, Part, Pushdown, StoreQuery
 from toolcrib_registry.search.errors import StoreUnavailable
+from toolcrib_registry.search.store import CatalogStore
 
 pytestmark = pytest.mark.anyio
 

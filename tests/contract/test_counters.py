@@ -21,8 +21,7 @@ from toolcrib.wire.publish import PublishedLimits
 from toolcrib_registry.adapters.counters import redis
 from toolcrib_registry.adapters.counters.memory import MemoryCounters
 from toolcrib_registry.adapters.counters.redis import RedisCounters, RedisPlace
-from toolcrib_registry.limits.counters import Charge, Limit, Shortage
-from toolcrib_registry.ports import Counters
+from toolcrib_registry.limits.counters import Charge, Counters, Limit, Shortage
 
 pytestmark = pytest.mark.anyio
 LEASE = 30.0

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from toolcrib_registry.adapters.outbound.dns_cache import Answer
+
 Behaviour = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -175,6 +177,7 @@ class Rebinding:
         self._answers = list(answers)
         self.asked: list[str] = []
 
-    async def __call__(self, host: str, port: int) -> list[str]:
+    async def __call__(self, host: str, port: int) -> Answer:
         self.asked.append(host)
-        return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        found = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return Answer(tuple(found), ttl=30)

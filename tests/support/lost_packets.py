@@ -1,4 +1,4 @@
-"""Calls whose name server loses packets, by the system's own resolver: prints what happened as JSON.
+"""Calls whose name server loses packets, with an /etc/resolv.conf that names it: prints what happened as JSON.
 
 Runs in namespaces of its own (`name_server.within`). Each case has a client of its own; seconds are those of each call,
 from sending it to its end.
@@ -7,8 +7,9 @@ from sending it to its end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-import threading
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from evil_upstream import response, upstream
 from name_server import ADDRESS, NameServer, Question, loopback_up, name_server
 from toolcrib.wire.publish import PublishedBackend
+from toolcrib_registry.adapters.outbound.cares import CaresResolver
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.outbound.errors import OutboundError
 from toolcrib_registry.outbound.guard import EgressPolicy, target
@@ -46,12 +48,12 @@ async def cases(server: NameServer) -> dict[str, Any]:
                 calls = [
                     await asyncio.gather(*(_call(outbound, h, tool.port) for h in each)) for each in hosts
                 ]
+                waiting = _sockets()
             asked = [{"name": q.name, "kind": q.kind, "at": q.at} for q in server.asked]
-            found[name] = {"calls": calls, "asked": asked, "threads": _waiting()}
+            found[name] = {"calls": calls, "asked": asked, "sockets": waiting}
 
         def address(name: str) -> str:
-            server.addresses[name] = "127.0.0.1"
-            return name
+            return server.add(name, "127.0.0.1")
 
         lost: set[str] = set()
 
@@ -68,7 +70,21 @@ async def cases(server: NameServer) -> dict[str, Any]:
         good = address("good.example.test")
         await run("others lost", lambda q: q.name.startswith("silent"), [good], [*many, *many])
         await run("absent", lambda _: False, ["absent.example.test"] * CALLERS)
+    found["names"] = await _names(server)
     return found
+
+
+async def _names(server: NameServer) -> dict[str, Any]:
+    """What names without a final dot resolve to, and which of them the server was asked for."""
+    server.add("short.example.test", "127.0.0.3")
+    server.add("one.two.three", "127.0.0.4")
+    server.asked.clear()
+    resolve = CaresResolver()
+    found = {
+        name: list((await resolve(name)).addresses)
+        for name in ("localhost", "in-hosts.corp", "short", "one.two.three")
+    }
+    return {"found": found, "asked": server.names()}
 
 
 async def _call(outbound: OutboundHttp, host: str, port: int) -> dict[str, Any]:
@@ -81,8 +97,12 @@ async def _call(outbound: OutboundHttp, host: str, port: int) -> dict[str, Any]:
     return {"seconds": time.monotonic() - began, "problem": problem}
 
 
-def _waiting() -> int:
-    return sum(thread.name == "outbound-dns" for thread in threading.enumerate())
+def _sockets() -> int:
+    found = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{descriptor}").startswith("socket:")
+    return found
 
 
 if __name__ == "__main__":

@@ -43,13 +43,16 @@ from toolcrib.wire.publish import (
 from toolcrib_registry import compose
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.adapters.weaviate import connection
+from toolcrib_registry.calls.backends.port import Calls
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
-from toolcrib_registry.ports import Calls, Clock, Embedder, Registrar
+from toolcrib_registry.policy.registration import Registrar
 from toolcrib_registry.search.embedding import NullEmbedder
 from toolcrib_registry.search.searcher import Searcher
+from toolcrib_registry.search.vectors import Embedder
 from toolcrib_registry.settings import RegistrySettings, Store
 
 ISSUER = "https://issuer.test"

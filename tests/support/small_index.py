@@ -10,7 +10,7 @@ from reference_ranking import rank
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.searcher import SearchAnswer
+from toolcrib_registry.search.searcher import SearchOutcome
 
 EMBEDDER = HashEmbedder()
 WORDS = ("read", "write", "list", "delete", "weather", "city", "invoice", "customer", "database", "backup")
@@ -54,6 +54,6 @@ async def oracle(view: dict[str, IndexEntry], query: str, limit: int) -> list[st
     ]
 
 
-def ids(answer: SearchAnswer) -> list[str]:
+def ids(answer: SearchOutcome) -> list[str]:
     """Tool ids, best first."""
     return [h.tool_id for h in answer.hits]

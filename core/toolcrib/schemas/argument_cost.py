@@ -1,4 +1,4 @@
-"""What one call's arguments cost, by the cost table of their schema (`schema_cost`): a bound, else a walk over the values.
+"""What one call's arguments cost, by the cost table of their schema (`cost`): a bound, else a walk over the values.
 
 Costs are nanoseconds and err on the high side.
 """
@@ -8,10 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from toolcrib.schemas.cost import State
+from typing import Any, Protocol
 
 BUDGET = 50e6
 """Nanoseconds that one check may take: what callers of other tools wait at most for it."""
@@ -26,10 +23,13 @@ EXACT = 2**53
 """Beyond it integers of any length are compared by their digits, and their hashes collide."""
 HASHED_FROM = 16
 """Values of a list of which `uniqueItems` hashes each; those of a shorter one are compared in pairs."""
+TEN_DIGITS = 32.0
+"""Nanoseconds more where a number of ten digits is compared with another."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SUSPECT = re.compile(rb"[0-9]{16}|[0-9]e[-+]?[0-9]", re.IGNORECASE)
 _LONG_NUMBER = re.compile(rb"(?<![0-9.])[0-9]{16,}(?![0-9.eE])")
 _EXPONENT = re.compile(rb"[0-9]e[-+]?([0-9]+)", re.IGNORECASE)
+_TEN_DIGITS = re.compile(rb"[0-9]{10}")
 _FRACTION = re.compile(rb"[.eE](?<=[0-9].)")
 """Not `[0-9]+[.e]`: that looks at each digit of a long row as many times as there are digits before it."""
 
@@ -64,11 +64,17 @@ class Call:
         """Numbers with a point or an exponent, at most: texts may hold what looks like some."""
         return len(_FRACTION.findall(self._text))
 
+    @cached_property
+    def tens(self) -> int:
+        """Numbers of ten digits, at most: longer ones count again, and texts may hold what looks like some."""
+        return len(_TEN_DIGITS.findall(self._text))
+
     def bound(self, prices: Sequence[float]) -> float:
         """Nanoseconds for all that the call holds, were every value in the dearest state (`State.prices`)."""
         _, _, fastest, widest, hugest, sets, paired = prices
         total = total_of(prices, self.values, self.boxes, self.size) + self.values * self.bits * widest
-        if paired and self.fractions:
+        if paired:
+            total += paired * self.tens * (HASHED_FROM - 2) * TEN_DIGITS
             total += paired * self.fractions * in_pairs(self.bits)
         if self.count:
             total += hugest * (2_000.0 * self.count + 0.2 * self.squares) + fastest * 20 * self.count
@@ -79,6 +85,38 @@ class Call:
     def collisions(self, values: int, count: int) -> float:
         """A list that holds `count` long integers: their hashes collide, so all are compared with each other."""
         return count * (values * 200.0 + count * (2_000.0 + 0.2 * self.digits**2))
+
+
+class State(Protocol):
+    """What a value is held against, as a walk sees it; `cost.State` is the one."""
+
+    value: float
+    box: float
+    obj: float
+    key: float
+    string: float
+    number: float
+    rate: float
+    key_rate: float
+    huge: float
+    wide: float
+    unique: float
+    pairs: float
+    size: int
+    explored: bool
+
+    @property
+    def names(self) -> State | None:
+        """What an object's keys are held against."""
+        ...
+
+    def prices(self) -> list[float]:
+        """What is dearest here or anywhere below."""
+        ...
+
+    def below(self, step: str | int) -> State:
+        """The state of the value under a name or an index."""
+        ...
 
 
 class Walk:
@@ -93,16 +131,16 @@ class Walk:
 
     def run(self, arguments: Any) -> float:
         total = 0.0
-        stack: list[tuple[State, Any]] = [(self._start, arguments)]
+        stack: list[tuple[State, Any, int]] = [(self._start, arguments, 0)]
         while stack:
-            state, value = stack.pop()
+            state, value, others = stack.pop()
             if isinstance(value, dict | list):
                 if self._skip(state):
                     continue
                 total += self._container(state, value)
-                self._descend(stack, state, value)
+                self._descend(stack, state, value, others)
             else:
-                total += self._scalar(state, value)
+                total += self._scalar(state, value, others)
             if total > BUDGET:
                 break
         return total + self._call.bound(self._skipped)
@@ -143,7 +181,8 @@ class Walk:
         if self._steps > MAX_STEPS:
             raise TooManyError
 
-    def _descend(self, stack: list[tuple[State, Any]], state: State, value: Any) -> None:
+    def _descend(self, stack: list[tuple[State, Any, int]], state: State, value: Any, others: int) -> None:
+        """Look at what a value holds; each of it is compared with at most `others` in one list (`in_pairs`)."""
         self._take(len(value))
         pairs: Iterable[tuple[str | int, Any]]
         if isinstance(value, dict):
@@ -152,15 +191,17 @@ class Walk:
             pairs = ((~index, child) for index, child in enumerate(value))
         else:
             pairs = enumerate(value)
+            if state.unique:
+                others = max(others, len(value) - 1)
         for step, child in pairs:
             to = state.below(step)
             if not to.explored and id(to) not in self._met:
                 self._met.add(id(to))
                 self._take(_MEMBER_STEPS * (2 + to.size))
-            stack.append((to, child))
+            stack.append((to, child, others))
 
     @staticmethod
-    def _scalar(state: State, value: Any) -> float:
+    def _scalar(state: State, value: Any, others: int) -> float:
         if isinstance(value, str):
             return state.value + state.string + state.rate * _bytes(value)
         if isinstance(value, int | float):
@@ -171,7 +212,9 @@ class Walk:
                 + state.wide * (bits_of(value) if state.wide else 0.0)
             )
             if state.pairs and isinstance(value, float):
-                cost += state.pairs * in_pairs(bits_of(value))
+                cost += state.pairs * in_pairs(bits_of(value), others)
+            if state.pairs and abs(value) >= 10**9:
+                cost += state.pairs * others * TEN_DIGITS
             if isinstance(value, int) and abs(value) >= EXACT:
                 digits = value.bit_length() / 3.32
                 cost += state.huge * (2_000.0 + 0.2 * digits**2) + state.rate * digits
@@ -179,9 +222,9 @@ class Walk:
         return state.value
 
 
-def in_pairs(bits: float) -> float:
-    """Nanoseconds for a fraction that is compared with half of the others in a list of `HASHED_FROM` - 1."""
-    return HASHED_FROM / 2 * (3_000.0 + 24.0 * bits)
+def in_pairs(bits: float, others: int = HASHED_FROM - 2) -> float:
+    """Nanoseconds for a fraction that is compared with so many others: two fractions share what they cost."""
+    return (others + 2) / 2 * (5_500.0 + 34.0 * bits)
 
 
 def bits_of(number: float) -> int:

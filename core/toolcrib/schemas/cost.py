@@ -35,7 +35,8 @@ ORDINARY_TEXT = 1_000
 _VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 420.0, 1_200.0
 _NUMERIC, _MULTIPLE, _PER_KEY, _NAME = 30.0, 1_500.0, 60.0, 110.0
 _TEXT_IN_PAIRS, _BIT_HASHED = 25.0, 1.2
-"""Nanoseconds a byte where values are compared in pairs (of fractions: `in_pairs`), and a bit of a number that is hashed."""
+"""Nanoseconds a byte where values are compared in pairs (of numbers more: `in_pairs`, `TEN_DIGITS`), and a bit of a number
+that is hashed."""
 _OPTION = 12.0
 """An option that a value of another type is compared with."""
 _BIT, _BIT_OF_SCHEMA, _BIT_OF_BOUND = 20.0, 12.0, 0.6

@@ -1,7 +1,7 @@
 """Traces by OpenTelemetry's SDK, sent by OTLP over HTTP: the only module that imports `opentelemetry`.
 
 It stands in core although it talks to the network, because all three services need it and none may import another;
-only `tracing.start` imports it, and only where the standard variables ask for traces
+each `main` hands it to `tracing.start`, and imports it only where the standard variables ask for traces
 (docs/decisions/0025-logs-and-traces.md). Endpoint, headers, sampler, resource and batch sizes are the SDK's own
 `OTEL_…` variables.
 """

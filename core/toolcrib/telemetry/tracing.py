@@ -1,4 +1,4 @@
-"""Spans of traces, as the services see them: a no-op unless `use` was given a tracer (`toolcrib.telemetry.otel` is one).
+"""Spans of traces, as the services see them: a no-op unless `use` was given a tracer. `main` hands in the one there is.
 
 Attributes carry ids, counts and outcomes: never arguments, tokens, queries or descriptions. Names follow the semantic
 conventions of OpenTelemetry where there are some (`http.*`, `server.*`, `gen_ai.*`), else they begin with `toolcrib.`.
@@ -7,7 +7,7 @@ conventions of OpenTelemetry where there are some (`http.*`, `server.*`, `gen_ai
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Literal, Protocol, TypeAlias
 
@@ -91,24 +91,27 @@ def wanted(environ: Mapping[str, str]) -> bool:
     return any(environ.get(f"OTEL_EXPORTER_OTLP_{kind}ENDPOINT", "").strip() for kind in ("", "TRACES_"))
 
 
-def start(environ: Mapping[str, str], service: str) -> None:
-    """Trace if `environ` asks for it; `service` is the name where OTEL_SERVICE_NAME is not set.
+def start(environ: Mapping[str, str], service: str, adapter: Callable[[str], Tracer]) -> None:
+    """Trace if `environ` asks for it.
 
-    Nothing of OpenTelemetry is imported otherwise. Whatever keeps it from starting is logged; the service runs on.
+    Whatever keeps it from starting is logged; the service runs on.
+
+    Args:
+        environ: the process's variables.
+        service: the name where OTEL_SERVICE_NAME is not set.
+        adapter: makes the tracer, by the name. It is called only if traces are asked for, so only then does it import
+            what it needs.
     """
     if not wanted(environ):
         return
     try:
-        from toolcrib.telemetry import otel
+        use(adapter(service))
     except ImportError as error:
         log.error(
             "no traces: OTEL_EXPORTER_OTLP_ENDPOINT asks for them, but OpenTelemetry is not installed (%s); "
             "install toolcrib[otel], or set OTEL_SDK_DISABLED=true",
             error.name or error,
         )
-        return
-    try:
-        use(otel.tracer(service))
     except Exception as error:
         # a wrong OTEL_ variable must not keep a registry from serving
         log.error("no traces: OpenTelemetry does not start with these OTEL_ variables: %s", error)

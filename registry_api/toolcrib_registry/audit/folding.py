@@ -30,7 +30,7 @@ class _Entry:
     until: float = 0.0
 
 
-class Repeats:
+class Folding:
     """A bounded table of what repeats. Any thread may use it.
 
     Args:

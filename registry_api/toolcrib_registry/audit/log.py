@@ -19,10 +19,10 @@ from toolcrib.authorizer import Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib.telemetry import logs
 from toolcrib.wire.publish import AuditHead, PublishedTool
-from toolcrib_registry.audit.folding import Key, Record, Repeats
+from toolcrib_registry.audit.folding import Folding, Key, Record
 from toolcrib_registry.audit.writer import Writer
-from toolcrib_registry.policy.state import Sight
-from toolcrib_registry.ports import Clock
+from toolcrib_registry.clock import Clock
+from toolcrib_registry.policy.state import CallerView
 
 log = logging.getLogger(__name__)
 
@@ -69,14 +69,14 @@ class DecisionLog:
         arguments: Literal["hash", "omit", "plain"] = "hash",
         strict: bool = False,
         strict_seconds: float = 2.0,
-        refusals: Repeats | None = None,
-        reads: Repeats | None = None,
+        refusals: Folding | None = None,
+        reads: Folding | None = None,
     ) -> None:
         self._clock, self._writer = clock, writer
         self._key, self._arguments = key, arguments
         self._strict, self._strict_seconds = strict, strict_seconds
-        self._refusals = refusals or Repeats()
-        self._reads = reads or Repeats(keys=20_000, fold=False)
+        self._refusals = refusals or Folding()
+        self._reads = reads or Folding(keys=20_000, fold=False)
         self._trouble = logs.Trouble(log)
 
     @property
@@ -90,21 +90,23 @@ class DecisionLog:
         head = self._writer.head if self._writer is not None else None
         return None if head is None else AuditHead(chain=head.chain, seq=head.seq, hash=head.hash)
 
-    def listed(self, action: str, sight: Sight, *, found: int | None = None, mode: str | None = None) -> None:
+    def listed(
+        self, action: str, caller_view: CallerView, *, found: int | None = None, mode: str | None = None
+    ) -> None:
         """A list or search was answered."""
         if self._writer is None:
             return
-        identity = sight.identity
+        identity = caller_view.identity
         if identity is None:
-            seen = bool(sight.view.tools)
+            seen = bool(caller_view.view.tools)
             asker, reason = _known(None, (Reason.ANONYMOUS_LIST if seen else Reason.NO_IDENTITY).value)
             self._folded(self._common(action, asker) | {"allowed": seen, "reason": reason}, asker, {})
             return
         common = self._common(action, identity)
         fields = {
-            "count": len(sight.view.tools) if found is None else found,
-            "view": sight.view.digest,
-            "revision": str(sight.snapshot.revision or ""),
+            "count": len(caller_view.view.tools) if found is None else found,
+            "view": caller_view.view.digest,
+            "revision": str(caller_view.snapshot.revision or ""),
             **({"mode": mode} if mode else {}),
         }
         self._read(common, identity, fields)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from toolcrib.authorizer import Action, decide
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import DecisionLog
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.policy.state import Sight
-from toolcrib_registry.ports import Clock
+from toolcrib_registry.policy.state import CallerView
 
 LATER = 0.02
 """Seconds until refusals are looked into: many at once, so that no answer waits for its own."""
@@ -31,7 +31,7 @@ MOST = 4096
 @dataclass(frozen=True, slots=True)
 class _Refused:
     action: Action
-    sight: Sight
+    caller_view: CallerView
     name: str
     at: float
     """Seconds since the epoch."""
@@ -39,7 +39,7 @@ class _Refused:
     """Of the request: its id, its token."""
 
 
-class Refusals:
+class RefusalReasons:
     """Takes refusals and accounts for them later. Used from one event loop only.
 
     Args:
@@ -53,13 +53,13 @@ class Refusals:
         self._waiting: deque[_Refused] = deque()
         self._due: asyncio.Handle | None = None
 
-    def add(self, action: Action, sight: Sight, name: str) -> None:
-        """`action` with what `name` means was refused: whoever sees `sight` sees no such tool."""
+    def add(self, action: Action, caller_view: CallerView, name: str) -> None:
+        """`action` with what `name` means was refused: whoever sees `caller_view` sees no such tool."""
         if not self._metrics.full:
-            self._metrics.refused(action.value, sight.identity)
+            self._metrics.refused(action.value, caller_view.identity)
             if not self._decisions.enabled:
                 return
-        self._waiting.append(_Refused(action, sight, name, self._clock.now(), copy_context()))
+        self._waiting.append(_Refused(action, caller_view, name, self._clock.now(), copy_context()))
         if len(self._waiting) >= MOST:
             self._some_of_them()
         if self._due is None:
@@ -88,29 +88,29 @@ class Refusals:
         refused.context.run(self._account, refused)
 
     def _account(self, refused: _Refused) -> None:
-        sight = refused.sight
-        tool = _meant(sight, refused.name)
-        decision = decide(sight.identity, tool, refused.action, sight.snapshot.policy, refused.at)
+        caller_view = refused.caller_view
+        tool = _meant(caller_view, refused.name)
+        decision = decide(caller_view.identity, tool, refused.action, caller_view.snapshot.policy, refused.at)
         if self._metrics.full:
-            self._metrics.decided(refused.action.value, decision, sight.identity)
+            self._metrics.decided(refused.action.value, decision, caller_view.identity)
         self._decisions.decided(
             refused.action.value,
-            sight.identity,
+            caller_view.identity,
             refused.name,
             tool,
             decision,
-            str(sight.snapshot.revision or ""),
+            str(caller_view.snapshot.revision or ""),
             at=refused.at,
         )
 
 
-def _meant(sight: Sight, name: str) -> PublishedTool | None:
+def _meant(caller_view: CallerView, name: str) -> PublishedTool | None:
     """The tool that a refused name means, seen or hidden, for the reason alone; never for an answer."""
-    snapshot = sight.snapshot
-    if (exact := snapshot.tools.get(sight.view.names.get(name, name))) is not None:
+    snapshot = caller_view.snapshot
+    if (exact := snapshot.tools.get(caller_view.view.names.get(name, name))) is not None:
         return exact
     several: Sequence[str] = sorted(snapshot.by_name.get(name.lower(), ()))
-    home = sight.identity.namespace if sight.identity else None
+    home = caller_view.identity.namespace if caller_view.identity else None
     own = [i for i in several if snapshot.tools[i].namespace == home]
     found = own or several
     return snapshot.tools[found[0]] if found else None

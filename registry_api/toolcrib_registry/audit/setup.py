@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 
 from toolcrib_registry.audit import files, keys
-from toolcrib_registry.audit.folding import Repeats
+from toolcrib_registry.audit.folding import Folding
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.writer import Counts, Writer
-from toolcrib_registry.ports import Clock
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.settings import Audit
 
 log = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ def opened(settings: Audit, replica: str, clock: Clock, counts: Counts) -> Decis
         arguments=settings.arguments,
         strict=settings.mode == "strict",
         strict_seconds=settings.strict_seconds,
-        refusals=Repeats(interval=settings.fold_seconds),
-        reads=Repeats(interval=settings.fold_seconds, keys=20_000, fold=False),
+        refusals=Folding(interval=settings.fold_seconds),
+        reads=Folding(interval=settings.fold_seconds, keys=20_000, fold=False),
     )
     said = {
         "mode": settings.mode,

@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any
 
 from toolcrib.schemas.argument_cost import BUDGET
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.validators import Compiled, Validators
-from toolcrib_registry.limits.large_requests import LARGE, Large
+from toolcrib_registry.limits.large_requests import LARGE, LargeRequests
 
 MANY = 10_000
 """Values from which a check is made in parts, as from `LARGE` bytes: writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
@@ -31,10 +31,10 @@ class Arguments:
     """
 
     def __init__(
-        self, limits: CallLimits, validators: Validators | None = None, large: Large | None = None
+        self, limits: CallBounds, validators: Validators | None = None, large: LargeRequests | None = None
     ) -> None:
         self._limits = limits
-        self._large = Large() if large is None else large
+        self._large = LargeRequests() if large is None else large
         self._validators = Validators() if validators is None else validators
 
     async def prepare(self, digest: str, size: int, schema: Callable[[], dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class CallLimits:
+class CallBounds:
     """What a call may carry.
 
     Attributes:

@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.calls.errors import BackendBusy
+from toolcrib_registry.limits.charge import ROOM_SECONDS
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import EgressRefused
 
@@ -26,7 +27,6 @@ TOGETHER = 1_024
 """Calls in progress at one time, to all backends; a connection each."""
 EACH = 256
 """Of those, to one backend."""
-WAIT_SECONDS = 5.0
 WAIT_EACH = 256
 """Calls of one caller, by one binding, that wait for one backend."""
 WAIT_TOGETHER = 4_096
@@ -46,7 +46,7 @@ class Bulkheads:
         seconds: how long a call waits at most.
     """
 
-    def __init__(self, *, together: int = TOGETHER, each: int = EACH, seconds: float = WAIT_SECONDS) -> None:
+    def __init__(self, *, together: int = TOGETHER, each: int = EACH, seconds: float = ROOM_SECONDS) -> None:
         self._together, self._seconds = together, seconds
         self._most = (each, max(1, each // 2), max(1, each // 4))
         self._held: Counter[tuple[str, ...]] = Counter()

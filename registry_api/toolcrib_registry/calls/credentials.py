@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from toolcrib.errors import EpochFenced
 from toolcrib.wire.publish import Credential, Credentials, SecretReference
+
+
+class CredentialSink(Protocol):
+    """Takes the credentials that the operator pushes."""
+
+    def replace(self, credentials: Credentials) -> None:
+        """Hold these and forget all others.
+
+        Raises:
+            EpochFenced: the sender no longer leads.
+        """
+        ...
 
 
 class CredentialStore:

@@ -23,8 +23,8 @@ from toolcrib.authorizer import Action, Decision, Policy, Reason, alternatives, 
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.state import PolicyState
-from toolcrib_registry.ports import Clock
 
 AT_A_TIME = 256
 """Decisions between two looks at other work."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import (
     CallError,
@@ -44,7 +44,7 @@ class CallResult:
 
 
 def judged(
-    response: OutboundResponse, *, limits: CallLimits, elapsed: float, secrets: tuple[str, ...]
+    response: OutboundResponse, *, limits: CallBounds, elapsed: float, secrets: tuple[str, ...]
 ) -> CallResult:
     """The result in an answer.
 
@@ -69,7 +69,7 @@ def judged(
     return CallResult(response.status, response.content_type, value, response.body, elapsed)
 
 
-def _value(response: OutboundResponse, limits: CallLimits) -> Any:
+def _value(response: OutboundResponse, limits: CallBounds) -> Any:
     body, kind = response.body, response.content_type
     if not body:
         return None
@@ -85,7 +85,7 @@ def _value(response: OutboundResponse, limits: CallLimits) -> Any:
     return _text(body)
 
 
-def _json(body: bytes, limits: CallLimits) -> Any:
+def _json(body: bytes, limits: CallBounds) -> Any:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -115,7 +115,7 @@ def _text(body: bytes) -> str:
     return text
 
 
-def _failure(response: OutboundResponse, limits: CallLimits, secrets: Secrets) -> CallError:
+def _failure(response: OutboundResponse, limits: CallBounds, secrets: Secrets) -> CallError:
     status = response.status
     if 300 <= status < 400:
         return UpstreamRedirect(f"the backend redirects ({status}); redirects are not followed")
@@ -134,7 +134,7 @@ def _failure(response: OutboundResponse, limits: CallLimits, secrets: Secrets) -
     return UpstreamProtocol(f"the backend answered with status {status}")
 
 
-def _shown(response: OutboundResponse, limits: CallLimits, secrets: Secrets) -> Any:
+def _shown(response: OutboundResponse, limits: CallBounds, secrets: Secrets) -> Any:
     """The refusal's own JSON, where it is small; other texts may hold anything and stay here."""
     body, kind = response.body, response.content_type
     if (

@@ -14,11 +14,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from toolcrib_registry.calls.errors import CallError
 from toolcrib_registry.deps import Deps
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import documentation
 from toolcrib_registry.http.access_log import CODE, AdminEdge
 from toolcrib_registry.http.edge import Edge, OnePort
-from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.http.problems import ProblemError, problem_of
 from toolcrib_registry.http.routes import (
     access_review,
     admin,
@@ -120,6 +122,8 @@ def _metrics(app: FastAPI) -> FastAPI:
 def _bare(deps: Deps) -> FastAPI:
     handlers: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
         ProblemError: _problem,
+        Failure: _failed,
+        CallError: _failed,
         HTTPException: _http_exception,
         RequestValidationError: _invalid,
         Exception: _broken,
@@ -137,6 +141,11 @@ def _bare(deps: Deps) -> FastAPI:
 
 async def _problem(request: Request, error: ProblemError) -> Response:
     return _answer(request, error)
+
+
+async def _failed(request: Request, error: Failure | CallError) -> Response:
+    """What a service raised."""
+    return _answer(request, problem_of(error))
 
 
 def _answer(request: Request, error: ProblemError) -> Response:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+import orjson
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from toolcrib.authorizer import Decision
+from toolcrib.authorizer import Action, Decision
+from toolcrib_registry.calls import service as calls
+from toolcrib_registry.calls.backends.port import Called
 from toolcrib_registry.calls.in_flight import Hold, Revoked
+from toolcrib_registry.deps import Deps
 
 SLICE = 64 * 1024
 """Bytes handed to the server at one time: it waits for the reader between two of them."""
@@ -66,3 +70,41 @@ class CallResponse(Response):
         except TimeoutError:
             return
         await send({"type": "http.response.body", "body": body[last:]})
+
+
+def plain(deps: Deps, named: calls.Named, answer: Called) -> Response:
+    """The tool's answer as it came, as JSON or as text."""
+    if isinstance(answer.value, str) and not answer.content_type.endswith("json"):
+        return sent(deps, named, answer.value, "text/plain")
+    return sent(deps, named, answer.raw or b"null", "application/json")
+
+
+def wrapped(named: calls.Named, answer: Called) -> bytes:
+    """The answer of `/v1/call`: JSON goes in as it came, since its objects may take 30 times as much memory."""
+    kept = isinstance(answer.value, str) or not answer.raw
+    made = {
+        "tool_id": named.tool.tool_id,
+        "content_type": answer.content_type,
+        "result": answer.value if kept else orjson.Fragment(answer.raw),
+        "elapsed": round(answer.elapsed, 6),
+    }
+    return orjson.dumps(made)
+
+
+def sent(deps: Deps, named: calls.Named, body: bytes | str, media_type: str) -> Response:
+    """An answer to the call of `named`: cut where it is not granted any more while it is being sent."""
+    identity = named.caller_view.identity
+    assert identity is not None
+
+    def on_cut(decision: Decision) -> None:
+        calls.note(
+            deps, Action.CALL, identity, named.listed, named.tool, decision, named.caller_view, "revoked"
+        )
+
+    return CallResponse(
+        body,
+        media_type,
+        hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision, named.charged),
+        on_cut=on_cut,
+        sending=lambda size: deps.large.sending(f"{identity.issuer} {identity.subject}", size),
+    )

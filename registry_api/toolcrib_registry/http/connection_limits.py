@@ -17,12 +17,10 @@ log = logging.getLogger(__name__)
 OTHERS = 256
 """Connections of the listeners that agents do not use: operators, probes and scrapers need a few each."""
 _OPEN_FILES = 65_536
-REASONS = ("handshake", "headers", "header_bytes", "body", "answer", "connections", "connections_per_peer")
-"""Why a connection is closed that would have gone on: what took too long or was too much."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConnectionLimits:
     """What one listener allows. `trusted` are networks of proxies: there one peer stands for many clients."""
 
     header_seconds: float = 10.0
@@ -33,26 +31,26 @@ class Bounds:
     trusted: tuple[IPv4Network | IPv6Network, ...] = ()
 
 
-class Door:
+class ConnectionGate:
     """Counts the connections of one listener and says who is let in.
 
     Args:
         name: of the listener.
         bounds: what it allows.
-        on_closed: told one of `REASONS` for each connection that is refused or closed.
+        on_closed: told the reason (`metrics.recorder.CLOSED`) for each connection that is refused or closed.
     """
 
     def __init__(
         self,
         name: str = "agents",
-        bounds: Bounds | None = None,
+        bounds: ConnectionLimits | None = None,
         on_closed: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        self.name, self.bounds, self.closed = name, bounds or Bounds(), on_closed
+        self.name, self.bounds, self.closed = name, bounds or ConnectionLimits(), on_closed
         self.open = 0
         self._peers: Counter[str] = Counter()
 
-    def enter(self, address: str, now: float) -> Place | None:
+    def enter(self, address: str, now: float) -> ConnectionSlot | None:
         """A place for a connection from `address`; None where there is none left."""
         peer = self._peer(address)
         if self.open >= self.bounds.connections:
@@ -64,7 +62,7 @@ class Door:
                 return None
             self._peers[peer] += 1
         self.open += 1
-        return Place(self, peer, now)
+        return ConnectionSlot(self, peer, now)
 
     def leave(self, peer: str | None) -> None:
         """A place is free again."""
@@ -86,13 +84,13 @@ class Door:
         return str(found)
 
 
-class Place:
+class ConnectionSlot:
     """One connection's place, from the moment it was accepted; given back once."""
 
     __slots__ = ("_peer", "accepted", "door")
 
-    def __init__(self, door: Door, peer: str | None, accepted: float) -> None:
-        self.door: Door | None = door
+    def __init__(self, door: ConnectionGate, peer: str | None, accepted: float) -> None:
+        self.door: ConnectionGate | None = door
         self.accepted = accepted
         self._peer = peer
 
@@ -108,7 +106,7 @@ def make(
     limits: Limits,
     trusted: Sequence[IPv4Network | IPv6Network],
     observe: Callable[[str, Callable[[], float]], Callable[[str], None]],
-) -> Door:
+) -> ConnectionGate:
     """The door of the listener `name`, counted by what `observe` gives for its name and what reads its connections."""
     connections = limits.connections if name == "agents" else min(limits.connections, OTHERS)
     files = allow_open_files()
@@ -117,9 +115,9 @@ def make(
             "listener %s keeps at most %d connections: the process may open %d files", name, files // 2, files
         )
         connections = max(1, files // 2)
-    door = Door(
+    door = ConnectionGate(
         name,
-        Bounds(
+        ConnectionLimits(
             limits.header_seconds,
             limits.body_seconds,
             limits.send_seconds,

@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import math
+import select
 import socket
 import ssl
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from toolcrib_registry.http.connection_limits import Door, Place
+from toolcrib_registry.http.connection_limits import ConnectionGate, ConnectionSlot
 from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
     measured is the client's slowness alone: while we do not read, its time stands still.
     """
 
-    def __init__(self, *args: Any, door: Door, place: Place, **named: Any) -> None:
+    def __init__(self, *args: Any, door: ConnectionGate, place: ConnectionSlot, **named: Any) -> None:
         super().__init__(*args, **named)
         self._door, self._bounds, self._place = door, door.bounds, place
         self._head: int | None = 0
@@ -54,7 +55,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._came = self._unsent = 0
         self._due: float = place.accepted + self._bounds.header_seconds
         self._send_due: float | None = None
-        self._closing = False
+        self._closing = self._last = False
+
+    def shutdown(self) -> None:
+        """Asked to stop: what has begun is finished, a request that has arrived and is not read yet is answered."""
+        idle = self.cycle is None or self.cycle.response_complete
+        if idle and not self.transport.is_closing() and _unread(self.transport):
+            self._last = True
+        else:
+            super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._place.leave()
@@ -71,6 +80,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head = None
         self._in_body, self._came, self._due = True, 0, math.inf
         super().on_headers_complete()
+        if self._last:
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         self._came += len(body)
@@ -150,6 +161,13 @@ class BoundedProtocol(HttpToolsProtocol):
         return self.loop.time() + KEEP_ALIVE_SECONDS
 
 
+def _unread(transport: asyncio.Transport) -> bool:
+    """Whether something has arrived that nobody has read: closing now would reset the connection."""
+    arrived = select.poll()
+    arrived.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+    return bool(arrived.poll(0))
+
+
 def _too_slow(seconds: float) -> bytes:
     problem = ProblemError("request_timeout", f"The body was not complete within {seconds:g} s.")
     body = problem.body()
@@ -163,7 +181,7 @@ class Acceptor:
     asyncio's own accepting lets a connection be seen only after its TLS handshake: half handshakes would pass the door.
     """
 
-    def __init__(self, server: uvicorn.Server, bound: socket.socket, door: Door) -> None:
+    def __init__(self, server: uvicorn.Server, bound: socket.socket, door: ConnectionGate) -> None:
         self._server, self._bound, self._door = server, bound, door
         self._loop = asyncio.get_running_loop()
         self._settling: set[asyncio.Task[None]] = set()
@@ -217,7 +235,7 @@ class Acceptor:
         if self._listening:
             self._loop.add_reader(self._bound.fileno(), self._accept)
 
-    async def _settle(self, made: socket.socket, place: Place) -> None:
+    async def _settle(self, made: socket.socket, place: ConnectionSlot) -> None:
         """Give the connection to uvicorn: over TLS after its handshake."""
         server = self._server
         context = server.config.ssl

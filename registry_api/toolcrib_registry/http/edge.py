@@ -167,10 +167,10 @@ class Edge:
         self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
     ) -> None:
         deps = self._deps
-        sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-        body, etag = await discovery.answer(deps, sight)
-        deps.metrics.discovered(sight.identity, "/")
-        deps.decisions.listed("list", sight)
+        caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
+        body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
+        deps.metrics.discovered(caller_view.identity, "/")
+        deps.decisions.listed("list", caller_view)
         headers = [
             (b"etag", etag),
             (b"cache-control", b"private, no-cache"),

@@ -1,7 +1,8 @@
 """Every answer that is a problem document: RFC 9457, with a stable `code`.
 
 ProblemError (an HTTPException, so that FastAPI passes it on as it is)
-    raised by routes and by the reading of bodies; `CODES` gives each code its status and title.
+    raised by routes and by the reading of bodies; `CODES` gives each code its status and title. What services raise
+    (`failures`, `calls.errors`) becomes one by `problem_of`.
 
 The body holds nothing that depends on the request but what the caller sent: denied and unknown answer alike, to
 the byte. The request's id is in the header `X-Request-Id`.
@@ -16,6 +17,9 @@ from typing import Any
 import orjson
 from fastapi import HTTPException
 from starlette.responses import Response
+
+from toolcrib_registry.calls.errors import CallError
+from toolcrib_registry.failures import Failure, Unauthenticated
 
 PROBLEM_JSON = "application/problem+json"
 
@@ -113,6 +117,15 @@ class ProblemError(HTTPException):
     def response(self) -> Response:
         """The document as an answer."""
         return Response(self.body(), self.status_code, dict(self.headers or {}), media_type=PROBLEM_JSON)
+
+
+def problem_of(error: Failure | CallError) -> ProblemError:
+    """What a service said, as a problem document."""
+    if isinstance(error, Unauthenticated):
+        return unauthenticated(error.problem)
+    status = error.status if isinstance(error, CallError) else None
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return ProblemError(error.code, error.detail, status=status, headers=headers, extra=error.extra)
 
 
 def unauthenticated(reason: str | None) -> ProblemError:

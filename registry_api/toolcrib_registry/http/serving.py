@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolcrib.telemetry import logs
 from toolcrib_registry.http.certificates import ServedCertificate
-from toolcrib_registry.http.connection_limits import Door
+from toolcrib_registry.http.connection_limits import ConnectionGate
 from toolcrib_registry.http.connections import KEEP_ALIVE_SECONDS, Acceptor, BoundedProtocol
 from toolcrib_registry.http.problems import ProblemError
 
@@ -42,7 +42,7 @@ class Listener:
     port: int
     certificate: ServedCertificate | None = None
     bound: socket.socket | None = None
-    door: Door = field(default_factory=Door)
+    door: ConnectionGate = field(default_factory=ConnectionGate)
 
     def bind(self) -> socket.socket:
         """The listening socket: bound before anything starts, so that a taken port is an early error.
@@ -165,13 +165,17 @@ async def serve(
 
 
 def _send_away(server: uvicorn.Server) -> None:
-    """From now on every answer says `Connection: close`; those that have begun end their connection, too."""
+    """From now on every answer says `Connection: close`.
+
+    One that has begun cannot say so any more, and its client would send the next request into a connection that is just
+    being closed: that one says it.
+    """
     close = (b"connection", b"close")
     server.config.encoded_headers = [*server.config.encoded_headers, close]
     server.server_state.default_headers = [*server.server_state.default_headers, close]
     for connection in server.server_state.connections:
         cycle = getattr(connection, "cycle", None)
-        if cycle is not None and not cycle.response_complete:
+        if cycle is not None and not cycle.response_started:
             cycle.keep_alive = False
 
 
@@ -232,7 +236,7 @@ def _context(certificate: ServedCertificate) -> Callable[[Any, Any], ssl.SSLCont
     return lambda *_: certificate.context
 
 
-async def _run(server: uvicorn.Server, bound: socket.socket, door: Door) -> None:
+async def _run(server: uvicorn.Server, bound: socket.socket, door: ConnectionGate) -> None:
     # what Server.serve does, without its signal handlers (two servers in one process would fight over them) and with
     # an acceptor that knows bounds
     server.config.load()

@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl
 from toolcrib.authorizer import is_valid
 from toolcrib.errors import TokenError, UnknownKey
 from toolcrib.identity import Identity, Issuer, check_issuers, verify
-from toolcrib_registry.ports import Clock, Keys
+from toolcrib_registry.clock import Clock
+from toolcrib_registry.identity.keys import Keys
 
 REMEMBERED = 10_000
 """Verified tokens remembered at one time."""

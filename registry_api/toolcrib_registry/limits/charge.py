@@ -20,11 +20,12 @@ from toolcrib.authorizer import Policy, alternatives
 from toolcrib.identity import Identity
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits, PublishedTool
-from toolcrib_registry.calls.bulkheads import WAIT_SECONDS
-from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.clock import Clock
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.limits.agent_limit import DefaultLimit
 from toolcrib_registry.limits.counters import (
     Charge,
+    Counters,
     CountersBusy,
     CountersUnavailable,
     Limit,
@@ -33,10 +34,11 @@ from toolcrib_registry.limits.counters import (
 )
 from toolcrib_registry.limits.selection import Choice, Groups, choose
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.ports import Clock, Counters
 
 LONGEST_CALL = 300.0
-"""Seconds: no call's deadline is later (`calls.limits`)."""
+"""Seconds: no call's deadline is later (`calls.bounds`)."""
+ROOM_SECONDS = 5.0
+"""How long a call that was charged waits for room at its backend (`calls.bulkheads`)."""
 GRACE = 2.0
 """Seconds by which a lease outlives its call's deadline: a slot is never free while its call may be under way."""
 AWAY_SECONDS = 2
@@ -82,7 +84,7 @@ class Charging:
         are free again when the block has been left.
 
         Raises:
-            ProblemError: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
+            Failure: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
         """
         choice = Choice()
         # taken before anything is counted: what this refuses must not count
@@ -96,7 +98,7 @@ class Charging:
                 raise self._no_place(decided)
             groups: Groups = alternatives(identity, tool, policy, self._clock.now())
             if not groups or not all(groups):
-                raise ProblemError("not_permitted", "This call is not permitted.")
+                raise Failure("not_permitted", "This call is not permitted.")
             if not place:
                 groups = _bounded(groups)
                 if not any(_bounds(b) for group in groups for b in group):
@@ -115,20 +117,20 @@ class Charging:
             if choice.charges:
                 await self.counters.release(choice.charges)
 
-    def _no_place(self, binding: PublishedBinding | None) -> ProblemError:
+    def _no_place(self, binding: PublishedBinding | None) -> Failure:
         self._metrics.limited(binding, Limit.DEFAULT.value)
-        return ProblemError(
+        return Failure(
             "limit_exceeded",
             f"{_calls(self._default.most)} of this agent are in progress on this replica, the most without a limit of its own: "
             "wait for one to end. A binding's limits.maxConcurrent sets another limit.",
-            headers={"Retry-After": str(BUSY_SECONDS)},
+            retry_after=BUSY_SECONDS,
             extra={"limit": Limit.DEFAULT.value},
         )
 
     async def _charge(
         self, identity: Identity, tool: PublishedTool, groups: Groups, choice: Choice
     ) -> Charged:
-        lease = min(tool.backend.timeout if tool.backend else 0.0, LONGEST_CALL) + WAIT_SECONDS + GRACE
+        lease = min(tool.backend.timeout if tool.backend else 0.0, LONGEST_CALL) + ROOM_SECONDS + GRACE
 
         async def look(binding: PublishedBinding) -> Shortage | None:
             with self._noticed():
@@ -159,29 +161,29 @@ class Charging:
         """The binding of a read-only tool's call that goes through uncounted.
 
         Raises:
-            ProblemError: limit_exceeded or limits_unavailable.
+            Failure: limit_exceeded or limits_unavailable.
         """
         if choice.busy:
-            raise ProblemError(
+            raise Failure(
                 "limits_unavailable",
                 "More calls wait to be counted for the limits of this grant than can be: call again in a moment.",
-                headers={"Retry-After": str(BUSY_SECONDS)},
+                retry_after=BUSY_SECONDS,
             )
         if choice.unknown is not None:
             if tool.annotations.get("readOnlyHint") is True:
                 return choice.unknown
-            raise ProblemError(
+            raise Failure(
                 "limits_unavailable",
                 "Whether the limits of this grant have room cannot be known now, and this tool is not read-only.",
-                headers={"Retry-After": str(AWAY_SECONDS)},
+                retry_after=AWAY_SECONDS,
             )
         assert choice.short is not None
         binding, shortage = choice.short
         self._metrics.limited(binding, shortage.limit.value)
-        raise ProblemError(
+        raise Failure(
             "limit_exceeded",
             _detail(_limits(binding), shortage),
-            headers={"Retry-After": str(shortage.seconds)},
+            retry_after=shortage.seconds,
             extra={"limit": shortage.limit.value},
         )
 

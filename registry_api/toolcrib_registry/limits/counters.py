@@ -1,4 +1,4 @@
-"""What a store of counters says about one account: charged, or no room and for how long, or that it cannot tell.
+"""The store of counters: its port, and what it says about one account: charged, or no room and for how long, or that it cannot tell.
 
 An account is one binding together with one caller, by issuer and subject: neither the token nor the address matters,
 and a binding that was deleted and made anew is another account.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from toolcrib.identity import Identity
-from toolcrib.wire.publish import PublishedBinding
+from toolcrib.wire.publish import PublishedBinding, PublishedLimits
 
 
 class Limit(StrEnum):
@@ -53,3 +55,41 @@ def account_of(binding: PublishedBinding, identity: Identity) -> str:
     """The account that a call of `identity` by `binding` counts on: `<uid>/<hash of issuer and subject>`."""
     who = json.dumps([identity.issuer, identity.subject]).encode()
     return f"{binding.uid}/{hashlib.sha256(who).hexdigest()[:32]}"
+
+
+class Counters(Protocol):
+    """Counts calls by account. One contract suite: `tests/contract/test_counters.py`."""
+
+    async def charge(self, account: str, limits: PublishedLimits, *, lease: float) -> Charge | Shortage:
+        """Count one call, all of it or nothing: never more than the limit in any window.
+
+        `lease` is for how many seconds at most it holds its slot, should nobody release it.
+
+        Raises:
+            CountersUnavailable: it is not known whether there is room, in bounded time.
+        """
+        ...
+
+    async def room(self, account: str, limits: PublishedLimits) -> Shortage | None:
+        """None if one call more would be counted now; counts nothing.
+
+        Raises:
+            CountersUnavailable: not known.
+        """
+        ...
+
+    async def release(self, charges: Sequence[Charge]) -> None:
+        """Free their slots: done when it returns, or soon after if the caller is cancelled. Never raises else."""
+        ...
+
+    async def healthy(self) -> None:
+        """Return if the store of counters can answer now.
+
+        Raises:
+            CountersUnavailable: it cannot.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back what is held and release connections."""
+        ...

@@ -26,7 +26,7 @@ class NoRoom(Exception):
     """Too many large requests are in progress."""
 
 
-class Large:
+class LargeRequests:
     """Room and turns for what is large. Used from one event loop only.
 
     Args:

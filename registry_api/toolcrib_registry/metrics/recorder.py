@@ -22,13 +22,14 @@ from toolcrib.telemetry import exposition
 from toolcrib.telemetry.metric import Metric
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
-from toolcrib_registry.http.connection_limits import REASONS as CLOSED
 from toolcrib_registry.metrics import table
 from toolcrib_registry.metrics.decision_log import AuditCounts
 from toolcrib_registry.metrics.series import OTHER, Budget, Series
 
 _PROCESS = ProcessCollector(registry=None)
 ANONYMOUS = "anonymous"
+CLOSED = ("handshake", "headers", "header_bytes", "body", "answer", "connections", "connections_per_peer")
+"""Why a connection is closed that would have gone on: what took too long or was too much."""
 NOT_PERMITTED = "not_permitted"
 """The reason of a denial as its caller was told: hidden, disabled, denied or not there."""
 

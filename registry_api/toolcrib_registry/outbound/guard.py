@@ -21,7 +21,7 @@ from toolcrib_registry.outbound.errors import EgressRefused, NoAddress
 __all__ = [
     "EgressPolicy",
     "EgressRefused",
-    "Reach",
+    "EgressRule",
     "Target",
     "check_address",
     "check_url",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Reach(StrEnum):
+class EgressRule(StrEnum):
     """By which rule an address is judged."""
 
     PUBLIC = "public"  # url: backends: allowlisted host, public unicast (and loopback where opened)
@@ -105,7 +105,7 @@ class Target:
     host: str
     port: int
     path: str
-    reach: Reach
+    reach: EgressRule
     names: frozenset[str]
     address: str | None = None
 
@@ -155,7 +155,7 @@ def check_url(url: str, policy: EgressPolicy) -> Target:
     elif place.host == "localhost" and not policy.loopback:
         raise EgressRefused("localhost is loopback")
     names = credential_hosts.of_url(place.scheme, place.host, place.port)
-    return Target(place.scheme, place.host, place.port, place.path, Reach.PUBLIC, names)
+    return Target(place.scheme, place.host, place.port, place.path, EgressRule.PUBLIC, names)
 
 
 def trusted(url: str) -> Target:
@@ -165,10 +165,10 @@ def trusted(url: str) -> Target:
         EgressRefused: not a plain http(s) URL.
     """
     place = hosts.split_url(url)
-    return Target(place.scheme, place.host, place.port, place.path, Reach.TRUSTED, frozenset())
+    return Target(place.scheme, place.host, place.port, place.path, EgressRule.TRUSTED, frozenset())
 
 
-def dns_name(host: str, reach: Reach) -> str:
+def dns_name(host: str, reach: EgressRule) -> str:
     """The name to ask DNS for. With a final dot, so that no search list has a say in it.
 
     Otherwise, inside a cluster, `api.com` might be a Service `api` in a namespace `com`.
@@ -176,16 +176,16 @@ def dns_name(host: str, reach: Reach) -> str:
     Raises:
         EgressRefused: it is a Service; those are dialled at their published address and never looked up.
     """
-    if reach is Reach.SERVICE:
+    if reach is EgressRule.SERVICE:
         raise EgressRefused("a Service is dialled at its published address alone")
-    return f"{host}." if reach is Reach.PUBLIC and "." in host else host
+    return f"{host}." if reach is EgressRule.PUBLIC and "." in host else host
 
 
 def check_address(
     ip: str,
     policy: EgressPolicy,
     *,
-    reach: Reach = Reach.PUBLIC,
+    reach: EgressRule = EgressRule.PUBLIC,
     port: int | None = None,
     closed: Collection[addresses.Address] = (),
 ) -> None:
@@ -201,13 +201,13 @@ def check_address(
     Raises:
         EgressRefused: with the kind of address it is.
     """
-    if reach is Reach.MAPPED:
+    if reach is EgressRule.MAPPED:
         return
     try:
         literal = ip_address(ip)
     except ValueError:
         raise EgressRefused("not an IP address") from None
-    if reach is Reach.TRUSTED:
+    if reach is EgressRule.TRUSTED:
         # private is fine, the API server is; but a discovery document must not lead to a metadata service
         if (kind := addresses.special(literal)) is not None and ("link-local" in kind or "metadata" in kind):
             raise EgressRefused(f"{ip} is {kind}")
@@ -217,7 +217,7 @@ def check_address(
         raise EgressRefused(f"{ip} belongs to the registry, its store or the API server")
     in_cluster = any(_covers(text, plain, port) for text in policy.cluster)
     kind = addresses.special(literal)
-    if reach is Reach.SERVICE:
+    if reach is EgressRule.SERVICE:
         never = kind is not None and ("link-local" in kind or kind in ("loopback", "metadata service"))
         if never or not (in_cluster or addresses.in_service_range(literal)):
             raise EgressRefused(f"a Service cannot have the address {ip} ({kind or 'public'})")
@@ -238,12 +238,12 @@ def _service(backend: PublishedBackend, namespace: str, policy: EgressPolicy) ->
     mapped = policy.backends.get(f"{namespace}/{name}")
     if mapped is not None:
         host, port = hosts.split_host_port(mapped)
-        return Target("http", host, port, backend.path, Reach.MAPPED, names)
+        return Target("http", host, port, backend.path, EgressRule.MAPPED, names)
     _check_name(dns, policy)
     if backend.cluster_ip is None:
         raise NoAddress(f"the operator has published no address of Service {namespace}/{name}, port {port}")
-    check_address(backend.cluster_ip, policy, reach=Reach.SERVICE, port=port)
-    return Target("http", dns, port, backend.path, Reach.SERVICE, names, address=backend.cluster_ip)
+    check_address(backend.cluster_ip, policy, reach=EgressRule.SERVICE, port=port)
+    return Target("http", dns, port, backend.path, EgressRule.SERVICE, names, address=backend.cluster_ip)
 
 
 @lru_cache(maxsize=1_024)

@@ -18,8 +18,8 @@ from toolcrib.model_names import is_plain
 from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry.deps import Deps
-from toolcrib_registry.policy.view_cache import Answer, Sight
+from toolcrib_registry.policy.state import PolicyState
+from toolcrib_registry.policy.view_cache import Answer, CallerView
 from toolcrib_registry.settings import RegistrySettings
 
 SERVICE = "toolcrib"
@@ -105,31 +105,31 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def total_registered(sight: Sight, settings: RegistrySettings) -> int:
+def total_registered(caller_view: CallerView, settings: RegistrySettings) -> int:
     """How many tools there are, as far as the caller is told (`discovery.totals`)."""
-    if sight.identity is not None and settings.discovery.totals == "all":
-        return sight.snapshot.active_tools
-    return len(sight.view.tools)
+    if caller_view.identity is not None and settings.discovery.totals == "all":
+        return caller_view.snapshot.active_tools
+    return len(caller_view.view.tools)
 
 
-async def answer(deps: Deps, sight: Sight) -> Answer:
+async def answer(state: PolicyState, caller_view: CallerView, settings: RegistrySettings) -> Answer:
     """The body of `GET /` and its ETag, made once for a view of a revision."""
-    known = sight.content.answer
-    return known or await deps.state.answer(sight, partial(encoded, sight, deps.settings))
+    known = caller_view.content.answer
+    return known or await state.answer(caller_view, partial(encoded, caller_view, settings))
 
 
-def encoded(sight: Sight, settings: RegistrySettings) -> Answer:
+def encoded(caller_view: CallerView, settings: RegistrySettings) -> Answer:
     """The same, made now."""
-    view = sight.view
+    view = caller_view.view
     head = orjson.dumps(
         {
             "service": SERVICE,
             "version": __version__,
             "protocol": "MCP",
-            "authenticated": sight.identity is not None,
-            "scopes": sight.scopes,
+            "authenticated": caller_view.identity is not None,
+            "scopes": caller_view.scopes,
             "total_available": len(view.names),
-            "total_registered": total_registered(sight, settings),
+            "total_registered": total_registered(caller_view, settings),
         }
     )
     # one by one, and never twice: as objects a tool takes many times its text

@@ -10,7 +10,7 @@ RegistrationError
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from toolcrib import names, publishing
 from toolcrib.errors import InvalidManifest, SchemaUnsafe
@@ -19,12 +19,12 @@ from toolcrib.resources import parse
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib.wire.simple import Registration
-from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.outbound.errors import EgressRefused
 from toolcrib_registry.outbound.guard import EgressPolicy, target
 
 AddressCheck = Callable[[PublishedBackend, str], None]
-"""Raises ProblemError for a backend (in a namespace) that may not be called."""
+"""Raises Failure for a backend (in a namespace) that may not be called."""
 
 
 class RegistrationError(Exception):
@@ -47,6 +47,23 @@ class RegistrationFailed(RegistrationError):
     """It could not be made durable and in force in time; the message says if it may still come."""
 
 
+class Registrar(Protocol):
+    """Makes a runtime registration last."""
+
+    async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
+        """Return when `tool` is durable and in force.
+
+        `allowed` says whether its caller may still register; ask it when the turn has come.
+
+        Raises:
+            RegistrationForbidden: it may not any more; nothing has changed.
+            AlreadyRegistered: its name is taken.
+            RegistrationRefused: it is no valid Tool; nothing has changed.
+            RegistrationFailed: it could not be stored and put in force in time.
+        """
+        ...
+
+
 def address_check(policy: EgressPolicy) -> AddressCheck:
     """The check that calls make, ahead of any call; names are resolved at the call only."""
 
@@ -54,7 +71,7 @@ def address_check(policy: EgressPolicy) -> AddressCheck:
         try:
             target(backend, namespace=namespace, policy=policy)
         except EgressRefused as error:
-            raise ProblemError("egress_refused", f"host: {error.reason}", status=400) from error
+            raise Failure("egress_refused", f"host: {error.reason}") from error
 
     return check
 
@@ -63,17 +80,15 @@ def tool_of(body: Registration, namespace: str) -> PublishedTool:
     """The tool that `body` asks for, in `namespace`.
 
     Raises:
-        ProblemError: a scope is reserved, the schema is unsafe, host and port do not go together, or what comes
+        Failure: a scope is reserved, the schema is unsafe, host and port do not go together, or what comes
             out is no valid Tool.
     """
     if reserved := [s for s in body.scopes if names.is_reserved_scope(s)]:
-        raise ProblemError(
-            "reserved_scope", f"No tool may carry {', '.join(reserved)}: registry:* is reserved."
-        )
+        raise Failure("reserved_scope", f"No tool may carry {', '.join(reserved)}: registry:* is reserved.")
     if len(set(body.scopes)) != len(body.scopes):
-        raise ProblemError("invalid_request", "scopes: a scope stands there twice.")
+        raise Failure("invalid_request", "scopes: a scope stands there twice.")
     if (body.host is None) != (body.port is None):
-        raise ProblemError("invalid_request", "host and port go together.")
+        raise Failure("invalid_request", "host and port go together.")
     object_name = names.object_name(body.server, body.name)
     tool_id = names.tool_id(namespace, object_name)
     schema = _schema(body)
@@ -98,14 +113,14 @@ def tool_of(body: Registration, namespace: str) -> PublishedTool:
         # what makes it last is a manifest: the verdict on that one falls here, while its caller can mend it
         parse(publishing.manifest(made), strict=True)
     except SchemaUnsafe as error:
-        raise ProblemError("schema_unsafe", f"input_schema: {error}") from error
+        raise Failure("schema_unsafe", f"input_schema: {error}") from error
     except InvalidManifest as error:
-        raise ProblemError("invalid_request", str(error)[:500]) from error
+        raise Failure("invalid_request", str(error)[:500]) from error
     except ValueError as error:
-        raise ProblemError("invalid_request", "The definition cannot be written as JSON.") from error
+        raise Failure("invalid_request", "The definition cannot be written as JSON.") from error
     if found := list(hidden_text.places(made)):
         said = hidden_text.message(found)
-        raise ProblemError("hidden_text", f"{said} ({hidden_text.HINT})"[:500])
+        raise Failure("hidden_text", f"{said} ({hidden_text.HINT})"[:500])
     return made
 
 
@@ -113,10 +128,10 @@ def _backend(body: Registration) -> PublishedBackend | None:
     if body.host is None:
         return None
     if "/../" in f"{body.endpoint}/" or "?" in body.endpoint or "#" in body.endpoint:
-        raise ProblemError("invalid_request", "endpoint: a path without query, fragment and .. segments.")
+        raise Failure("invalid_request", "endpoint: a path without query, fragment and .. segments.")
     host = f"[{body.host}]" if ":" in body.host and not body.host.startswith("[") else body.host
     if any(c in host for c in "/@?#\\ \t") or not host.isascii() or not host.isprintable():
-        raise ProblemError("invalid_request", "host: a host name or address, nothing else.")
+        raise Failure("invalid_request", "host: a host name or address, nothing else.")
     return PublishedBackend(url=f"http://{host}:{body.port}{body.endpoint}")
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Aside:
+class SingleFlight:
     """Used from one event loop only."""
 
     def __init__(self) -> None:

@@ -19,12 +19,12 @@ from toolcrib.identity import Identity
 from toolcrib.snapshot import Draft, Snapshot
 from toolcrib.view import EMPTY, View, most_visible, view_of
 from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState, Revision
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.leader import Leader
-from toolcrib_registry.policy.single_flight import Aside
-from toolcrib_registry.policy.view_cache import BYTES, Answer, Content, Sight, Sights
-from toolcrib_registry.ports import Clock
+from toolcrib_registry.policy.single_flight import SingleFlight
+from toolcrib_registry.policy.view_cache import BYTES, Answer, CallerView, Content, ViewCache
 
-__all__ = ["PolicyState", "Sight"]
+__all__ = ["CallerView", "PolicyState"]
 
 AT_ONCE = 200
 """Tools of a view that is made, and of a list that is encoded, on the event loop: some ten milliseconds."""
@@ -59,15 +59,15 @@ class PolicyState:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     """Held by the one watch stream that looks at its view."""
     leader: Leader = field(init=False)
-    _sights: Sights = field(init=False)
+    _view_cache: ViewCache = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _aside: Aside = field(default_factory=Aside, init=False)
+    _single_flight: SingleFlight = field(default_factory=SingleFlight, init=False)
 
     def __post_init__(self) -> None:
         self.snapshot = Snapshot(policy=Policy(anonymous_list=self.anonymous_list))
         self.leader = Leader(self.clock.elapsed())
-        self._sights = Sights(self.view_bytes)
+        self._view_cache = ViewCache(self.view_bytes)
 
     @property
     def ready(self) -> bool:
@@ -165,7 +165,7 @@ class PolicyState:
                 self.snapshot = after
                 if whole:
                     self.leader.sent_whole(self.clock.elapsed(), chunks=chunks)
-                self._sights.clear()
+                self._view_cache.clear()
                 process.heap.grown(count)
                 self.wake()
             return self.report()
@@ -186,18 +186,18 @@ class PolicyState:
         self.heard_at = now
         return self.report()
 
-    async def sight(self, identity: Identity | None, *, bad_token: bool = False) -> Sight:
+    async def caller_view(self, identity: Identity | None, *, bad_token: bool = False) -> CallerView:
         """What `identity` may see now; nothing for a token that is present but bad. A large view is made in a thread."""
         while True:
             now = self.clock.now()
             if bad_token or (identity is not None and not is_valid(identity, now)):
-                return Sight(Content(EMPTY), self.snapshot, None, (), now)
+                return CallerView(Content(EMPTY), self.snapshot, None, (), now)
             known = self._remembered(identity, now)
             if known is not None:
                 return known
             if most_visible(identity, self.snapshot) <= AT_ONCE:
                 return self._remember(identity, now, view_of(identity, self.snapshot, now))
-            await self._aside.once(_key(identity), partial(self._make, identity))
+            await self._single_flight.once(_key(identity), partial(self._make, identity))
 
     async def _make(self, identity: Identity | None) -> None:
         # the snapshot stays until its view is there: else a busy cluster would let a large view never be done
@@ -206,25 +206,25 @@ class PolicyState:
             view = await asyncio.to_thread(view_of, identity, self.snapshot, now)
             self._remember(identity, now, view)
 
-    def _remembered(self, identity: Identity | None, now: float) -> Sight | None:
-        known = self._sights.get(_key(identity))
+    def _remembered(self, identity: Identity | None, now: float) -> CallerView | None:
+        known = self._view_cache.get(_key(identity))
         good = known is not None and known.since <= now < known.until and known.snapshot is self.snapshot
         return known if good else None
 
-    def _remember(self, identity: Identity | None, now: float, view: View) -> Sight:
+    def _remember(self, identity: Identity | None, now: float, view: View) -> CallerView:
         scopes = granted_scopes(identity, self.snapshot.policy, now)
-        content = self._sights.content(view, scopes, anonymous=identity is None)
-        made = Sight(content, self.snapshot, identity, scopes, view.valid_until, since=now)
-        self._sights.put(_key(identity), made)
+        content = self._view_cache.content(view, scopes, anonymous=identity is None)
+        made = CallerView(content, self.snapshot, identity, scopes, view.valid_until, since=now)
+        self._view_cache.put(_key(identity), made)
         return made
 
-    async def answer(self, sight: Sight, make: Callable[[], Answer]) -> Answer:
-        """The encoded answer of `GET /` for `sight`, made once for all who get the same; a long one in a thread."""
-        content = sight.content
-        if content.answer is None and len(sight.view.tools) > AT_ONCE:
-            made = await self._aside.once(content, partial(asyncio.to_thread, make))
-            return self._sights.answer(sight, lambda: made)
-        return self._sights.answer(sight, make)
+    async def answer(self, caller_view: CallerView, make: Callable[[], Answer]) -> Answer:
+        """The encoded answer of `GET /` for `caller_view`, made once for all who get the same; a long one in a thread."""
+        content = caller_view.content
+        if content.answer is None and len(caller_view.view.tools) > AT_ONCE:
+            made = await self._single_flight.once(content, partial(asyncio.to_thread, make))
+            return self._view_cache.answer(caller_view, lambda: made)
+        return self._view_cache.answer(caller_view, make)
 
     @property
     def changed(self) -> asyncio.Event:

@@ -16,35 +16,32 @@ from typing import Any
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import View
-from toolcrib_registry.search.visible import Visible
 
 MOST = 4096
-"""Sights remembered at one time."""
+"""Caller views remembered at one time."""
 BYTES = 128 << 20
-_SIGHT, _TEXT, _TOOL = 1024, 128, 400
-"""Estimated bytes of a sight; of each scope and group in it; of each tool in a view's mappings, strings not counted
+_CALLER_VIEW, _TEXT, _TOOL = 1024, 128, 400
+"""Estimated bytes of a caller view; of each scope and group in it; of each tool in a view's mappings, strings not counted
 that the snapshot holds anyhow."""
 
 Answer = tuple[bytes, bytes]
 """The encoded answer of `GET /` and its ETag."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Content:
     """What is the same for all who see the same tools by the same names and have the same scopes."""
 
     view: View
     key: Any = None
-    entries: Visible | None = None
-    """The same tools as the search index sees them."""
     answer: Answer | None = None
     weight: int = 0
     holders: int = 0
-    """How many remembered sights are of it."""
+    """How many remembered caller views are of it."""
 
 
 @dataclass(slots=True)
-class Sight:
+class CallerView:
     """One identity's view of one revision, and what was made of it so far."""
 
     content: Content
@@ -70,11 +67,11 @@ class Sight:
         """Estimated bytes, its content not counted."""
         who = self.identity
         texts = len(self.scopes) + (0 if who is None else len(who.groups) + len(who.scopes or ()))
-        return _SIGHT + _TEXT * texts
+        return _CALLER_VIEW + _TEXT * texts
 
 
-class Sights:
-    """The sights of one snapshot. `clear` it when there is another.
+class ViewCache:
+    """The caller views of one snapshot. `clear` it when there is another.
 
     Args:
         bytes_: estimated, of all together; the latest is kept even if it alone is larger.
@@ -87,15 +84,15 @@ class Sights:
 
     def clear(self) -> None:
         """Forget all."""
-        self._known: OrderedDict[Any, Sight] = OrderedDict()
+        self._known: OrderedDict[Any, CallerView] = OrderedDict()
         self._contents: dict[Any, Content] = {}
         self.weight = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, key: Any) -> Sight | None:
-        """The sight under `key`, which becomes the latest."""
+    def get(self, key: Any) -> CallerView | None:
+        """The caller view under `key`, which becomes the latest."""
         found = self._known.get(key)
         if found is not None:
             self._known.move_to_end(key)
@@ -106,23 +103,23 @@ class Sights:
         key = (view.digest, tuple(sorted(view.ambiguous.items())), scopes, anonymous)
         return self._contents.get(key) or Content(view, key)
 
-    def put(self, key: Any, sight: Sight) -> None:
-        """Remember `sight`, in the place of another under `key`, and forget what there is no room for."""
+    def put(self, key: Any, caller_view: CallerView) -> None:
+        """Remember `caller_view`, in the place of another under `key`, and forget what there is no room for."""
         self._drop(key)  # which may have been the last to hold its content: it is counted anew then
-        content = sight.content
+        content = caller_view.content
         if not content.holders:
             self._contents[content.key] = content
             answered = 0 if content.answer is None else len(content.answer[0])
             content.weight = _TOOL * len(content.view.tools) + answered
             self.weight += content.weight
         content.holders += 1
-        self.weight += sight.weight
-        self._known[key] = sight
+        self.weight += caller_view.weight
+        self._known[key] = caller_view
         self._shrink()
 
-    def answer(self, sight: Sight, make: Callable[[], Answer]) -> Answer:
-        """The encoded answer of `GET /` for `sight`, made once for all who get the same."""
-        content = sight.content
+    def answer(self, caller_view: CallerView, make: Callable[[], Answer]) -> Answer:
+        """The encoded answer of `GET /` for `caller_view`, made once for all who get the same."""
+        content = caller_view.content
         if content.answer is None:
             content.answer = make()
             if self._contents.get(content.key) is content:
@@ -137,11 +134,11 @@ class Sights:
             self._drop(next(iter(self._known)))
 
     def _drop(self, key: Any) -> None:
-        sight = self._known.pop(key, None)
-        if sight is None:
+        caller_view = self._known.pop(key, None)
+        if caller_view is None:
             return
-        content = sight.content
-        self.weight -= sight.weight
+        content = caller_view.content
+        self.weight -= caller_view.weight
         content.holders -= 1
         if not content.holders:
             self.weight -= content.weight

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from toolcrib_registry.search.searcher import SearchAnswer
+from toolcrib_registry.search.searcher import SearchOutcome
 from toolcrib_registry.search.view_search import Timings
 from toolcrib_registry.search.visible import Visible
 
@@ -35,7 +35,7 @@ _Key: TypeAlias = tuple[int, Hashable, int | None]
 @dataclass(slots=True)
 class _Kept:
     view: weakref.ref[Visible]
-    answer: SearchAnswer
+    answer: SearchOutcome
     since: float
     weight: int
 
@@ -43,11 +43,11 @@ class _Kept:
 @dataclass(slots=True)
 class _Flight:
     view: Visible
-    task: asyncio.Future[SearchAnswer]
+    task: asyncio.Future[SearchOutcome]
     since: float
 
 
-class Answers:
+class AnswerCache:
     """Keeps answers within a bound of bytes, the latest used."""
 
     def __init__(
@@ -69,8 +69,8 @@ class Answers:
         view: Visible,
         request: Hashable,
         state: Callable[[], int | None],
-        make: Callable[[], Awaitable[SearchAnswer]],
-    ) -> SearchAnswer:
+        make: Callable[[], Awaitable[SearchOutcome]],
+    ) -> SearchOutcome:
         """The answer kept for `request` in `view`, else what `make` gives.
 
         Args:
@@ -94,7 +94,7 @@ class Answers:
         return key[2] is not None or now - since < self._seconds
 
     def _landed(
-        self, key: _Key, flight: _Flight, task: asyncio.Future[SearchAnswer], state: Callable[[], int | None]
+        self, key: _Key, flight: _Flight, task: asyncio.Future[SearchOutcome], state: Callable[[], int | None]
     ) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
@@ -104,7 +104,7 @@ class Answers:
         if not answer.degraded and state() == key[2]:
             self._keep(key, flight, replace(answer, rounds=0, timings=Timings()))
 
-    def _keep(self, key: _Key, flight: _Flight, answer: SearchAnswer) -> None:
+    def _keep(self, key: _Key, flight: _Flight, answer: SearchOutcome) -> None:
         self._sweep()
         self._drop(key)
         # an answer holds its entries, also after a snapshot has let go of them

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from toolcrib_registry.ports import Embedder
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable
+from toolcrib_registry.search.vectors import Embedder
 
 
 class CountedEmbedder:

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from toolcrib_registry.ports import Embedder
 from toolcrib_registry.search.entry import IndexIdentity, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.search.text import QUERY_LIMIT
+from toolcrib_registry.search.vectors import Embedder
 
 
 def _ignore(count: int) -> None:

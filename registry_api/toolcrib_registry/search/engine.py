@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import ScopesPolicy
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry.policy.state import PolicyState, Sight
-from toolcrib_registry.ports import Clock
-from toolcrib_registry.search.answer_cache import Answers
+from toolcrib_registry.clock import Clock
+from toolcrib_registry.policy.state import CallerView, PolicyState
+from toolcrib_registry.policy.view_cache import Content
+from toolcrib_registry.search.answer_cache import AnswerCache
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
-from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
+from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
 from toolcrib_registry.search.visible import Visible
 
 log = logging.getLogger(__name__)
@@ -38,27 +40,28 @@ class Wanted:
     mode: AskedMode = "hybrid"
 
 
-class Searching:
-    """Searches within one caller's sight."""
+class SearchEngine:
+    """Searches within one caller's view."""
 
     def __init__(self, searcher: Searcher, entries: EntryCache, clock: Clock) -> None:
         self._searcher = searcher
         self._entries = entries
         self._clock = clock
-        self._answers = Answers()
+        self._answers = AnswerCache()
+        self._views: WeakKeyDictionary[Content, Visible] = WeakKeyDictionary()
 
-    async def search(self, sight: Sight, wanted: Wanted) -> SearchAnswer:
-        """The best tools of `sight` for what is wanted; nothing outside it has any effect. Never fails for an outage.
+    async def search(self, caller_view: CallerView, wanted: Wanted) -> SearchOutcome:
+        """The best tools of `caller_view` for what is wanted; nothing outside it has any effect. Never fails for an outage.
 
         Raises:
             ModeUnavailable: the mode needs vectors and no embedder is configured.
         """
-        view = self.entries_of(sight)
+        view = self.entries_of(caller_view)
         return await self._answers.answer(
-            view, wanted, lambda: self._searcher.state, lambda: self._search(sight, view, wanted)
+            view, wanted, lambda: self._searcher.state, lambda: self._search(caller_view, view, wanted)
         )
 
-    async def _search(self, sight: Sight, view: Visible, wanted: Wanted) -> SearchAnswer:
+    async def _search(self, caller_view: CallerView, view: Visible, wanted: Wanted) -> SearchOutcome:
         return await self._searcher.search(
             view,
             wanted.query,
@@ -70,27 +73,29 @@ class Searching:
             min_score=wanted.min_score,
             top_k_servers=wanted.top_k_servers,
             mode=wanted.mode,
-            pushdown=self._pushdown(sight),
+            pushdown=self._pushdown(caller_view),
         )
 
-    def entries_of(self, sight: Sight) -> Visible:
+    def entries_of(self, caller_view: CallerView) -> Visible:
         """The visible tools as the index sees them."""
-        content = sight.content
-        if content.entries is None:
-            self._entries.keep(sight.snapshot.tools)
-            content.entries = Visible((i, self._entries.of(tool)) for i, tool in content.view.tools.items())
-        return content.entries
+        content = caller_view.content
+        known = self._views.get(content)
+        if known is None:
+            self._entries.keep(caller_view.snapshot.tools)
+            known = Visible((i, self._entries.of(tool)) for i, tool in content.view.tools.items())
+            self._views[content] = known
+        return known
 
-    def _pushdown(self, sight: Sight) -> Pushdown:
-        identity = sight.identity
+    def _pushdown(self, caller_view: CallerView) -> Pushdown:
+        identity = caller_view.identity
         if identity is None:
             return Pushdown()
-        scopes = frozenset(granted_scopes(identity, sight.snapshot.policy, self._clock.now()))
+        scopes = frozenset(granted_scopes(identity, caller_view.snapshot.policy, self._clock.now()))
         namespaces: frozenset[str] | None = frozenset()
         if identity.policy is ScopesPolicy.TOKEN:
             namespaces = None
         else:
-            for binding in sight.snapshot.policy.bindings_of(identity):
+            for binding in caller_view.snapshot.policy.bindings_of(identity):
                 if binding.namespaces is None or namespaces is None:
                     namespaces = None
                 else:

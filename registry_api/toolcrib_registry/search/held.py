@@ -5,8 +5,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 
-from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.visible import ids_of
 
 _VIEWS = 1024

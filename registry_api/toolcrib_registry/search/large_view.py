@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search.entry import Part, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.fusion import PART_SHARE, blended
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.question import Question
 from toolcrib_registry.search.ranking import Ranked
+from toolcrib_registry.search.store import CatalogStore
 
 _FIRST_LIMIT = 64
 _FIRST_FAR = 32

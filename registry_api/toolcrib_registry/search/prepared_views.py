@@ -15,7 +15,7 @@ BYTES = 64 << 20
 """Of all of them together; the latest is kept even if it alone is larger."""
 
 
-class Scopes:
+class PreparedViews:
     """Frozen sets of ids to what was prepared for them, the latest last."""
 
     def __init__(self, bytes_: int = BYTES) -> None:

@@ -21,7 +21,7 @@ from toolcrib_registry.search.entry import IndexEntry, Part, Vector
 from toolcrib_registry.search.fusion import DENSE_WEIGHT as DENSE_WEIGHT
 from toolcrib_registry.search.fusion import Words, blended, hybrid, min_max, words
 from toolcrib_registry.search.lexical import LexicalIndex, LexicalScope, Rows, Scores
-from toolcrib_registry.search.prepared_views import Scopes
+from toolcrib_registry.search.prepared_views import PreparedViews
 from toolcrib_registry.search.signatures import Signatures
 from toolcrib_registry.search.text import query_terms
 
@@ -60,7 +60,7 @@ class RankingIndex:
         self._dimension = dimension
         self._large, self._least = large, promising
         self._version = 0
-        self._scopes = Scopes()
+        self._scopes = PreparedViews()
         self._clear()
 
     def _clear(self) -> None:

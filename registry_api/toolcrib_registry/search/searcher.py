@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from toolcrib_registry.ports import CatalogStore, Embedder
 from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.clauses import clauses
@@ -27,12 +26,14 @@ from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.ranking import Ranked
+from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.text import QUERY_LIMIT
+from toolcrib_registry.search.vectors import Embedder
 from toolcrib_registry.search.view_search import STORE_SECONDS, Degradation, Question, Timings, ViewSearch
 from toolcrib_registry.search.visible import Filter, narrowed
 
 AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
-SearchMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat", "filter"]
+UsedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat", "filter"]
 
 LEAST_WORDS = 0.2
 """With an embedder that confidence is not fitted to, a hit fits also if it carries this share of the request's words:
@@ -64,10 +65,10 @@ class SearchHit:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchAnswer:
+class SearchOutcome:
     """Hits, best first, and how they were found."""
 
-    mode: SearchMode
+    mode: UsedMode
     """`filter`: there was no text, hits are those that pass the filters, by name."""
     hits: tuple[SearchHit, ...]
     degradation: Degradation = ""
@@ -139,7 +140,7 @@ class Searcher:
         top_k_servers: int | None = None,
         mode: AskedMode = "hybrid",
         pushdown: Pushdown | None = None,
-    ) -> SearchAnswer:
+    ) -> SearchOutcome:
         """The best `limit` tools of `view` for `query`, filtered before the limit is applied.
 
         Args:
@@ -168,9 +169,9 @@ class Searcher:
         text = query[:QUERY_LIMIT].strip()
         if not text:
             named = await asyncio.to_thread(_by_name, eligible, limit, tags, servers)
-            return SearchAnswer("filter", named, timings=timings)
+            return SearchOutcome("filter", named, timings=timings)
         if not eligible or limit < 1:
-            return SearchAnswer(mode if self._embedder.dimension else "lexical", (), timings=timings)
+            return SearchOutcome(mode if self._embedder.dimension else "lexical", (), timings=timings)
 
         asked = await self._understand(text, mode, timings)
         within = _narrowed(pushdown or Pushdown(), namespaces, states)
@@ -194,11 +195,11 @@ class Searcher:
             deep = len(question.view) if mode == "compat" else max(_DEPTH_LEAST, _DEPTH_PER_HIT * limit)
             question = replace(question, depth=min(len(question.view), deep))
         found = await self._views.answer(question, timings)
-        answered: SearchMode = question.mode if found.with_vectors else "lexical"
+        answered: UsedMode = question.mode if found.with_vectors else "lexical"
         kept = await asyncio.to_thread(_sure_enough, found.ranked, answered, min_score or 0.0, limit)
         if min_score is None and mode != "compat" and not self._fits(kept, len(eligible)):
             kept = []  # emptied, not thinned out: of a request for several tools the others may look weak
-        return SearchAnswer(
+        return SearchOutcome(
             answered,
             await asyncio.to_thread(_with_reasons, kept, text, answered),
             degradation or found.degradation,
@@ -286,7 +287,7 @@ def _server_of(entry: IndexEntry) -> tuple[str, str | None]:
     return entry.namespace, entry.server
 
 
-def _with_confidence(ranked: list[Ranked], mode: SearchMode) -> Iterable[tuple[Ranked, float]]:
+def _with_confidence(ranked: list[Ranked], mode: UsedMode) -> Iterable[tuple[Ranked, float]]:
     evidence = [(r.lexical, r.dense) for r in ranked]
     if mode == "compat":
         # the formula's order is not one of evidence: a hit is not less sure for standing behind another
@@ -295,14 +296,14 @@ def _with_confidence(ranked: list[Ranked], mode: SearchMode) -> Iterable[tuple[R
 
 
 def _sure_enough(
-    ranked: list[Ranked], mode: SearchMode, least: float, limit: int
+    ranked: list[Ranked], mode: UsedMode, least: float, limit: int
 ) -> list[tuple[Ranked, float]]:
     """The first `limit` whose own evidence is enough: what is shown may be less than that, never less than `least`."""
     enough = ranked if not least else (r for r in ranked if confidence(r.lexical, r.dense) >= least)
     return list(_with_confidence(list(itertools.islice(enough, limit)), mode))
 
 
-def _with_reasons(ranked: list[tuple[Ranked, float]], text: str, mode: SearchMode) -> tuple[SearchHit, ...]:
+def _with_reasons(ranked: list[tuple[Ranked, float]], text: str, mode: UsedMode) -> tuple[SearchHit, ...]:
     if mode == "compat":
         words = seed_formula.words(text)
         reasons = [why.by_places(seed_formula.matches(r.entry, words), r.dense) for r, _ in ranked]

@@ -5,20 +5,38 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from toolcrib.telemetry import tracing
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry.deps import Deps
-from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.audit.log import DecisionLog
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.identity.authenticator import Asker
-from toolcrib_registry.policy.state import Sight
-from toolcrib_registry.search.engine import Wanted
+from toolcrib_registry.metrics.recorder import Metrics
+from toolcrib_registry.policy.state import CallerView, PolicyState
+from toolcrib_registry.search.engine import SearchEngine, Wanted
 from toolcrib_registry.search.errors import ModeUnavailable
-from toolcrib_registry.search.searcher import SearchAnswer, SearchHit
+from toolcrib_registry.search.searcher import SearchHit, SearchOutcome
 
 TRIES = 4
 """How often a search is made at most: again where the caller's view changed meanwhile. Where it still does, hits that
 have gone are left out."""
+
+
+class Parts(Protocol):
+    """What a search needs of the registry (`deps.Deps` has it)."""
+
+    @property
+    def state(self) -> PolicyState: ...
+
+    @property
+    def searching(self) -> SearchEngine: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    @property
+    def decisions(self) -> DecisionLog: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +53,28 @@ class Hit:
 class Findings:
     """The answer to a search, of the view that the caller has when it is sent."""
 
-    sight: Sight
-    answer: SearchAnswer
+    caller_view: CallerView
+    answer: SearchOutcome
     hits: tuple[Hit, ...]
 
 
-async def find(deps: Deps, asker: Asker, wanted: Wanted) -> Findings:
+async def find(parts: Parts, asker: Asker, wanted: Wanted) -> Findings:
     """The best of what `asker` may see, counted in the metrics and recorded as a search.
 
     Raises:
-        ProblemError: the mode needs an embedder and none is configured (400).
+        Failure: the mode needs an embedder and none is configured (400).
     """
     start = time.perf_counter()
     with tracing.span("search") as span:
         for attempt in range(1, TRIES + 1):
-            sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+            caller_view = await parts.state.caller_view(asker.identity, bad_token=asker.problem is not None)
             try:
-                answer = await deps.searching.search(sight, wanted)
+                answer = await parts.searching.search(caller_view, wanted)
             except ModeUnavailable as error:
                 raise _mode_problem(error) from error
             # grants may have changed while the index was asked: the answer is of one view, that of the moment it is sent
-            now = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-            if now.revision == sight.revision or attempt == TRIES:
+            now = await parts.state.caller_view(asker.identity, bad_token=asker.problem is not None)
+            if now.revision == caller_view.revision or attempt == TRIES:
                 break
         span.set({
             "toolcrib.search.mode": answer.mode,
@@ -64,20 +82,20 @@ async def find(deps: Deps, asker: Asker, wanted: Wanted) -> Findings:
             "toolcrib.search.degradation": answer.degradation or None,
         })  # fmt: skip
     hits = tuple(_visible(now, answer))
-    deps.metrics.searched(answer.mode, len(hits), time.perf_counter() - start, degraded=answer.degraded)
-    deps.decisions.listed("search", now, found=len(hits), mode=answer.mode)
+    parts.metrics.searched(answer.mode, len(hits), time.perf_counter() - start, degraded=answer.degraded)
+    parts.decisions.listed("search", now, found=len(hits), mode=answer.mode)
     return Findings(now, answer, hits)
 
 
-def _visible(sight: Sight, answer: SearchAnswer) -> Iterator[Hit]:
+def _visible(caller_view: CallerView, answer: SearchOutcome) -> Iterator[Hit]:
     for found in answer.hits:
-        if (tool := sight.view.tools.get(found.tool_id)) is not None:
-            yield Hit(tool, sight.view.listed_name(found.tool_id), found)
+        if (tool := caller_view.view.tools.get(found.tool_id)) is not None:
+            yield Hit(tool, caller_view.view.listed_name(found.tool_id), found)
 
 
-def _mode_problem(error: ModeUnavailable) -> ProblemError:
+def _mode_problem(error: ModeUnavailable) -> Failure:
     message = f"{error.mode} needs an embedder, and this registry has none: use lexical or hybrid"
-    return ProblemError(
+    return Failure(
         "invalid_request",
         f"body.search_mode: {message}.",
         extra={"errors": [{"field": "body.search_mode", "message": message}]},

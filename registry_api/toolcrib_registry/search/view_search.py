@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from toolcrib_registry.ports import CatalogStore
 from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.entry import StoreHit, StoreQuery
 from toolcrib_registry.search.errors import StoreError
@@ -19,6 +18,7 @@ from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.question import Question as Question
 from toolcrib_registry.search.question import QuestionMode as QuestionMode
 from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
+from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.visible import ids_of
 
 STORE_SECONDS = 2.0

@@ -17,7 +17,7 @@ class TooManyStreams(Exception):
     """No stream can be opened now: the subject's own or all together have reached their bound."""
 
 
-class Streams:
+class WatchSlots:
     """The open watch streams. Used from one event loop only.
 
     Args:

@@ -13,15 +13,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from starlette.types import Receive, Scope, Send
 
 from toolcrib.identity import Identity
 from toolcrib.wire.api import ToolDefinition, WatchRemoved, WatchSnapshot, WatchTool
-from toolcrib_registry.deps import Deps
-from toolcrib_registry.policy.state import Sight
+from toolcrib_registry.audit.log import DecisionLog
+from toolcrib_registry.clock import Clock
+from toolcrib_registry.identity.authenticator import Authenticator
+from toolcrib_registry.metrics.recorder import Metrics
+from toolcrib_registry.policy.state import CallerView, PolicyState
+from toolcrib_registry.settings import RegistrySettings
 
 KEEP_ALIVE = 15.0
 """Seconds between comments on a quiet stream."""
@@ -40,11 +44,11 @@ _made: WeakValueDictionary[tuple[int, str], ToolDefinition] = WeakValueDictionar
 hold one definition."""
 
 
-def shown(sight: Sight) -> Shown:
+def shown(caller_view: CallerView) -> Shown:
     """What the caller sees: definitions under the names that it knows."""
     found: Shown = {}
-    for tool_id, tool in sight.view.tools.items():
-        key = (sight.snapshot.fingerprint(tool_id), sight.view.listed_name(tool_id))
+    for tool_id, tool in caller_view.view.tools.items():
+        key = (caller_view.snapshot.fingerprint(tool_id), caller_view.view.listed_name(tool_id))
         definition = _made.get(key)
         if definition is None:
             definition = _made[key] = ToolDefinition.of(tool, key[1])
@@ -88,6 +92,28 @@ def _end(reason: str) -> _Piece:
     return _Piece(encode("end", "", f'{{"reason":"{reason}"}}'))
 
 
+class Parts(Protocol):
+    """What a stream needs of the registry (`deps.Deps` has it)."""
+
+    @property
+    def state(self) -> PolicyState: ...
+
+    @property
+    def agents(self) -> Authenticator: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
+
+    @property
+    def decisions(self) -> DecisionLog: ...
+
+    @property
+    def settings(self) -> RegistrySettings: ...
+
+
 class WatchStream:
     """An ASGI answer that streams one identity's view until its token is good no more or somebody stops.
 
@@ -96,8 +122,8 @@ class WatchStream:
         authorization: the request's Authorization headers: the token is verified again when an issuer's keys change.
     """
 
-    def __init__(self, deps: Deps, identity: Identity, authorization: list[bytes]) -> None:
-        self._deps = deps
+    def __init__(self, parts: Parts, identity: Identity, authorization: list[bytes]) -> None:
+        self._parts = parts
         self._identity = identity
         self._authorization = authorization
         self._keys: int | None = None
@@ -105,7 +131,7 @@ class WatchStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the token's end, the client's, or the service's."""
-        metrics, limit = self._deps.metrics, self._deps.settings.limits.watch_send_seconds
+        metrics, limit = self._parts.metrics, self._parts.settings.limits.watch_send_seconds
         gone = asyncio.create_task(_disconnected(receive))
 
         async def hand_over(data: bytes) -> None:
@@ -139,47 +165,47 @@ class WatchStream:
     async def _pieces(
         self, gone: asyncio.Task[None], room: Callable[[], Awaitable[None]]
     ) -> AsyncIterator[_Piece]:
-        deps = self._deps
+        parts = self._parts
         before: Shown | None = None
-        last: Sight | None = None
+        last: CallerView | None = None
         while not gone.done():
             await room()
-            changed = deps.state.changed
-            if deps.state.draining:
+            changed = parts.state.changed
+            if parts.state.draining:
                 yield _end("shutting_down")
                 return
-            if self._identity.expires_at <= deps.clock.now():
+            if self._identity.expires_at <= parts.clock.now():
                 yield _end("token_expired")
                 return
             if not await self._verified():
                 yield _end("invalid_token")
                 return
-            async with deps.state.turn:
+            async with parts.state.turn:
                 # one stream at a time, and others between two of them: a change wakes all streams at once
                 await asyncio.sleep(0)
-                if self._keys != deps.agents.version:
+                if self._keys != parts.agents.version:
                     continue
-                sight = await deps.state.sight(self._identity)
-                if self._identity.expires_at <= deps.clock.now():
+                caller_view = await parts.state.caller_view(self._identity)
+                if self._identity.expires_at <= parts.clock.now():
                     continue  # it may have ended since it was asked: then nothing is removed, the stream ends
-                if sight is not last:
-                    before, last, piece = self._round(sight, before)
+                if caller_view is not last:
+                    before, last, piece = self._round(caller_view, before)
                 else:
                     piece = None
             if piece is not None:
                 if piece.data:
                     yield piece
                 continue  # the view may have changed while that was being sent
-            if sight.snapshot.policy.is_gone(self._identity):
+            if caller_view.snapshot.policy.is_gone(self._identity):
                 yield _end("invalid_token")
                 return
-            until = min(sight.until, self._identity.expires_at)
-            if not await _first(changed, deps.clock.sleep_until(until), gone):
+            until = min(caller_view.until, self._identity.expires_at)
+            if not await _first(changed, parts.clock.sleep_until(until), gone):
                 yield _Piece(b": keep-alive\n\n")
 
     async def _verified(self) -> bool:
         """Whether the token would let a request in: asked again whenever an issuer's keys have changed."""
-        agents = self._deps.agents
+        agents = self._parts.agents
         while self._keys != (version := agents.version):
             if (await agents.identify(self._authorization)).identity is None:
                 return False
@@ -188,29 +214,29 @@ class WatchStream:
 
     async def _holds(self, piece: _Piece) -> bool:
         """Whether the rest of `piece` may still be sent."""
-        if not await self._verified() or self._identity.expires_at <= self._deps.clock.now():
+        if not await self._verified() or self._identity.expires_at <= self._parts.clock.now():
             return False
-        sight = await self._deps.state.sight(self._identity)
-        return piece.tools <= sight.view.tools.keys()
+        caller_view = await self._parts.state.caller_view(self._identity)
+        return piece.tools <= caller_view.view.tools.keys()
 
-    def _round(self, sight: Sight, before: Shown | None) -> tuple[Shown, Sight, _Piece]:
+    def _round(self, caller_view: CallerView, before: Shown | None) -> tuple[Shown, CallerView, _Piece]:
         """What is shown now, and the events (maybe none) that lead there from `before`."""
-        metrics, after = self._deps.metrics, shown(sight)
+        metrics, after = self._parts.metrics, shown(caller_view)
         if before is None:
             tools = tuple(after[i] for i in sorted(after))
-            whole = WatchSnapshot(revision=sight.revision, tools=tools)
+            whole = WatchSnapshot(revision=caller_view.revision, tools=tools)
             metrics.watch_event("snapshot")
             metrics.discovered(self._identity, "watch")
-            self._deps.decisions.listed("watch", sight)
-            data = encode("snapshot", sight.revision, whole.model_dump_json())
-            return after, sight, _Piece(data, after.keys())
-        events = difference(before, after, sight.revision)
+            self._parts.decisions.listed("watch", caller_view)
+            data = encode("snapshot", caller_view.revision, whole.model_dump_json())
+            return after, caller_view, _Piece(data, after.keys())
+        events = difference(before, after, caller_view.revision)
         for kind, _ in events:
             metrics.watch_event(kind)
         if events:
-            self._deps.decisions.listed("watch", sight)
+            self._parts.decisions.listed("watch", caller_view)
         told = {i for i in after if before.get(i) is not after[i]}
-        return after, sight, _Piece(b"".join(data for _, data in events), told)
+        return after, caller_view, _Piece(b"".join(data for _, data in events), told)
 
 
 async def _first(

@@ -17,7 +17,7 @@ from toolcrib.schemas import safety as schema_safety
 from toolcrib.schemas.argument_cost import BUDGET
 from toolcrib.schemas.cost import SchemaCost
 from toolcrib_registry.calls.arguments import Arguments, serialised
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.validators import compiled
 
@@ -27,7 +27,7 @@ SLACK = 6
 
 def taken(schema: dict[str, Any], arguments: Any) -> tuple[str, float]:
     """How a first call ended, and the seconds of processor time that it took."""
-    checked = Arguments(CallLimits())
+    checked = Arguments(CallBounds())
     gc.disable()  # a collection goes through all that the test runner holds
     started = time.thread_time()
     try:
@@ -183,7 +183,7 @@ def test_one_failed_item_does_not_build_every_error_of_every_branch() -> None:
 def test_the_first_error_has_its_place_also_where_the_arguments_are_many() -> None:
     schema = items({"anyOf": [{"type": "string"}, {"type": "null"}]})
     with pytest.raises(InvalidArguments) as refused:
-        Arguments(CallLimits()).check("d", schema, {"l": ["x"] * 5_000 + [1]})
+        Arguments(CallBounds()).check("d", schema, {"l": ["x"] * 5_000 + [1]})
     assert [e["pointer"] for e in refused.value.extra["errors"]] == ["/l/5000"]
     assert "alternatives" in refused.value.extra["errors"][0]["message"]
 
@@ -191,7 +191,7 @@ def test_the_first_error_has_its_place_also_where_the_arguments_are_many() -> No
 def test_a_refused_check_says_what_to_do() -> None:
     schema = items({"enum": [{"k": i} for i in range(2_000)]})
     with pytest.raises(ArgumentsTooComplex) as refused:
-        Arguments(CallLimits()).check("d", schema, {"l": [{"k": 1}] * 5_000})
+        Arguments(CallBounds()).check("d", schema, {"l": [{"k": 1}] * 5_000})
     assert (refused.value.status, refused.value.code) == (400, "arguments_too_complex")
     assert "50 ms" in refused.value.detail
     assert "fewer or shorter" in refused.value.detail

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from toolcrib.resources.tools import Method
 from toolcrib_registry.calls.arguments import Arguments
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import CallError, InvalidArguments, UpstreamProtocol
 from toolcrib_registry.calls.request import fill
 
-LIMITS = CallLimits()
+LIMITS = CallBounds()
 
 
 def problems(schema: dict[str, Any], arguments: Any) -> list[dict[str, str]]:

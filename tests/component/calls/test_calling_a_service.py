@@ -13,11 +13,11 @@ from toolcrib import publishing
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.adapters.outbound.forbidden_hosts import REFRESH_SECONDS, ForbiddenNames
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
-from toolcrib_registry.calls.backends.http import Caller
+from toolcrib_registry.calls.backends.http import HttpBackend
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import CallError, Refused, ServicePending
 from toolcrib_registry.outbound.errors import EgressRefused, Unreachable
-from toolcrib_registry.outbound.guard import EgressPolicy, Reach, Target
+from toolcrib_registry.outbound.guard import EgressPolicy, EgressRule, Target
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +42,7 @@ def tool(cluster_ip: str | None, port: int = 8080) -> PublishedTool:
 
 def place(port: int, *, scheme: str = "http", address: str | None = "127.0.0.1") -> Target:
     """A Service whose address is on this machine; by the rule of a service none on loopback would be dialled."""
-    return Target(scheme, "files.heist.svc", port, "/read", Reach.MAPPED, frozenset(), address=address)
+    return Target(scheme, "files.heist.svc", port, "/read", EgressRule.MAPPED, frozenset(), address=address)
 
 
 async def nobody(host: str, port: int) -> list[str]:
@@ -68,7 +68,7 @@ async def test_a_call_goes_to_the_published_address_and_keeps_the_services_name(
     ip: str, dialled: str
 ) -> None:
     policy, sent = EgressPolicy(), Recorder()
-    await Caller(sent, CredentialStore(), policy).call(tool(ip), {}, "r", bot())
+    await HttpBackend(sent, CredentialStore(), policy).call(tool(ip), {}, "r", bot())
     went = sent.requests[0].target
 
     assert (went.origin, went.authority) == (f"http://{dialled}:8080", "files.heist.svc:8080")
@@ -96,7 +96,7 @@ async def test_over_tls_the_service_is_named_and_its_certificate_is_verified(tmp
         assert (await outbound.send(sent)).status == 200
         assert named == ["files.heist.svc"]
         other = Target(
-            "https", "other.heist.svc", up.port, "/", Reach.MAPPED, frozenset(), address="127.0.0.1"
+            "https", "other.heist.svc", up.port, "/", EgressRule.MAPPED, frozenset(), address="127.0.0.1"
         )
         with pytest.raises(Unreachable, match="certificate"):
             await outbound.send(OutboundRequest(other, "GET", "/", ca_file=ca))
@@ -121,7 +121,7 @@ async def test_without_a_published_address_nothing_is_looked_up_or_dialled() -> 
 async def test_the_socket_judges_the_published_address_again() -> None:
     async with upstream(lambda _: response()) as inside, OutboundHttp(EgressPolicy()) as outbound:
         target = Target(
-            "http", "files.heist.svc", inside.port, "/", Reach.SERVICE, frozenset(), address="127.0.0.1"
+            "http", "files.heist.svc", inside.port, "/", EgressRule.SERVICE, frozenset(), address="127.0.0.1"
         )
         with pytest.raises(EgressRefused):
             await outbound.send(OutboundRequest(target, "GET", "/"))
@@ -171,5 +171,5 @@ async def error_of(
     policy = policy or EgressPolicy()
     async with OutboundHttp(policy, resolve=resolve) as outbound:
         with pytest.raises(CallError) as caught:
-            await Caller(outbound, CredentialStore(), policy).call(one, {}, "r", bot())
+            await HttpBackend(outbound, CredentialStore(), policy).call(one, {}, "r", bot())
     return caught.value

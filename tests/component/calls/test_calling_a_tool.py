@@ -23,8 +23,8 @@ from toolcrib.wire.publish import (
     SecretReference,
 )
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
-from toolcrib_registry.calls.backends.http import Caller
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.backends.http import HttpBackend
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
     CallError,
@@ -81,10 +81,10 @@ def auth(kind: AuthType, header: str | None = None) -> PublishedAuth:
 @asynccontextmanager
 async def calling(
     port: int, credentials: CredentialStore | None = None, **limits: int
-) -> AsyncIterator[Caller]:
+) -> AsyncIterator[HttpBackend]:
     policy = EgressPolicy(backends={"heist/files": f"127.0.0.1:{port}"})
     async with OutboundHttp(policy) as outbound:
-        yield Caller(outbound, credentials or CredentialStore(), policy, CallLimits(**limits))
+        yield HttpBackend(outbound, credentials or CredentialStore(), policy, CallBounds(**limits))
 
 
 def ok(_: Request) -> bytes:
@@ -140,7 +140,7 @@ async def test_a_url_backend_keeps_its_own_query() -> None:
     async with upstream(ok) as up:
         policy = EgressPolicy(loopback=True)
         async with OutboundHttp(policy) as outbound:
-            caller = Caller(outbound, CredentialStore(), policy)
+            caller = HttpBackend(outbound, CredentialStore(), policy)
             one = tool(method=Method.GET, service_name=None, service_namespace=None, url=f"{up.url}/x?v=1")
             await caller.call(one, {"q": "2"}, "r", bot())
         assert up.requests[0].target == "/x?v=1&q=2"
@@ -168,7 +168,7 @@ async def test_an_argument_never_adds_a_value_to_a_query_parameter_that_the_auth
     method: Method, fixed: str, name: str
 ) -> None:
     async with upstream(ok) as up, OutboundHttp(EgressPolicy(loopback=True)) as outbound:
-        caller = Caller(outbound, CredentialStore(), EgressPolicy(loopback=True))
+        caller = HttpBackend(outbound, CredentialStore(), EgressPolicy(loopback=True))
         one = tool(method=method, service_name=None, service_namespace=None, url=f"{up.url}/x?{fixed}")
         with pytest.raises(InvalidArguments, match="fixes") as refused:
             await caller.call(one, {name: "b", "q": "2"}, "r", bot())

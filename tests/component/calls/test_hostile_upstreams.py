@@ -29,8 +29,8 @@ from toolcrib import publishing
 from toolcrib.resources.tools import Method
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
-from toolcrib_registry.calls.backends.http import Caller
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.backends.http import HttpBackend
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
     CallError,
@@ -44,7 +44,7 @@ from toolcrib_registry.calls.errors import (
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio
-LIMITS = CallLimits(answer_bytes=256 * 1024)
+LIMITS = CallBounds(answer_bytes=256 * 1024)
 
 
 def tool(
@@ -64,7 +64,9 @@ def tool(
 async def call(one: PublishedTool, policy: EgressPolicy | None = None, resolve: Any = None) -> Any:
     policy = policy or EgressPolicy(loopback=True)
     async with OutboundHttp(policy, resolve=resolve) as outbound:
-        return (await Caller(outbound, CredentialStore(), policy, LIMITS).call(one, {}, "r", bot())).value
+        return (
+            await HttpBackend(outbound, CredentialStore(), policy, LIMITS).call(one, {}, "r", bot())
+        ).value
 
 
 async def error_of(one: PublishedTool, policy: EgressPolicy | None = None, resolve: Any = None) -> CallError:
@@ -171,7 +173,7 @@ async def test_a_second_answer_on_a_reused_connection_is_not_taken_for_the_next_
     async with upstream(lambda _: twice) as up:
         policy = EgressPolicy(loopback=True)
         async with OutboundHttp(policy) as outbound:
-            caller = Caller(outbound, CredentialStore(), policy)
+            caller = HttpBackend(outbound, CredentialStore(), policy)
             for _ in range(3):
                 try:
                     assert (await caller.call(tool(up.url), {}, "r", bot())).value == "first"
@@ -204,7 +206,7 @@ async def test_an_answer_that_arrives_unasked_on_an_idle_connection_is_not_taken
     async with upstream(raw=late) as up:
         policy = EgressPolicy(loopback=True)
         async with OutboundHttp(policy) as outbound:
-            caller = Caller(outbound, CredentialStore(), policy)
+            caller = HttpBackend(outbound, CredentialStore(), policy)
             assert (await caller.call(tool(up.url), {}, "r", bot())).value == "first"
             told.set()
             await said.wait()
@@ -333,7 +335,7 @@ async def test_a_connection_made_under_one_rule_is_not_used_under_another() -> N
         policy = EgressPolicy(allow=("*",), backends={"a/s": f"name.example:{up.port}"})
         mapped = PublishedBackend(service_namespace="a", service_name="s", service_port=1)
         async with OutboundHttp(policy, resolve=Rebinding(["127.0.0.1"])) as outbound:
-            caller = Caller(outbound, CredentialStore(), policy)
+            caller = HttpBackend(outbound, CredentialStore(), policy)
             await caller.call(tool("").model_copy(update={"backend": mapped}), {}, "r", bot())
             with pytest.raises(Refused):
                 await caller.call(tool(f"http://name.example:{up.port}/"), {}, "r", bot())

@@ -13,7 +13,7 @@ import pytest
 
 from registry_harness import backend, binding, running_registry, tool
 from toolcrib_registry.calls.arguments import Arguments
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments, UpstreamProtocol
 from toolcrib_registry.calls.validators import Compiled, Validators
 
@@ -33,7 +33,7 @@ LARGE = properties(1_500)
 def test_compiled_schemas_are_kept_within_their_bytes_and_those_used_last_stay() -> None:
     one, gone = Compiled(properties(50)).size, []
     validators = Validators(int(3.5 * one), lambda: gone.append(1))
-    arguments = Arguments(CallLimits(), validators)
+    arguments = Arguments(CallBounds(), validators)
     for digest in ("a", "b", "c", "a", "d"):
         arguments.check(digest, properties(50), {})
     assert len(validators) == 3
@@ -61,7 +61,7 @@ def test_what_calls_add_to_a_cost_table_is_weighed_too() -> None:
         "$ref": "#/$defs/n",
     }  # fmt: skip
     validators = Validators()
-    arguments = Arguments(CallLimits(), validators)
+    arguments = Arguments(CallBounds(), validators)
     value: Schema = {}
     for i in range(20):
         value = {f"k{i}": value, f"k{(i * 7) % 20}": {}}
@@ -117,7 +117,7 @@ def test_the_estimate_is_not_below_what_compiled_schemas_take() -> None:
 @pytest.mark.usefixtures("no_collections")
 @pytest.mark.anyio
 async def test_a_large_schema_is_compiled_off_the_loop_and_once_for_all_who_wait() -> None:
-    arguments, read = Arguments(CallLimits(), validators := Validators()), []
+    arguments, read = Arguments(CallBounds(), validators := Validators()), []
 
     def schema() -> Schema:
         read.append(1)

@@ -69,8 +69,10 @@ async def _names(one: Rig, world: Any, caller: Any) -> tuple[list[str], bool]:
     """Ids and names of the tools that this caller does not see; whether it has an identity."""
     token = one.token(caller)
     asker = await one.registry.deps.agents.identify([f"Bearer {token}".encode()] if token else [])
-    sight = await one.registry.deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    view = sight.view
+    caller_view = await one.registry.deps.state.caller_view(
+        asker.identity, bad_token=asker.problem is not None
+    )
+    view = caller_view.view
     hidden = []
     for name in (n for t in world["tools"] for n in (t["id"], t["name"]) if n != "register"):
         try:
@@ -212,10 +214,10 @@ def test_more_refusals_than_may_wait_are_all_explained() -> None:
 
         async def flood() -> int:
             asker = await deps.agents.identify([r.auth("team", "bot")["Authorization"].encode()])
-            sight = await deps.state.sight(asker.identity)
+            caller_view = await deps.state.caller_view(asker.identity)
             waiting = 0
             for number in range(many):
-                deps.refusals.add(refusal_reasons.Action.CALL, sight, f"name-{number}")
+                deps.refusals.add(refusal_reasons.Action.CALL, caller_view, f"name-{number}")
                 waiting = max(waiting, len(deps.refusals._waiting))
             return waiting
 
@@ -233,9 +235,9 @@ def test_many_refusals_are_explained_in_pieces_between_which_others_are_served(
 
         async def flood() -> list[int]:
             asker = await deps.agents.identify([r.auth("team", "bot")["Authorization"].encode()])
-            sight = await deps.state.sight(asker.identity)
+            caller_view = await deps.state.caller_view(asker.identity)
             for number in range(1000):
-                deps.refusals.add(refusal_reasons.Action.CALL, sight, f"name-{number}")
+                deps.refusals.add(refusal_reasons.Action.CALL, caller_view, f"name-{number}")
             while len(deps.refusals._waiting):
                 explained.append(1000 - len(deps.refusals._waiting))
                 await asyncio.sleep(0)

@@ -20,7 +20,7 @@ from oracle import decisions, paths, worlds
 from oracle.decisions import Issuers, Tool, World
 from oracle.rig import Answer, Rig, Stream, rig
 from toolcrib_registry.policy import discovery
-from toolcrib_registry.policy.state import Sight
+from toolcrib_registry.policy.state import CallerView
 
 pytestmark = pytest.mark.guarantee
 
@@ -214,11 +214,13 @@ def test_nothing_outside_a_view_changes_a_byte_of_what_its_caller_receives() -> 
 
 
 def counts_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "total_registered", lambda sight, settings: sight.snapshot.active_tools)
+    monkeypatch.setattr(
+        discovery, "total_registered", lambda caller_view, settings: caller_view.snapshot.active_tools
+    )
 
 
 def names_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sight, "revision", property(lambda self: str(self.snapshot.revision)))
+    monkeypatch.setattr(CallerView, "revision", property(lambda self: str(self.snapshot.revision)))
 
 
 def takes_names_for_hidden_tools(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,10 +238,10 @@ def takes_names_for_hidden_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    def entries_of(self: Any, sight: Sight) -> Any:
-        return {i: self._entries.of(tool) for i, tool in sight.snapshot.tools.items() if tool.active}
+    def entries_of(self: Any, caller_view: CallerView) -> Any:
+        return {i: self._entries.of(tool) for i, tool in caller_view.snapshot.tools.items() if tool.active}
 
-    monkeypatch.setattr("toolcrib_registry.search.engine.Searching.entries_of", entries_of)
+    monkeypatch.setattr("toolcrib_registry.search.engine.SearchEngine.entries_of", entries_of)
 
 
 @pytest.mark.parametrize(

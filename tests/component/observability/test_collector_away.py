@@ -69,11 +69,16 @@ def test_a_collector_that_is_away_is_said_once_not_with_every_batch(tmp_path: Pa
 def test_nothing_of_opentelemetry_is_imported_unless_traces_are_asked_for() -> None:
     code = """
 import sys
-from toolcrib import tracing
+from toolcrib.telemetry import tracing
+import toolcrib_operator.main, toolcrib_runner.main
 endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
+# the registry's libraries import it on their own
+mains = (toolcrib_operator.main, toolcrib_runner.main)
 for off in ({"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}):
-    tracing.start(endpoint | off, "x")
-tracing.start({}, "x")
+    for main in mains:
+        tracing.start(endpoint | off, "x", main._tracer)
+for main in mains:
+    tracing.start({}, "x", main._tracer)
 assert not tracing.is_on()
 # nobody else of ours may import it: an import contract says so
 print([m for m in sys.modules if m.startswith("opentelemetry")])
@@ -88,9 +93,10 @@ def test_without_the_package_one_line_names_the_remedy_and_the_service_goes_on()
     code = (
         "import sys\n"
         "sys.modules['opentelemetry'] = None\n"
-        "from toolcrib import logs, tracing\n"
+        "from toolcrib.telemetry import logs, tracing\n"
         "logs.configure({})\n"
-        "tracing.start({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:9'}, 'x')\n"
+        "from toolcrib_runner.main import _tracer\n"
+        "tracing.start({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:9'}, 'x', _tracer)\n"
         "with tracing.span('y'):\n"
         "    print('goes on')\n"
     )

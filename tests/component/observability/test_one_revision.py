@@ -16,7 +16,7 @@ from operator_harness import binding, tool, until
 from otlp_receiver import Collector, Received, collecting
 from registry_harness import OPERATOR, mint
 from registry_process import RegistryProcess, configuration, process
-from toolcrib.telemetry import logs, tracing
+from toolcrib.telemetry import logs, otel, tracing
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.adapters.replica_http import HttpReplica
 from toolcrib_operator.loop import Loop
@@ -34,7 +34,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with collecting() as found:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.url)
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-        tracing.start(os.environ, "toolcrib-operator")
+        tracing.start(os.environ, "toolcrib-operator", otel.tracer)
         yield found
         tracing.close()
 

@@ -100,7 +100,8 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
     tmp_path: Path, upstream: Backend
 ) -> None:
     with (
-        replica(tmp_path / "a", upstream, drain_seconds=4) as one,
+        # longer than a busy machine keeps any thread of this test waiting
+        replica(tmp_path / "a", upstream, drain_seconds=12) as one,
         replica(tmp_path / "b", upstream) as two,
         service([(r.agents, f"{r.admin_url}/readyz") for r in (one, two)]) as front,
         DynamicToolAgent("bot", TOKEN, f"http://127.0.0.1:{front.port}") as agent,

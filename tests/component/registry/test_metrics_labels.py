@@ -25,9 +25,9 @@ from toolcrib.identity import Identity, Issuer, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedSubject, PublishedTool
+from toolcrib_registry.calls.backends.port import Called
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.metrics.series import FORGET_AFTER, OTHER, Budget
-from toolcrib_registry.ports import Called
 
 Sample = tuple[str, dict[str, str], float]
 MANY = 10_000

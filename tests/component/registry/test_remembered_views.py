@@ -7,7 +7,7 @@ from registry_harness import ISSUER, RunningRegistry, binding, running_registry,
 from toolcrib.identity import Identity
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedSubject
-from toolcrib_registry.policy.state import PolicyState, Sight
+from toolcrib_registry.policy.state import CallerView, PolicyState
 
 TEAM = PublishedSubject(kind=SubjectKind.GROUP, issuer=ISSUER, name="system:serviceaccounts:team")
 TOOLS = [tool(f"t{i}", scopes=("all:use",), description="x" * 10_000) for i in range(50)]
@@ -20,10 +20,10 @@ def listed(r: RunningRegistry, name: str) -> bytes:
     return answer.content
 
 
-def sight(r: RunningRegistry, name: str) -> Sight:
-    async def seen() -> Sight:
+def caller_view(r: RunningRegistry, name: str) -> CallerView:
+    async def seen() -> CallerView:
         who = Identity(ISSUER, f"system:serviceaccount:team:{name}", math.inf, cluster=True)
-        return await r.registry.deps.state.sight(who)
+        return await r.registry.deps.state.caller_view(who)
 
     return r.on_loop(seen)
 
@@ -64,10 +64,10 @@ def test_views_that_differ_are_forgotten_beyond_the_bound_those_of_the_latest_ca
 def test_a_caller_who_asks_all_the_time_keeps_its_view_among_many_who_ask_once() -> None:
     grants = [binding("team", ("all:use",), subjects=(TEAM,))]
     with running_registry([*TOOLS[:3]], grants, limits={"view_bytes": 1 << 20}) as r:
-        busy = sight(r, "busy")
+        busy = caller_view(r, "busy")
         for i in range(1_200):
-            sight(r, f"once-{i}")
+            caller_view(r, f"once-{i}")
             if i % 100 == 0:
-                assert sight(r, "busy") is busy
+                assert caller_view(r, "busy") is busy
         assert held(r.registry.deps.state).weight <= 1 << 20
         assert len(held(r.registry.deps.state)) < 1_100

@@ -19,7 +19,7 @@ from registry_process import configuration, process
 from secret_volume import SecretVolume
 from slow_clients import ask, closed, connected, drip, rest, until
 from toolcrib_registry.http import serving
-from toolcrib_registry.http.connection_limits import Bounds, Door
+from toolcrib_registry.http.connection_limits import ConnectionGate, ConnectionLimits
 
 SHORT = {"header_seconds": 0.4, "body_seconds": 0.4, "send_seconds": 0.4}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -154,7 +154,7 @@ def test_a_peer_has_512_connections_a_proxy_all_of_them_and_places_are_given_bac
 
 def test_ipv6_peers_are_counted_by_64_bits_and_addresses_of_ipv4_are_themselves() -> None:
     told: list[str] = []
-    door = Door("agents", Bounds(per_peer=1, connections=10), told.append)
+    door = ConnectionGate("agents", ConnectionLimits(per_peer=1, connections=10), told.append)
     places = [door.enter(a, 0.0) for a in ("2001:db8::1", "2001:db8:0:1::1", "10.0.0.1")]
     assert all(places)
     assert not any(door.enter(a, 0.0) for a in ("2001:db8::ffff:2", "::ffff:10.0.0.1", "2001:db8:0:1::1"))
@@ -192,9 +192,9 @@ def test_half_a_tls_handshake_and_half_a_request_after_it_are_gone(tmp_path: Pat
 class Served:
     """An app of our own on the registry's server."""
 
-    def __init__(self, app: Any, bounds: Bounds) -> None:
+    def __init__(self, app: Any, bounds: ConnectionLimits) -> None:
         self.reasons: list[str] = []
-        self._door = Door("agents", bounds, self.reasons.append)
+        self._door = ConnectionGate("agents", bounds, self.reasons.append)
         self._app, self._up = app, threading.Event()
         self.port = 0
 
@@ -236,7 +236,7 @@ def test_while_the_app_does_not_read_its_client_s_time_stands_still() -> None:
         )
         await send({"type": "http.response.body", "body": body})
 
-    with Served(late, Bounds(body_seconds=0.3)) as served:
+    with Served(late, ConnectionLimits(body_seconds=0.3)) as served:
         answer = httpx.post(f"http://127.0.0.1:{served.port}/", content=b"x" * 20_000_000, timeout=60)
         assert (answer.status_code, answer.text) == (200, "20000000")
         assert served.reasons == []
@@ -250,7 +250,7 @@ def test_headers_of_proxies_are_not_believed() -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    with Served(app, Bounds()) as served:
+    with Served(app, ConnectionLimits()) as served:
         headers = {"X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https", "Forwarded": "for=192.0.2.1"}
         httpx.get(f"http://127.0.0.1:{served.port}/", headers=headers)
     assert seen == [("127.0.0.1", "http")]
@@ -264,7 +264,7 @@ def test_a_stop_does_not_wait_for_half_a_request() -> None:
         while (await receive()).get("more_body", False):
             pass
 
-    with Served(app, Bounds(body_seconds=0.3)) as served:
+    with Served(app, ConnectionLimits(body_seconds=0.3)) as served:
         half = socket.create_connection(("127.0.0.1", served.port), timeout=60)
         half.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
         assert begun.wait(60)

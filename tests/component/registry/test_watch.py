@@ -368,7 +368,7 @@ def test_streams_of_one_tool_hold_one_definition_of_it() -> None:
                 Identity(ISSUER, f"system:serviceaccount:team:{name}", time.time() + 60, cluster=True)
                 for name in ("ann", "bob")
             ]
-            return [d for who in people for d in shown(await r.registry.deps.state.sight(who)).values()]
+            return [d for who in people for d in shown(await r.registry.deps.state.caller_view(who)).values()]
 
         first, second = r.on_loop(definitions)
         assert first is second

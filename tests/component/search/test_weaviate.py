@@ -28,7 +28,7 @@ from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreQuery
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable
-from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
+from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
@@ -388,7 +388,7 @@ async def alone(view: dict[str, IndexEntry]) -> AsyncIterator[Searcher]:
         await store.aclose()
 
 
-def shown(answer: SearchAnswer) -> list[tuple[object, ...]]:
+def shown(answer: SearchOutcome) -> list[tuple[object, ...]]:
     """All of each hit; numbers to six places."""
     assert not answer.degraded
     return [

@@ -23,7 +23,7 @@ from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.searcher import SearchAnswer, Searcher
+from toolcrib_registry.search.searcher import Searcher, SearchOutcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
@@ -46,7 +46,7 @@ async def put(store: WeaviateStore, *entries: IndexEntry) -> None:
     await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
 
 
-def shown(answer: SearchAnswer) -> tuple[str, str]:
+def shown(answer: SearchOutcome) -> tuple[str, str]:
     return answer.mode, answer.degradation
 
 
@@ -59,7 +59,7 @@ class Behind:
     rpc: Relay
     made: list[Searcher]
 
-    async def search(self, seconds: float = 20.0) -> SearchAnswer:
+    async def search(self, seconds: float = 20.0) -> SearchOutcome:
         """One search that waits `seconds` for the store; earlier failures do not keep it from asking."""
         self.made.append(Searcher(self.store, EMBEDDER, store_seconds=seconds))
         return await self.made[-1].search(VIEW, "read a file")

@@ -17,7 +17,7 @@ from toolcrib.wire.publish import PublishedBackend
 
 NAMES = (sys.executable, str(Path(__file__).with_name("hostile_names.py")))
 FORGOTTEN = 30.0
-"""Seconds within which an answer is asked for again; it is kept for 5."""
+"""Seconds within which an answer is asked for again; its TTL is 1 s."""
 LOST = 6
 CLUSTER = ["10.96.0.0/12", "10.244.0.0/16"]
 _V4 = (
@@ -61,7 +61,7 @@ def private(draw: random.Random) -> str:
 
 
 def _hex(*addresses: str) -> str:
-    return "-".join(ip_address(a).packed.hex() for a in addresses)
+    return ".".join(ip_address(a).packed.hex() for a in addresses)
 
 
 def attack(stage: Stage, draw: random.Random, count: int) -> int:
@@ -188,7 +188,7 @@ def _rebindings(stage: Stage, draw: random.Random, opened: Target, count: int) -
         while _is_loopback(later):
             later = private(draw)
         urls[f"r{number}"] = (
-            f"http://r{number}.{_hex('127.0.0.1')}.{_hex(later)}.hostile.test:{stage.backend.port}/"
+            f"http://r{number}.{_hex('127.0.0.1')}.then.{_hex(later)}.hostile.test:{stage.backend.port}/"
         )
         backend = PublishedBackend(url=urls[f"r{number}"], timeout=5)
         tools.append(tool(f"r{number}", scopes=("s",), backend=backend))
@@ -228,12 +228,12 @@ def _is_loopback(text: str) -> bool:
 
 
 def _lost(stage: Stage, draw: random.Random, opened: Target) -> int:
-    """Callers of names whose name server loses packets: by the product's own record none waits for the system's retry."""
+    """Callers of names whose name server loses packets: by the product's own record none waits for long."""
     tools, kind_of = [], {}
     for number in range(LOST):
         kind = ("lost", "silent", "ok")[number % 3]
         name = f"d{number}"
-        answers = {"lost": f"lost.{_hex('127.0.0.1')}", "silent": "lost.lost", "ok": _hex("127.0.0.1")}[kind]
+        answers = {"lost": f"lost.then.{_hex('127.0.0.1')}", "silent": "lost", "ok": _hex("127.0.0.1")}[kind]
         url = f"http://{name}.{answers}.hostile.test:{stage.backend.port}/"
         kind_of[name] = kind
         tools.append(tool(name, scopes=("s",), backend=PublishedBackend(url=url, timeout=10)))

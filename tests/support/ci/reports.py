@@ -1,7 +1,8 @@
 """What each test said, as JSON lines for `.ci/run`: a pytest plugin that is on where TOOLCRIB_CI_REPORT names a file.
 
 One line per phase of a test (setup, call, teardown), as `outcomes.Phase` reads them. It exists beside JUnit's XML
-since that tells neither marks nor which fixture an error came from.
+since that tells neither marks nor which fixture an error came from. The variable is for this run alone: a pytest that
+a test starts as its child does not inherit it, so what fails in there is not reported as a failure of this run.
 """
 
 import json
@@ -15,6 +16,8 @@ import pytest
 VARIABLE = "TOOLCRIB_CI_REPORT"
 GUARANTEE = "guarantee"
 _FIXTURE = "fixture"
+_ON = "toolcrib_ci_report"
+"""Tells xdist's workers, which do not inherit the variable, that somebody reads reports."""
 _BLAMED = "__toolcrib_fixture__"
 
 
@@ -24,6 +27,11 @@ class Reports:
     def __init__(self, path: Path) -> None:
         self._path = path
         path.touch()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """A worker is about to start."""
+        node.workerinput[_ON] = True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A phase of a test ended; with xdist it is told of those of all workers."""
@@ -81,10 +89,11 @@ class Fixtures:
 
 def register(config: pytest.Config) -> None:
     """Write reports where the variable asks for it; workers of xdist report to their controller."""
-    path = os.environ.get(VARIABLE)
-    if path:
+    path = os.environ.pop(VARIABLE, "")
+    given: dict[str, object] | None = getattr(config, "workerinput", None)
+    if path if given is None else _ON in given:
         config.pluginmanager.register(Fixtures(), "ci-fixtures")
-    if path and not hasattr(config, "workerinput"):
+    if path and given is None:
         config.pluginmanager.register(Reports(Path(path)), "ci-reports")
 
 

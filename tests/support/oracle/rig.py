@@ -33,8 +33,8 @@ from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
-from toolcrib_registry.ports import Embedder
 from toolcrib_registry.search.embedding import NullEmbedder
+from toolcrib_registry.search.vectors import Embedder
 from toolcrib_registry.settings import RegistrySettings
 
 OPERATOR = "system:serviceaccount:toolcrib-system:toolcrib-operator"

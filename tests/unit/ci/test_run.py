@@ -111,6 +111,28 @@ def test_what_passes_when_run_again_is_told_and_refuses_nothing(
     assert repository.turns("test_flaky") == passes_at + 1
 
 
+@pytest.mark.parametrize("workers", [False, True], ids=["one process", "workers"])
+def test_what_fails_in_a_pytest_that_a_test_starts_is_no_failure_of_the_run(
+    repository: Repository, workers: bool
+) -> None:
+    """The child has the same plugin, and would append to the same report."""
+    child = (
+        "import pathlib, subprocess, sys\n"
+        "def test_outer(nth):\n"
+        "    inner = pathlib.Path(__file__).with_name('inner.py')\n"
+        "    inner.write_text('def test_inner(): assert False')\n"
+        "    done = subprocess.run([sys.executable, '-m', 'pytest', inner], stdout=subprocess.PIPE)\n"
+        "    assert done.returncode == 1, done.stdout\n"
+        "    assert nth, 'the first time'\n"
+    )
+    repository.put(one=PASSES, child=child)
+    done = repository.run("test", workers=workers)
+
+    assert done.returncode == 0, done.stdout
+    assert "checks/test_child.py::test_outer" in done.stdout.partition("=== FLAKY")[2]
+    assert "inner.py::" not in done.stdout
+
+
 def test_what_fails_three_times_is_refused(repository: Repository) -> None:
     repository.put(one=PASSES, broken="def test_broken(nth): assert False, nth\n")
     done = repository.run()

@@ -6,7 +6,7 @@ from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.compose import build, make_store
-from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.settings import RegistrySettings, Store
 
@@ -59,7 +59,7 @@ async def test_calls_know_the_clusters_domain_and_the_stores_place() -> None:
             PublishedBackend(service_name="weaviate", service_namespace="crib", service_port=80, path="/"),
             PublishedBackend(url="http://weaviate.crib.svc/"),
         ):
-            with pytest.raises(ProblemError, match="store"):
+            with pytest.raises(Failure, match="store"):
                 registry.deps.check_address(backend, "crib")
     finally:
         await registry.aclose()

@@ -1,28 +1,24 @@
-"""Host names and their addresses: looked up once for all who wait, kept for seconds, given up after one.
+"""Host names and their addresses: looked up once for all who wait, kept for seconds, given up after one second.
 
     call ──┐
     call ──┼─ Names ── first try ────────────── no answer …… (kept, should it still come)
     call ──┘             └─ 0.5 s later: second try ── answer → all three go on
 
-The system's resolver tells no TTL, so an answer is kept for less than almost every name server says (5 s), never for
-30 s. What was found is judged by the guard each time it is used, not when it was found (`outbound_http`).
+An answer is kept for its TTL and 30 s at most; with a TTL of 0 it serves those who waited for it and nobody else. What
+was found is judged by the guard each time it is used, not when it was found (`outbound_http`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""(host, port) → IP addresses, as text; raises OSError."""
-
-KEEP_SECONDS = 5.0
-"""For how long an answer is used."""
+KEEP_SECONDS = 30.0
+"""For how long an answer is used at most, whatever its TTL."""
 REFUSED_SECONDS = 2.0
 """For how long a name that was not found, or not in time, is not looked up again."""
 LOOKUP_SECONDS = 1.0
@@ -33,13 +29,28 @@ TRIES = 4
 """Tries for one name that may wait for an answer, those of earlier lookups included."""
 MOST = 4_096
 """Names that are remembered."""
-_FOR_GOOD = frozenset(
-    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_FAIL") if hasattr(socket, name)
-)
 
 
 class NotFound(OSError):
     """The name has no address, or nobody said so in time; the message says which."""
+
+
+class Absent(NotFound):
+    """The name has no address that can be used: asking again at once brings nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a try found."""
+
+    addresses: tuple[str, ...]
+    """IP addresses, as text."""
+    ttl: float
+    """For how many seconds the name server lets it be used."""
+
+
+Resolve = Callable[[str, int], Awaitable[Answer]]
+"""One try, (host, port) → addresses; raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +84,7 @@ class Names:
         self._again, self._seconds = again, seconds
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lookups: dict[str, asyncio.Future[_Known]] = {}
-        self._tries: dict[str, set[asyncio.Future[list[str]]]] = {}
+        self._tries: dict[str, set[asyncio.Future[Answer]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, host: str, port: int = 0) -> list[str]:
@@ -136,8 +147,8 @@ class Names:
                 pending -= done
                 failed = next((e for one in done if one is not waiting and (e := one.exception())), None)
                 if failed is not None:
-                    problem = _told(failed)
-                    if isinstance(failed, socket.gaierror) and failed.errno in _FOR_GOOD:
+                    problem = str(failed)
+                    if isinstance(failed, Absent):
                         self._settle(host, problem=problem)
                         return
                     if not pending:
@@ -156,18 +167,20 @@ class Names:
         task.add_done_callback(lambda done: self._tried(host, done))
         return {task}
 
-    def _tried(self, host: str, done: asyncio.Future[list[str]]) -> None:
+    def _tried(self, host: str, done: asyncio.Future[Answer]) -> None:
         tries = self._tries.get(host, set())
         tries.discard(done)
         if not tries:
             self._tries.pop(host, None)
         # an answer that comes too late for its own lookup still serves the next one
         if not done.cancelled() and done.exception() is None:
-            found = tuple(done.result())
-            self._settle(host, found, "" if found else "it has no address")
+            self._settle(host, done.result())
 
-    def _settle(self, host: str, addresses: tuple[str, ...] = (), problem: str = "") -> None:
-        known = _Known(self._clock() + (REFUSED_SECONDS if problem else KEEP_SECONDS), addresses, problem)
+    def _settle(self, host: str, answer: Answer | None = None, problem: str = "") -> None:
+        if answer is None or not answer.addresses:
+            known = _Known(self._clock() + REFUSED_SECONDS, problem=problem or "the name has no address")
+        else:
+            known = _Known(self._clock() + min(answer.ttl, KEEP_SECONDS), answer.addresses)
         self._known[host] = known
         self._known.move_to_end(host)
         if len(self._known) > MOST:
@@ -175,13 +188,3 @@ class Names:
         waiting = self._lookups.pop(host, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(known)
-
-
-def _told(error: BaseException) -> str:
-    """Why a try failed, in words that name no server."""
-    match error:
-        case socket.gaierror() if error.errno in _FOR_GOOD:
-            return "the name does not exist or has no address"
-        case socket.gaierror():
-            return "the name server failed or did not answer"
-    return str(error)

@@ -21,9 +21,9 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from toolcrib.telemetry import tracing
+from toolcrib_registry.adapters.outbound.cares import CaresResolver
 from toolcrib_registry.adapters.outbound.dns_cache import Names, NotFound, Resolve
 from toolcrib_registry.adapters.outbound.forbidden_hosts import ForbiddenNames
-from toolcrib_registry.adapters.outbound.resolver import SystemResolver
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import (
     Disconnected,
@@ -33,7 +33,7 @@ from toolcrib_registry.outbound.errors import (
     TooLarge,
     Unreachable,
 )
-from toolcrib_registry.outbound.guard import EgressPolicy, Reach, Target, check_address, dns_name
+from toolcrib_registry.outbound.guard import EgressPolicy, EgressRule, Target, check_address, dns_name
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse
 
 CONNECT_SECONDS = 5.0
@@ -52,9 +52,9 @@ class OutboundHttp:
 
     def __init__(self, policy: EgressPolicy, *, resolve: Resolve | None = None) -> None:
         self._policy = policy
-        self._names = Names(resolve or SystemResolver())
+        self._names = Names(resolve or CaresResolver())
         self._forbidden = ForbiddenNames(policy.forbidden_names, self._names)
-        self._sessions: dict[Reach, aiohttp.ClientSession] = {}
+        self._sessions: dict[EgressRule, aiohttp.ClientSession] = {}
         self._contexts: dict[tuple[str, int], ssl.SSLContext] = {}
         self._closed = False
 
@@ -142,7 +142,7 @@ class OutboundHttp:
         if target.address is None and hosts.address(target.host) is None:
             self._names.begin(dns_name(target.host, target.reach), target.port)
 
-    def _session(self, reach: Reach) -> aiohttp.ClientSession:
+    def _session(self, reach: EgressRule) -> aiohttp.ClientSession:
         session = self._sessions.get(reach)
         if session is None:
             guard = _Guard(self._policy, reach, self._names, self._forbidden)
@@ -209,7 +209,9 @@ class _Connector(aiohttp.TCPConnector):
 class _Guard(AbstractResolver):
     """Resolver and socket factory of one pool, both under the rule of its reach."""
 
-    def __init__(self, policy: EgressPolicy, reach: Reach, names: Names, forbidden: ForbiddenNames) -> None:
+    def __init__(
+        self, policy: EgressPolicy, reach: EgressRule, names: Names, forbidden: ForbiddenNames
+    ) -> None:
         self._policy = policy
         self._reach = reach
         self._names = names

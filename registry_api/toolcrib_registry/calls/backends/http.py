@@ -18,7 +18,7 @@ from toolcrib.resources.tools import ASSERTION_HEADER, AuthType, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedAuth, PublishedTool
 from toolcrib_registry.calls.arguments import Arguments
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
     CallError,
@@ -34,7 +34,7 @@ from toolcrib_registry.calls.errors import (
 from toolcrib_registry.calls.request import fill
 from toolcrib_registry.calls.response import CallResult, judged
 from toolcrib_registry.calls.validators import Validators
-from toolcrib_registry.limits.large_requests import Large
+from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.errors import (
     Disconnected,
     EgressRefused,
@@ -47,7 +47,7 @@ from toolcrib_registry.outbound.errors import (
 from toolcrib_registry.outbound.guard import EgressPolicy, Target, target
 from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, OutboundResponse
 
-__all__ = ["CallResult", "Caller"]
+__all__ = ["CallResult", "HttpBackend"]
 
 _TELLING = 8
 """Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
@@ -64,7 +64,7 @@ class Asserts(Protocol):
         ...
 
 
-class Caller:
+class HttpBackend:
     """Calls tools. Whether the caller may is decided before; the caller's own token never comes here.
 
     Args:
@@ -83,18 +83,18 @@ class Caller:
         outbound: Outbound,
         credentials: CredentialStore,
         policy: EgressPolicy,
-        limits: CallLimits | None = None,
+        limits: CallBounds | None = None,
         *,
         assertions: Asserts | None = None,
         validators: Validators | None = None,
-        large: Large | None = None,
+        large: LargeRequests | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outbound = outbound
         self._credentials = credentials
         self._policy = policy
-        self._limits = limits or CallLimits()
-        self._large = Large() if large is None else large
+        self._limits = limits or CallBounds()
+        self._large = LargeRequests() if large is None else large
         self._arguments = Arguments(self._limits, validators, self._large)
         self._assertions = assertions
         self._clock = clock

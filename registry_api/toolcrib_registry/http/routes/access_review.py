@@ -27,6 +27,7 @@ from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import AmbiguousName
 from toolcrib_registry.calls import service as calls
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import cursors
 from toolcrib_registry.http.documentation import BEARER, BODY, Responses, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
@@ -123,7 +124,7 @@ async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessR
         try:
             # seconds of work at ten thousand tools: off the event loop, discovery goes on meanwhile
             answer = await asyncio.to_thread(_worked_out, snapshot, deps.settings, asked, now)
-        except ProblemError:
+        except (ProblemError, Failure):
             await _admitted(deps, asker, asked)  # it may name what is hidden, too
             raise
     identity = await _admitted(deps, asker, asked)
@@ -143,7 +144,7 @@ def _fresh(deps: DepsOf) -> None:
 def _worked_out(
     snapshot: Snapshot, settings: RegistrySettings, asked: AccessReviewRequest, now: float
 ) -> Answer:
-    """The answer, or a ProblemError that says why there is none."""
+    """The answer, or a ProblemError or Failure that says why there is none."""
     try:
         return _answer(snapshot, settings, asked, now)
     except SubjectError as error:

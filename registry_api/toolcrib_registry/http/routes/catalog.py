@@ -23,7 +23,7 @@ from toolcrib.wire.api import (
     ToolPage,
 )
 from toolcrib_registry.calls import service as calls
-from toolcrib_registry.http import cursors, edge
+from toolcrib_registry.http import call_response, cursors, edge
 from toolcrib_registry.http.documentation import BEARER, BODY, problems
 from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, StrictRoute
 
@@ -51,20 +51,20 @@ async def tools(
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
     """By tool id. A cursor holds for one content of the view: 409 `cursor_stale` means to start again."""
-    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    view = sight.view
+    caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
+    view = caller_view.view
     ids = list(view.tools)
     if cursor is not None:
-        after = cursors.decode(cursor, sight.revision)
+        after = cursors.decode(cursor, caller_view.revision)
         ids = [i for i in ids if i > after]
     chosen, more = ids[:limit], len(ids) > limit
     page = ToolPage(
-        revision=sight.revision,
+        revision=caller_view.revision,
         tools=tuple(ToolDefinition.of(view.tools[i], view.listed_name(i)) for i in chosen),
-        next_cursor=cursors.encode(sight.revision, chosen[-1]) if more else None,
+        next_cursor=cursors.encode(caller_view.revision, chosen[-1]) if more else None,
     )
-    deps.metrics.discovered(sight.identity, "/v1/tools")
-    deps.decisions.listed("list", sight, found=len(chosen))
+    deps.metrics.discovered(caller_view.identity, "/v1/tools")
+    deps.decisions.listed("list", caller_view, found=len(chosen))
     body = page.model_dump_json().encode()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": etag, **_PRIVATE}
@@ -91,7 +91,14 @@ async def tool(
     if named is None or named.tool.tool_id != tool_id:
         raise calls.not_found(tool_id)
     calls.note(
-        deps, Action.LIST, named.sight.identity, tool_id, named.tool, named.decision, named.sight, "ok"
+        deps,
+        Action.LIST,
+        named.caller_view.identity,
+        tool_id,
+        named.tool,
+        named.decision,
+        named.caller_view,
+        "ok",
     )
     return ToolDefinition.of(named.tool, named.listed)
 
@@ -111,7 +118,7 @@ async def describe(deps: DepsOf, asker: AskerOf, body: DescribeRequest) -> Descr
     if named is None:
         raise calls.not_found(body.tool)
     calls.note(
-        deps, Action.DESCRIBE, asker.identity, body.tool, named.tool, named.decision, named.sight, "ok"
+        deps, Action.DESCRIBE, asker.identity, body.tool, named.tool, named.decision, named.caller_view, "ok"
     )
     return DescribedTool.of(named.tool, named.listed)
 
@@ -127,7 +134,7 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
     """Names that mean nothing to the caller are listed under `errors`; the rest is loaded."""
     found: dict[str, McpTool] = {}
     errors: list[LoadError] = []
-    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
+    caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
     for name in dict.fromkeys(body.tools):
         try:
             named = await calls.find(deps, asker, name, Action.LOAD)
@@ -141,10 +148,12 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
             missing = calls.not_found(name)
             errors.append(LoadError(tool=name, code=missing.code, detail=missing.detail))
             continue
-        calls.note(deps, Action.LOAD, asker.identity, name, named.tool, named.decision, named.sight, "ok")
-        model_name = named.sight.view.model_name(named.tool.tool_id)
+        calls.note(
+            deps, Action.LOAD, asker.identity, name, named.tool, named.decision, named.caller_view, "ok"
+        )
+        model_name = named.caller_view.view.model_name(named.tool.tool_id)
         found[named.tool.tool_id] = McpTool.of(named.tool, named.listed, model_name)
-    return LoadAnswer(revision=sight.revision, tools=tuple(found.values()), errors=tuple(errors))
+    return LoadAnswer(revision=caller_view.revision, tools=tuple(found.values()), errors=tuple(errors))
 
 
 @router.post(
@@ -171,4 +180,4 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
 async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRequest) -> Response:
     """Decided first: 403 alike for denied and unknown. `result` is what the tool answered."""
     named, answer = await calls.call(deps, asker, body.tool, body.arguments, request_id)
-    return calls.sent(deps, named, calls.wrapped(named, answer), "application/json")
+    return call_response.sent(deps, named, call_response.wrapped(named, answer), "application/json")

@@ -36,7 +36,7 @@ async def search(deps: DepsOf, asker: AskerOf, body: SearchRequest) -> SearchAns
     findings = await find(deps, asker, wanted)
     answer = findings.answer
     return SearchAnswer(
-        revision=findings.sight.revision,
+        revision=findings.caller_view.revision,
         search_mode=answer.mode,
         degraded=answer.degraded,
         degradation=answer.degradation or None,

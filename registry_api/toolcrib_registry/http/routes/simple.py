@@ -17,6 +17,7 @@ from toolcrib.authorizer import Action, has_power
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.simple import Discovery, DiscoveryEntry, Registered, Registration, Stats
 from toolcrib_registry.calls import service as calls
+from toolcrib_registry.http import call_response
 from toolcrib_registry.http.documentation import BEARER, BODY, OPTIONAL_BEARER, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
 from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, StrictRoute
@@ -74,8 +75,8 @@ Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed n
 )
 async def discover(deps: DepsOf, asker: AskerOf) -> Response:
     """Everything the caller may call now. Served by the edge from kept bytes; this is the same answer."""
-    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    body, etag = await discovery.answer(deps, sight)
+    caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
+    body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
     return Response(body, media_type="application/json", headers={"ETag": etag.decode()})
 
 
@@ -87,13 +88,13 @@ async def discover(deps: DepsOf, asker: AskerOf) -> Response:
 )
 async def stats(deps: DepsOf, asker: AskerOf) -> Stats:
     """The caller's tools counted; the whole catalog for holders of `registry:write`."""
-    sight = await deps.state.sight(asker.identity, bad_token=asker.problem is not None)
-    deps.decisions.listed("stats", sight)
+    caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
+    deps.decisions.listed("stats", caller_view)
     now = deps.clock.now()
-    if has_power(sight.identity, names.SCOPE_WRITE, sight.snapshot.policy, now):
-        tools = [t for t in sight.snapshot.tools.values() if t.active]
+    if has_power(caller_view.identity, names.SCOPE_WRITE, caller_view.snapshot.policy, now):
+        tools = [t for t in caller_view.snapshot.tools.values() if t.active]
     else:
-        tools = list(sight.view.tools.values())
+        tools = list(caller_view.view.tools.values())
     usage = Counter(scope for tool in tools for scope in tool.scopes)
     by_name = Counter(tool.name for tool in tools)
     return Stats(
@@ -158,7 +159,7 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
     except RegistrationFailed as error:
         detail = str(error)[:300] or "It could not be stored."
         raise ProblemError("not_durable", detail, headers={"Retry-After": "5"}) from error
-    seen = (await state.sight(identity)).view.tools
+    seen = (await state.caller_view(identity)).view.tools
     return Registered(message=f"Tool '{tool.name}' registered successfully", total_tools=len(seen))
 
 
@@ -180,7 +181,16 @@ async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
         raise calls.ambiguous(error) from error
     if named is None:
         raise calls.not_found(name)
-    calls.note(deps, Action.LIST, named.sight.identity, name, named.tool, named.decision, named.sight, "ok")
+    calls.note(
+        deps,
+        Action.LIST,
+        named.caller_view.identity,
+        name,
+        named.tool,
+        named.decision,
+        named.caller_view,
+        "ok",
+    )
     return discovery.entry(named.tool, named.listed, deps.settings)
 
 
@@ -224,4 +234,4 @@ async def call(
 ) -> Response:
     """The body is the arguments; the answer is the tool's. 403 alike for denied and unknown."""
     named, answer = await calls.call(deps, asker, name, arguments or {}, request_id)
-    return calls.plain(deps, named, answer)
+    return call_response.plain(deps, named, answer)

@@ -25,7 +25,7 @@ def answer(asked: SemanticRequest, found: Findings) -> SemanticAnswer:
     """What was found, in the words of the asker."""
     kinds = frozenset(asked.entity_types or ("mcp_server", "tool"))
     tools = tuple(_tool(hit) for hit in found.hits) if "tool" in kinds else ()
-    servers = _servers(found.hits, found.sight.view.tools.values()) if "mcp_server" in kinds else ()
+    servers = _servers(found.hits, found.caller_view.view.tools.values()) if "mcp_server" in kinds else ()
     return SemanticAnswer(
         query=asked.query,
         search_mode=_MODES.get(found.answer.mode, "hybrid"),

@@ -14,13 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 from toolcrib.telemetry import logs, tracing
 from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest, PublishedTool
+from toolcrib_registry.clock import Clock
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import PolicyState
-from toolcrib_registry.ports import CatalogStore, Clock
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.errors import SearchError, StoreRejected
 from toolcrib_registry.search.index.vectors import DocumentVectors
+from toolcrib_registry.search.store import CatalogStore
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ ASKED_SECONDS = 120.0
 """An operator asks every half minute; one that has not for so long asks another replica, and this one knows nothing."""
 
 
-class Indexing:
+class IndexService:
     """Keeps the search index. One request at a time; discovery and calls never wait for it."""
 
     def __init__(

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from toolcrib_registry.ports import CatalogStore, Embedder, VectorShelf
 from toolcrib_registry.search.document import combined, dense_texts
 from toolcrib_registry.search.entry import IndexEntry, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreError, brief
+from toolcrib_registry.search.store import CatalogStore
+from toolcrib_registry.search.vectors import Embedder, VectorShelf
 
 _CHUNK = 64
 """Texts embedded between two visits to the shelf: what is made is kept even if a later chunk fails."""

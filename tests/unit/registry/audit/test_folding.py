@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib_registry.audit.folding import Repeats
+from toolcrib_registry.audit.folding import Folding
 
 pytestmark = pytest.mark.guarantee
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.guarantee
 class Floods:
     """Refusals put into a table of the size that the registry has."""
 
-    def __init__(self, repeats: Repeats) -> None:
+    def __init__(self, repeats: Folding) -> None:
         self.repeats, self.now = repeats, 0.0
         self.written: list[dict[str, Any]] = []
         self.sums: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ class Floods:
 
 
 def test_one_caller_has_64_names_and_the_rest_is_summed_under_its_own_name() -> None:
-    flood = Floods(Repeats())
+    flood = Floods(Folding())
     for n in range(500):
         flood.refuse("crawler", f"tool-{n}")
     assert len(flood.written) == 64
@@ -55,7 +55,7 @@ def test_one_caller_has_64_names_and_the_rest_is_summed_under_its_own_name() -> 
 
 
 def test_all_callers_together_have_1024_names_and_each_keeps_a_sum_of_its_own() -> None:
-    flood = Floods(Repeats())
+    flood = Floods(Folding())
     for caller in range(600):
         for n in range(80):
             flood.refuse(f"c{caller}", f"tool-{n}")
@@ -66,7 +66,7 @@ def test_all_callers_together_have_1024_names_and_each_keeps_a_sum_of_its_own() 
 
 @pytest.mark.parametrize("callers", [16, 100])
 def test_identities_that_fill_the_table_do_not_hide_who_else_is_refused(callers: int) -> None:
-    flood = Floods(Repeats())
+    flood = Floods(Folding())
     for caller in range(callers):
         for n in range(64 if callers == 16 else 200):
             flood.refuse(f"stranger-{caller}", f"name-{n}")
@@ -79,7 +79,7 @@ def test_identities_that_fill_the_table_do_not_hide_who_else_is_refused(callers:
 
 
 def test_beyond_the_callers_that_fit_nobody_is_named_but_all_is_counted() -> None:
-    flood = Floods(Repeats(keys=4, each=2, sums=8))
+    flood = Floods(Folding(keys=4, each=2, sums=8))
     for caller in range(100):
         for _ in range(3):
             flood.refuse(f"c{caller}", "x")
@@ -91,7 +91,7 @@ def test_beyond_the_callers_that_fit_nobody_is_named_but_all_is_counted() -> Non
 
 
 def test_places_become_free_after_a_quiet_interval() -> None:
-    flood = Floods(Repeats(interval=60))
+    flood = Floods(Folding(interval=60))
     for n in range(100):
         flood.refuse("crawler", f"a-{n}")
     for _ in range(2):
@@ -105,7 +105,7 @@ def test_places_become_free_after_a_quiet_interval() -> None:
 
 def test_whatever_comes_every_refusal_is_written_or_counted_for_its_caller() -> None:
     for seed in range(20):
-        draw, flood = random.Random(seed), Floods(Repeats(keys=40, each=8, sums=200))
+        draw, flood = random.Random(seed), Floods(Folding(keys=40, each=8, sums=200))
         made: Counter[tuple[str | None, str]] = Counter()
         for _ in range(2000):
             who, action = f"c{draw.randrange(12)}", draw.choice(["call", "describe"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcrib_registry.calls.bounds import CallLimits
+from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import CallError, ToolError, UpstreamProtocol
 from toolcrib_registry.calls.response import judged
@@ -148,7 +148,7 @@ def test_an_answer_of_any_status_shows_nothing_of_it(form: str, status: int) -> 
     body = f'{{"got": "{text}"}}'.encode() if form.startswith("JSON") else json.dumps({"got": text}).encode()
     answer = OutboundResponse(status, {"content-type": "application/json"}, body)
     with pytest.raises(CallError) as refused:
-        judged(answer, limits=CallLimits(), elapsed=0.0, secrets=(secret,))
+        judged(answer, limits=CallBounds(), elapsed=0.0, secrets=(secret,))
 
     if status < 300:
         assert isinstance(refused.value, UpstreamProtocol)
@@ -160,6 +160,6 @@ def test_an_answer_of_any_status_shows_nothing_of_it(form: str, status: int) -> 
 def test_a_refusal_without_it_is_shown() -> None:
     answer = OutboundResponse(422, {"content-type": "application/json"}, b'{"why": "no"}')
     with pytest.raises(ToolError) as refused:
-        judged(answer, limits=CallLimits(), elapsed=0.0, secrets=("s3cret-token",))
+        judged(answer, limits=CallBounds(), elapsed=0.0, secrets=("s3cret-token",))
 
     assert refused.value.extra["upstream"] == {"why": "no"}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from toolcrib_registry.limits.large_requests import EACH, TOGETHER, UNREAD_EACH, Large, NoRoom
+from toolcrib_registry.limits.large_requests import EACH, TOGETHER, UNREAD_EACH, LargeRequests, NoRoom
 
 pytestmark = pytest.mark.anyio
 MB = 1 << 20
@@ -16,7 +16,7 @@ async def settle() -> None:
 
 
 async def test_one_callers_large_requests_leave_room_for_anothers() -> None:
-    large = Large(seconds=600)
+    large = LargeRequests(seconds=600)
     for _ in range(EACH // MB):
         await large.enter("greedy", MB)
     waiting = asyncio.create_task(large.enter("greedy", MB))
@@ -30,7 +30,7 @@ async def test_one_callers_large_requests_leave_room_for_anothers() -> None:
 
 
 async def test_all_together_hold_no_more_than_there_is() -> None:
-    large = Large(seconds=600)
+    large = LargeRequests(seconds=600)
     for caller in range(TOGETHER // EACH):
         await large.enter(str(caller), EACH)
     late = asyncio.create_task(large.enter("late", MB))
@@ -41,7 +41,7 @@ async def test_all_together_hold_no_more_than_there_is() -> None:
 
 
 async def test_who_waits_too_long_is_told_and_leaves_no_trace() -> None:
-    large = Large(seconds=0)
+    large = LargeRequests(seconds=0)
     await large.enter("greedy", EACH)
     with pytest.raises(NoRoom):
         await large.enter("greedy", 1)
@@ -52,7 +52,7 @@ async def test_who_waits_too_long_is_told_and_leaves_no_trace() -> None:
 
 
 async def test_who_gives_up_while_waiting_takes_no_room() -> None:
-    large = Large(seconds=600)
+    large = LargeRequests(seconds=600)
     await large.enter("greedy", EACH)
     gone = [asyncio.create_task(large.enter("greedy", MB)) for _ in range(2)]
     await settle()
@@ -65,7 +65,7 @@ async def test_who_gives_up_while_waiting_takes_no_room() -> None:
 
 
 async def test_a_body_larger_than_a_callers_share_is_let_in_alone() -> None:
-    large = Large(together=10, each=4, seconds=600)
+    large = LargeRequests(together=10, each=4, seconds=600)
     await large.enter("a", 20)
     other = asyncio.create_task(large.enter("b", 1))
     await settle()
@@ -75,7 +75,7 @@ async def test_a_body_larger_than_a_callers_share_is_let_in_alone() -> None:
 
 
 async def test_turns_are_one_at_a_time_and_callers_take_them_in_turn() -> None:
-    large, order, at_once = Large(), list[str](), [0]
+    large, order, at_once = LargeRequests(), list[str](), [0]
 
     async def work(account: str) -> None:
         async with large.turn(account):
@@ -95,7 +95,7 @@ async def test_turns_are_one_at_a_time_and_callers_take_them_in_turn() -> None:
 
 
 async def test_of_answers_that_nobody_reads_the_oldest_of_who_has_the_most_are_cut() -> None:
-    large, kept, cut = Large(), list[tuple[str, int]](), list[tuple[str, int]]()
+    large, kept, cut = LargeRequests(), list[tuple[str, int]](), list[tuple[str, int]]()
 
     async def send(account: str, number: int) -> None:
         try:

@@ -12,7 +12,7 @@ from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import EgressRefused, NoAddress
 from toolcrib_registry.outbound.guard import (
     EgressPolicy,
-    Reach,
+    EgressRule,
     check_address,
     check_url,
     dns_name,
@@ -183,7 +183,7 @@ def test_without_an_allowlist_nothing_is_reached() -> None:
 def test_the_laptop_opens_loopback_and_nothing_else() -> None:
     policy = EgressPolicy(loopback=True, forbidden=("127.0.0.1:8080",))
     for host in ("127.0.0.1", "localhost", "[::1]"):
-        assert check_url(f"http://{host}:9000/", policy).reach is Reach.PUBLIC
+        assert check_url(f"http://{host}:9000/", policy).reach is EgressRule.PUBLIC
     for host in ("10.0.0.1", "169.254.169.254", "[fe80::1]", "example.com", "127.1"):
         with pytest.raises(EgressRefused):
             check_url(f"http://{host}/", policy)
@@ -224,9 +224,9 @@ def test_the_registrys_own_and_the_clusters_addresses_are_refused_to_urls() -> N
     for ip in ("34.1.2.3", "35.9.9.9", "34.118.225.1"):
         with pytest.raises(EgressRefused):
             check_address(ip, policy)
-    check_address("34.118.225.1", policy, reach=Reach.SERVICE)
+    check_address("34.118.225.1", policy, reach=EgressRule.SERVICE)
     with pytest.raises(EgressRefused):
-        check_address("34.1.2.3", policy, reach=Reach.SERVICE)
+        check_address("34.1.2.3", policy, reach=EgressRule.SERVICE)
 
 
 def service(
@@ -243,7 +243,7 @@ def test_a_service_backend_is_a_service_of_the_tools_own_namespace() -> None:
         "files.heist.svc",
         80,
         "/read",
-        Reach.SERVICE,
+        EgressRule.SERVICE,
     )
     with pytest.raises(EgressRefused, match="own namespace"):
         target(service("kube-system"), namespace="heist", policy=EgressPolicy())
@@ -260,7 +260,7 @@ def test_a_service_without_a_published_address_is_not_looked_up() -> None:
     with pytest.raises(NoAddress):
         target(service(ip=None), namespace="heist", policy=EgressPolicy())
     with pytest.raises(EgressRefused, match="published address"):
-        dns_name("files.heist.svc", Reach.SERVICE)
+        dns_name("files.heist.svc", EgressRule.SERVICE)
 
 
 @given(st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)))
@@ -292,11 +292,11 @@ def test_where_the_clusters_ranges_are_set_no_other_private_address_is_a_service
         target(service(ip=ip), namespace="heist", policy=policy)
 
 
-@pytest.mark.parametrize("reach", [Reach.PUBLIC, Reach.SERVICE])
+@pytest.mark.parametrize("reach", [EgressRule.PUBLIC, EgressRule.SERVICE])
 @pytest.mark.parametrize("ip", ["34.9.9.9", "::ffff:34.9.9.9", "64:ff9b::34.9.9.9"])
-def test_what_a_forbidden_name_resolves_to_is_refused_by_address(ip: str, reach: Reach) -> None:
+def test_what_a_forbidden_name_resolves_to_is_refused_by_address(ip: str, reach: EgressRule) -> None:
     closed = frozenset({IPv4Address("34.9.9.9")})
-    policy = EgressPolicy(cluster=("34.0.0.0/8",) if reach is Reach.SERVICE else ())
+    policy = EgressPolicy(cluster=("34.0.0.0/8",) if reach is EgressRule.SERVICE else ())
 
     with pytest.raises(EgressRefused, match="store"):
         check_address(ip, policy, reach=reach, closed=closed)
@@ -324,7 +324,7 @@ def test_a_service_name_cannot_lead_elsewhere() -> None:
 def test_outside_a_cluster_a_service_is_where_the_mapping_says() -> None:
     policy = EgressPolicy(backends={"heist/files": "127.0.0.1:9001"})
     place = target(service(), namespace="heist", policy=policy)
-    assert (place.origin, place.reach) == ("http://127.0.0.1:9001", Reach.MAPPED)
+    assert (place.origin, place.reach) == ("http://127.0.0.1:9001", EgressRule.MAPPED)
     assert "files.heist.svc" in place.names
     assert "127.0.0.1" not in place.names
 
@@ -335,20 +335,20 @@ def test_outside_a_cluster_a_service_is_where_the_mapping_says() -> None:
 )  # fmt: skip
 def test_a_service_that_resolves_out_of_the_clusters_ranges_is_refused(ip: str) -> None:
     with pytest.raises(EgressRefused):
-        check_address(ip, EgressPolicy(cluster=("127.0.0.0/8", "169.254.0.0/16")), reach=Reach.SERVICE)
+        check_address(ip, EgressPolicy(cluster=("127.0.0.0/8", "169.254.0.0/16")), reach=EgressRule.SERVICE)
 
 
 @pytest.mark.parametrize("ip", ["10.96.0.17", "172.20.1.1", "192.168.9.9", "fd12::1"])
 def test_a_service_may_have_a_private_address(ip: str) -> None:
-    check_address(ip, EgressPolicy(), reach=Reach.SERVICE)
+    check_address(ip, EgressPolicy(), reach=EgressRule.SERVICE)
 
 
 def test_a_key_server_may_be_private_but_no_metadata_service() -> None:
     for ip in ("127.0.0.1", "10.96.0.1", "8.8.8.8", "fd00::1"):
-        check_address(ip, EgressPolicy(forbidden=("10.96.0.1",)), reach=Reach.TRUSTED)
+        check_address(ip, EgressPolicy(forbidden=("10.96.0.1",)), reach=EgressRule.TRUSTED)
     for ip in ("169.254.169.254", "::ffff:a9fe:a9fe", "fd00:ec2::254", "168.63.129.16", "fe80::1"):
         with pytest.raises(EgressRefused):
-            check_address(ip, EgressPolicy(), reach=Reach.TRUSTED)
+            check_address(ip, EgressPolicy(), reach=EgressRule.TRUSTED)
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,17 @@ async def revoke(state: PolicyState) -> None:
 
 async def test_a_large_view_is_made_once_for_all_who_ask_meanwhile() -> None:
     state = await held(MANY)
-    sights = await asyncio.gather(*(state.sight(BOT) for _ in range(10)))
-    assert len(sights[0].view.tools) == MANY
-    assert {id(one) for one in sights} == {id(sights[0])}
+    caller_views = await asyncio.gather(*(state.caller_view(BOT) for _ in range(10)))
+    assert len(caller_views[0].view.tools) == MANY
+    assert {id(one) for one in caller_views} == {id(caller_views[0])}
 
 
 async def test_a_caller_who_gives_up_waiting_for_a_large_view_ends_it_for_nobody_else() -> None:
     state = await held(MANY)
-    gone, patient = asyncio.ensure_future(state.sight(BOT)), asyncio.ensure_future(state.sight(BOT))
+    gone, patient = (
+        asyncio.ensure_future(state.caller_view(BOT)),
+        asyncio.ensure_future(state.caller_view(BOT)),
+    )
     await asyncio.sleep(0)
     gone.cancel()
     assert len((await patient).view.tools) == MANY
@@ -80,10 +83,10 @@ async def test_a_caller_who_gives_up_waiting_for_a_large_view_ends_it_for_nobody
 @pytest.mark.parametrize("count", [1, MANY])
 async def test_what_is_taken_back_while_a_view_is_made_is_not_in_it(count: int) -> None:
     state = await held(count)
-    asked = [asyncio.ensure_future(state.sight(BOT)) for _ in range(3)]
+    asked = [asyncio.ensure_future(state.caller_view(BOT)) for _ in range(3)]
     await asyncio.sleep(0)
     await revoke(state)
-    later = await state.sight(BOT)
+    later = await state.caller_view(BOT)
     assert later.snapshot is state.snapshot
     assert later.view.tools == {}
     # those who asked before have one view of one snapshot, the earlier or the later
@@ -104,6 +107,6 @@ async def test_a_busy_cluster_does_not_keep_a_large_view_from_being_made() -> No
     busy = asyncio.ensure_future(publishing())
     async with asyncio.timeout(60):
         for _ in range(5):
-            assert len((await state.sight(BOT)).view.tools) == MANY
+            assert len((await state.caller_view(BOT)).view.tools) == MANY
     stop.set()
     assert await busy > 5

@@ -12,10 +12,10 @@ import pytest
 
 from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
-from toolcrib_registry.search.answer_cache import Answers
+from toolcrib_registry.search.answer_cache import AnswerCache
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.searcher import SearchAnswer, Searcher, SearchHit
+from toolcrib_registry.search.searcher import Searcher, SearchHit, SearchOutcome
 from toolcrib_registry.search.visible import Visible
 
 pytestmark = pytest.mark.anyio
@@ -50,20 +50,20 @@ class Asked:
         """What the store says."""
         return self.now
 
-    async def make(self) -> SearchAnswer:
+    async def make(self) -> SearchOutcome:
         """One search."""
         self.made += 1
         self.began.release()
         await self.go.wait()
-        return SearchAnswer("hybrid", self.hits, self.degradation)  # type: ignore[arg-type]
+        return SearchOutcome("hybrid", self.hits, self.degradation)  # type: ignore[arg-type]
 
-    async def by(self, answers: Answers, visible: Visible, request: str = "read") -> SearchAnswer:
+    async def by(self, answers: AnswerCache, visible: Visible, request: str = "read") -> SearchOutcome:
         """Ask."""
         return await answers.answer(visible, request, self.state, self.make)
 
 
 async def test_a_request_that_is_repeated_is_searched_once() -> None:
-    answers, asked, visible = Answers(), Asked(), view(entry("a"))
+    answers, asked, visible = AnswerCache(), Asked(), view(entry("a"))
 
     first = await asked.by(answers, visible)
 
@@ -74,7 +74,7 @@ async def test_a_request_that_is_repeated_is_searched_once() -> None:
 
 
 async def test_another_view_of_the_same_tools_is_searched_for_itself() -> None:
-    answers, asked, one = Answers(), Asked(), view(entry("a"))
+    answers, asked, one = AnswerCache(), Asked(), view(entry("a"))
     await asked.by(answers, one)
 
     await asked.by(answers, view(entry("a")))
@@ -83,7 +83,7 @@ async def test_another_view_of_the_same_tools_is_searched_for_itself() -> None:
 
 
 async def test_an_answer_is_dropped_with_its_view() -> None:
-    answers, asked, one = Answers(), Asked(), view(entry("a"))
+    answers, asked, one = AnswerCache(), Asked(), view(entry("a"))
     await asked.by(answers, one)
     assert len(answers) == 1
 
@@ -97,7 +97,7 @@ async def test_an_answer_is_dropped_with_its_view() -> None:
 
 
 async def test_a_degraded_answer_is_never_kept() -> None:
-    answers, asked, visible = Answers(), Asked(), view(entry("a"))
+    answers, asked, visible = AnswerCache(), Asked(), view(entry("a"))
     asked.degradation = "embedder_unavailable"
     await asked.by(answers, visible)
     asked.degradation = ""
@@ -107,7 +107,7 @@ async def test_a_degraded_answer_is_never_kept() -> None:
 
 
 async def test_an_answer_is_not_kept_if_the_index_changed_while_it_was_made() -> None:
-    answers, asked, visible = Answers(), Asked(), view(entry("a"))
+    answers, asked, visible = AnswerCache(), Asked(), view(entry("a"))
     asked.go.clear()
     searching = asyncio.create_task(asked.by(answers, visible))
     await asked.began.acquire()
@@ -123,7 +123,7 @@ async def test_an_answer_is_not_kept_if_the_index_changed_while_it_was_made() ->
 
 async def test_a_store_that_does_not_tell_its_state_is_asked_again_after_half_a_second() -> None:
     now = [100.0]
-    answers, asked, visible = Answers(clock=lambda: now[0]), Asked(None), view(entry("a"))
+    answers, asked, visible = AnswerCache(clock=lambda: now[0]), Asked(None), view(entry("a"))
     asked.go.clear()
     searching = asyncio.create_task(asked.by(answers, visible))
     await asked.began.acquire()
@@ -139,7 +139,7 @@ async def test_a_store_that_does_not_tell_its_state_is_asked_again_after_half_a_
 
 
 async def test_many_who_ask_the_same_at_once_are_answered_by_one_search_whoever_gives_up() -> None:
-    answers, asked, visible = Answers(), Asked(), view(entry("a"))
+    answers, asked, visible = AnswerCache(), Asked(), view(entry("a"))
     asked.go.clear()
     callers = [asyncio.create_task(asked.by(answers, visible)) for _ in range(64)]
     await asked.began.acquire()
@@ -149,14 +149,14 @@ async def test_many_who_ask_the_same_at_once_are_answered_by_one_search_whoever_
     found = await asyncio.gather(*callers, return_exceptions=True)
 
     assert isinstance(found[0], asyncio.CancelledError)
-    assert all(isinstance(f, SearchAnswer) for f in found[1:])
+    assert all(isinstance(f, SearchOutcome) for f in found[1:])
     assert asked.made == 1
 
 
 async def test_a_search_that_fails_fails_for_all_who_wait_and_is_made_again_for_the_next() -> None:
-    answers, visible, made = Answers(), view(entry("a")), []
+    answers, visible, made = AnswerCache(), view(entry("a")), []
 
-    async def fail() -> SearchAnswer:
+    async def fail() -> SearchOutcome:
         made.append(1)
         raise ValueError("no")
 
@@ -167,7 +167,7 @@ async def test_a_search_that_fails_fails_for_all_who_wait_and_is_made_again_for_
 
 
 async def test_answers_stay_within_their_bound_and_the_latest_used_stay() -> None:
-    answers, asked, visible = Answers(bytes_=20_000), Asked(), view(entry("a"))
+    answers, asked, visible = AnswerCache(bytes_=20_000), Asked(), view(entry("a"))
     asked.hits = (SearchHit(entry("a", "x" * 500), 0.9, 1.0, 1.0, None),)
     await asked.by(answers, visible, "first")
     for i in range(30):
@@ -191,7 +191,7 @@ async def store(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
 
 
 async def test_every_write_to_the_index_is_seen_by_the_next_search(store: EmbeddedStore) -> None:
-    searcher, answers = Searcher(store, EMBEDDER, store_seconds=20, embed_seconds=20), Answers()
+    searcher, answers = Searcher(store, EMBEDDER, store_seconds=20, embed_seconds=20), AnswerCache()
     tools = [entry("alpha", "reads a file"), entry("beta", "weather of a city")]
     visible = view(*tools)
 

@@ -18,7 +18,7 @@ from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable, StoreUnavailable
-from toolcrib_registry.search.searcher import AskedMode, SearchAnswer, Searcher
+from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +91,7 @@ class World:
 
     async def ask(
         self, query: str = "", *, view: dict[str, IndexEntry] = TOOLS, **wanted: Any
-    ) -> SearchAnswer:
+    ) -> SearchOutcome:
         """Search the view."""
         return await self.searcher.search(view, query, **wanted)
 
@@ -123,7 +123,7 @@ async def vectors(entries: Iterable[IndexEntry]) -> Vector:
 KNOWN: dict[str, Vector] = {}
 
 
-def ids(answer: SearchAnswer) -> list[str]:
+def ids(answer: SearchOutcome) -> list[str]:
     """Best first."""
     return [h.tool_id for h in answer.hits]
 

@@ -13,7 +13,7 @@ from reference_ranking import rank
 from toolcrib_registry.search.document import document
 from toolcrib_registry.search.entry import IndexEntry, Part, Vector
 from toolcrib_registry.search.lexical import LexicalIndex
-from toolcrib_registry.search.prepared_views import Scopes
+from toolcrib_registry.search.prepared_views import PreparedViews
 from toolcrib_registry.search.ranking import RankingIndex
 
 WORDS = ["file", "read", "write", "weather", "city", "database", "query", "the", "getUserName", "vault"]
@@ -180,7 +180,7 @@ def test_views_are_forgotten_when_nobody_holds_them_and_within_a_bound() -> None
     for i in range(100):
         index.put(document(tool(i, WORDS[i % 5])))
     held = [frozenset({f"ns/t{i:03d}", "ns/t099"}) for i in range(20)]
-    scopes = Scopes(bytes_=2_000)
+    scopes = PreparedViews(bytes_=2_000)
     for ids in held:
         index.rank("file", None, ids, limit=3)
         scopes.put(ids, LexicalIndex().scope(np.zeros(0, np.int64)))
