@@ -66,8 +66,8 @@ from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identit
 from toolcrib_registry.search.engine import Searching
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexIdentity
+from toolcrib_registry.search.index.document_vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.index.service import Indexing
-from toolcrib_registry.search.index.vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.settings import CounterStore, EmbedderSettings, RegistrySettings, Store
 from toolcrib_registry.watch.slots import Streams

@@ -69,7 +69,7 @@ def test_a_collector_that_is_away_is_said_once_not_with_every_batch(tmp_path: Pa
 def test_nothing_of_opentelemetry_is_imported_unless_traces_are_asked_for() -> None:
     code = """
 import sys
-from toolcrib import tracing
+from toolcrib.telemetry import tracing
 endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
 for off in ({"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"}):
     tracing.start(endpoint | off, "x")
@@ -88,7 +88,7 @@ def test_without_the_package_one_line_names_the_remedy_and_the_service_goes_on()
     code = (
         "import sys\n"
         "sys.modules['opentelemetry'] = None\n"
-        "from toolcrib import logs, tracing\n"
+        "from toolcrib.telemetry import logs, tracing\n"
         "logs.configure({})\n"
         "tracing.start({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://127.0.0.1:9'}, 'x')\n"
         "with tracing.span('y'):\n"
