@@ -26,6 +26,7 @@ from toolcrib_operator.kinds.service import NOT_ASKED, ServiceVerdict, assess_se
 from toolcrib_operator.kinds.service_account import Accounts
 from toolcrib_operator.kinds.tool import NameKey, assess_tool, name_key, name_owner
 from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, ToolVerdict
+from toolcrib_operator.packing import PackedTool, shared
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import (
     BINDINGS,
@@ -282,9 +283,16 @@ class Assessor:
             self.quotas.put(entry, len(tool.model_dump_json()))
             refusal = self.quotas.refusal(entry.ref)
         if refusal is None:
-            return verdict
+            return replace(verdict, published=self._held(entry, tool))
         self._credentials.pop(entry.ref, None)
         return ToolVerdict(None, refusal)
+
+    def _held(self, entry: Entry, tool: PublishedTool) -> PublishedTool:
+        """The same as it is held: the published one where nothing differs, else one that shares what the World keeps."""
+        if isinstance(entry.kept, PackedTool):
+            tool = shared(tool, entry.ref.key, entry.kept)
+        old = self.published.get(entry.ref)
+        return old if isinstance(old, PublishedTool) and old == tool else tool
 
     def _judge_service(self, entry: Entry) -> ServiceVerdict:
         key = self._backends.get(entry.ref)

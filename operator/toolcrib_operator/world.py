@@ -6,18 +6,17 @@ held is ignored, so that lists and watches may race.
 
 from __future__ import annotations
 
+import sys
 import threading
-import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, from_json, to_json
-
 from toolcrib.errors import Finding, InvalidManifest
 from toolcrib.resources.kinds import KINDS, Resource, parse
+from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.tools import Tool
+from toolcrib_operator.packing import PackedTool, packed_status, packed_tool, read_status
 from toolcrib_operator.service_facts import service_facts, slice_facts
 
 NAMESPACE = "Namespace"
@@ -29,13 +28,13 @@ BINDINGS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
 WATCHED = ("Tool", *BINDINGS, SERVICE_ACCOUNT, NAMESPACE, SERVICE, ENDPOINT_SLICE)
 
 _TOMBSTONES = 20_000
-_MOST_FIELD_SETS = 1_024
-_FIELD_SETS: dict[frozenset[str], set[str]] = {}
 _ACCOUNT_METADATA = frozenset({"namespace", "name", "uid", "resourceVersion", "deletionTimestamp"})
 _PLACE_METADATA = frozenset({"namespace", "name", "resourceVersion"})
 _LABELS = frozenset({"toolcrib.dev/source"})
 """All labels of our kinds that are kept: nobody asks for more, and an object may carry a megabyte of them."""
 _FACTS = {SERVICE: service_facts, ENDPOINT_SLICE: slice_facts}
+_NOTHING: dict[str, Any] = {}
+"""Of the many objects that have none of it. Nobody writes to it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,9 +58,10 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One object as last seen. Of our kinds either `head` or `findings` is set.
+    """One object as last seen. Of our kinds either `kept` or `findings` is set.
 
-    `head` is the object without annotations and most labels; a Tool's schemas are kept compressed in `schemas`.
+    `kept` is the object without annotations and most labels, a Tool packed; `said` its status, packed. Both are read
+    at each use: as objects they take several times as much.
     `body` holds what is kept of other kinds (a Secret's annotations and data, the facts of `services`); it is never shown.
     """
 
@@ -72,21 +72,41 @@ class Entry:
     created: str = ""
     deleting: str | None = None
     finalizers: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    head: Resource | None = None
-    schemas: bytes = field(default=b"", repr=False)
+    labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    kept: Resource | PackedTool | None = field(default=None, repr=False)
     findings: tuple[Finding, ...] = ()
-    status: Mapping[str, Any] = field(default_factory=dict)
-    body: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    said: bytes = field(default=b"", repr=False)
+    body: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, repr=False)
 
     @property
     def resource(self) -> Resource | None:
-        """The object with its schemas, read each time: a parsed schema takes several times its JSON."""
-        if not isinstance(self.head, Tool) or not self.schemas:
-            return self.head
-        input_schema, output_schema = from_json(zlib.decompress(self.schemas))
-        schemas = {"input_schema": input_schema, "output_schema": output_schema}
-        return self.head.model_copy(update={"spec": self.head.spec.model_copy(update=schemas)})
+        """The object, a Tool with its schemas."""
+        return self._read(schemas=True)
+
+    @property
+    def head(self) -> Resource | None:
+        """The object, a Tool without its schemas."""
+        return self._read(schemas=False)
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The status as it is written."""
+        return read_status(self.said)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a Tool's spec as JSON, about; 0 of anything else."""
+        return self.kept.size if isinstance(self.kept, PackedTool) else 0
+
+    def _read(self, *, schemas: bool) -> Resource | None:
+        if not isinstance(self.kept, PackedTool):
+            return self.kept
+        metadata = {
+            "name": self.ref.name, "namespace": self.ref.namespace, "uid": self.uid, "generation": self.generation,
+            "creationTimestamp": self.created or None, "deletionTimestamp": self.deleting,
+            "finalizers": self.finalizers, "labels": self.labels,
+        }  # fmt: skip
+        return self.kept.read(metadata, API_VERSION, schemas=schemas)
 
 
 class World:
@@ -95,9 +115,14 @@ class World:
     `change` grows with every recorded change; `Loop.published(change)` waits until it is in force.
     """
 
-    def __init__(self, required: Collection[str] = WATCHED) -> None:
-        """`required` are the kinds that must have been listed before anything may be published."""
+    def __init__(self, required: Collection[str] = WATCHED, *, condense: bool = True) -> None:
+        """
+        Args:
+            required: the kinds that must have been listed before anything may be published.
+            condense: whether Tools are kept compressed; a registry in this process reads them as they are kept.
+        """
         self._lock = threading.RLock()
+        self._condense = condense
         self._required = tuple(required)
         self._entries: dict[str, dict[str, Entry]] = {k: {} for k in (*WATCHED, SECRET)}
         self._tombstones: dict[Ref, int] = {}
@@ -165,7 +190,7 @@ class World:
             self._entries[ref.kind][ref.key] = replace(
                 entry,
                 resource_version=resource_version,
-                status=entry.status if status is None else status,
+                said=entry.said if status is None else packed_status(status),
                 finalizers=entry.finalizers if finalizers is None else finalizers,
             )
 
@@ -204,7 +229,7 @@ class World:
     def _record(self, kind: str, manifest: Mapping[str, Any] | Resource | Entry) -> bool:
         if self._knows(kind, manifest):
             return False
-        entry = manifest if isinstance(manifest, Entry) else entry_of(kind, manifest)
+        entry = manifest if isinstance(manifest, Entry) else entry_of(kind, manifest, condense=self._condense)
         held = self._entries[kind].get(entry.ref.key)
         version = _number(entry.resource_version)
         if held is not None and _older(entry.resource_version, held.resource_version):
@@ -214,6 +239,8 @@ class World:
             return False
         if version is None:
             entry = _with_generation(entry, held)
+        if held is not None and entry.kept == held.kept:
+            entry = replace(entry, kept=held.kept)  # what is published shares it: no second one
         if held is not None and _same(entry, held):
             self._entries[kind][entry.ref.key] = entry
             return False
@@ -259,18 +286,17 @@ def key_of(manifest: Mapping[str, Any] | Resource) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
-def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
-    """An object as the operator keeps it: parsed, with its status beside it."""
+def entry_of(kind: str, manifest: Mapping[str, Any] | Resource, *, condense: bool = True) -> Entry:
+    """An object as the operator keeps it, with its status beside it; `condense` as of a `World`."""
     if not isinstance(manifest, Mapping):
         manifest = manifest.model_dump(by_alias=True, mode="json", exclude_none=True)
     metadata = manifest.get("metadata") or {}
     if kind == SERVICE_ACCOUNT:  # there may be very many, and no more of them matters
         metadata = {k: v for k, v in metadata.items() if k in _ACCOUNT_METADATA}
         manifest = {}
-    resource: Resource | None = None
-    schemas = b""
+    kept: Resource | PackedTool | None = None
     findings: tuple[Finding, ...] = ()
-    body: dict[str, Any] = {}
+    body = _NOTHING
     if kind in _FACTS:
         body = _FACTS[kind](manifest)
         metadata = {k: v for k, v in metadata.items() if k in _PLACE_METADATA}
@@ -281,7 +307,7 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
         try:
             # the status is ours: it is compared as it stands and can make no object invalid
             resource = parse(head | ({"spec": manifest["spec"]} if "spec" in manifest else {}))
-            resource, schemas = _packed(resource)
+            kept = _kept(resource, condense=condense)
         except InvalidManifest as error:
             findings = error.findings
         except (ValueError, TypeError, RecursionError) as error:  # not even the error was foreseen
@@ -299,14 +325,14 @@ def entry_of(kind: str, manifest: Mapping[str, Any] | Resource) -> Entry:
         uid=metadata.get("uid") or "",
         resource_version=str(metadata.get("resourceVersion") or ""),
         generation=metadata.get("generation") or 0,
-        created=metadata.get("creationTimestamp") or "",
+        created=sys.intern(metadata.get("creationTimestamp") or ""),
         deleting=metadata.get("deletionTimestamp"),
         finalizers=tuple(metadata.get("finalizers") or ()),
-        labels=_few(metadata.get("labels") or {}) if kind in KINDS else dict(metadata.get("labels") or {}),
-        head=resource,
-        schemas=schemas,
+        labels=(_few(metadata.get("labels") or {}) if kind in KINDS else dict(metadata.get("labels") or {}))
+        or _NOTHING,
+        kept=kept,
         findings=findings,
-        status=manifest.get("status") or {},
+        said=packed_status(manifest.get("status") or {}),
         body=body,
     )
 
@@ -319,51 +345,30 @@ def _with_generation(entry: Entry, held: Entry | None) -> Entry:
     else:
         same = _spec(entry) == _spec(held) and entry.findings == held.findings
         generation = held.generation if same else held.generation + 1
-    resource = entry.head
-    if resource is not None:
-        metadata = resource.metadata.model_copy(update={"uid": uid, "generation": generation})
-        resource = resource.model_copy(update={"metadata": metadata})
-    status = entry.status or ({} if held is None else held.status)
-    return replace(entry, uid=uid, generation=generation, head=resource, status=status)
+    kept = entry.kept
+    if kept is not None and not isinstance(kept, PackedTool):
+        metadata = kept.metadata.model_copy(update={"uid": uid, "generation": generation})
+        kept = kept.model_copy(update={"metadata": metadata})
+    said = entry.said or (b"" if held is None else held.said)
+    return replace(entry, uid=uid, generation=generation, kept=kept, said=said)
 
 
 def _spec(entry: Entry) -> Any:
-    return None if entry.head is None else (entry.head.spec, entry.schemas)
+    return entry.kept if entry.kept is None or isinstance(entry.kept, PackedTool) else entry.kept.spec
 
 
-def _packed(resource: Resource) -> tuple[Resource, bytes]:
-    """An object without its annotations and most labels; a Tool also without its schemas, and these."""
+def _kept(resource: Resource, *, condense: bool) -> Resource | PackedTool:
+    """An object without its annotations and most labels; a Tool packed."""
+    if isinstance(resource, Tool) and (packed := packed_tool(resource, condense=condense)) is not None:
+        return packed
     metadata = resource.metadata.model_copy(
         update={"annotations": {}, "labels": _few(resource.metadata.labels)}
     )
-    resource = resource.model_copy(update={"metadata": metadata})
-    if not isinstance(resource, Tool):
-        return resource, b""
-    try:
-        schemas = zlib.compress(to_json([resource.spec.input_schema, resource.spec.output_schema]), 1)
-    except (
-        PydanticSerializationError,
-        ValueError,
-    ):  # no plain JSON: it is refused, with a reason, when it is assessed
-        return resource, b""
-    spec = resource.spec.model_copy(update={"input_schema": {}, "output_schema": None})
-    kept = resource.model_copy(update={"spec": spec})
-    for model in (kept, spec, metadata, spec.backend, spec.backend.http):
-        if model is not None:
-            _share(model)
-    return kept, schemas
+    return resource.model_copy(update={"metadata": metadata})
 
 
 def _few(labels: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in labels.items() if k in _LABELS}
-
-
-def _share(model: BaseModel) -> None:
-    """Which fields an object sets is the same for most: one set for all of these instead of up to a kilobyte each."""
-    held = model.__pydantic_fields_set__
-    if len(_FIELD_SETS) < _MOST_FIELD_SETS:
-        _FIELD_SETS.setdefault(frozenset(held), held)
-    object.__setattr__(model, "__pydantic_fields_set__", _FIELD_SETS.get(frozenset(held), held))
 
 
 def _same(a: Entry, b: Entry) -> bool:
@@ -371,7 +376,7 @@ def _same(a: Entry, b: Entry) -> bool:
     return (
         (a.uid, a.generation, a.deleting, a.finalizers, a.created) == (b.uid, b.generation, b.deleting, b.finalizers, b.created)
         and a.labels == b.labels
-        and a.status == b.status
+        and (a.said == b.said or a.status == b.status)
         and a.body == b.body
         and a.findings == b.findings
         and _spec(a) == _spec(b)

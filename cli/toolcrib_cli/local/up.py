@@ -109,7 +109,7 @@ async def _up(options: Options, store: Store) -> None:
         running.add_signal_handler(number, _interrupted, stop)
     report = Report(options.data, hybrid=options.embedder != "none")
     report.starting(options.manifests)
-    world = World()
+    world = World(condense=False)
     folders = Folders((*options.manifests, store.path("registrations")), world, hidden=options.hidden_text)
     issuer = LocalIssuer.open(store.path("issuer"))
     async with contextlib.AsyncExitStack() as stack:

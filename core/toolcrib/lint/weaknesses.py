@@ -186,7 +186,10 @@ def _costly(tool: Tool) -> Iterator[Weakness]:
         schema_safety.check(tool.spec.input_schema)
     except SchemaUnsafe:
         return  # said elsewhere, and not to be reckoned with
-    if SchemaCost(tool.spec.input_schema).is_costly:
+    cost = SchemaCost(tool.spec.input_schema)
+    costly = cost.is_costly
+    cost.drop()
+    if costly:
         message = "checking an ordinary call against it may take longer than 50 ms; such calls are refused"
         yield _weakness(ConditionReason.SCHEMA_COSTLY, "spec.inputSchema", message)
 

@@ -222,6 +222,10 @@ class State:
         """Drop the way to states that are not explored."""
         self._named = {step: state for step, state in self._named.items() if state.explored}
 
+    def drop(self) -> None:
+        """Refer to no other state."""
+        self._named, self.names = {}, None
+
     def steps(self) -> Iterator[str | int]:
         """Every step that leads somewhere of its own."""
         if not self.leads:
@@ -297,6 +301,13 @@ class SchemaCost:
     def settle(self) -> None:
         """Let go of the schema, whose objects take more than the table: `nodes` is empty then."""
         self._root, self.nodes = {}, []
+
+    def drop(self) -> None:
+        """Take the table apart: its parts refer to each other, up to 10 MB that only a late collection would find."""
+        for state in self._states.values():
+            state.drop()
+        self._states.clear()
+        del self._start
 
     @property
     def is_costly(self) -> bool:

@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import AuthType, Method, ScopeMatch, ToolState
+from toolcrib.wire.condensed import expanded
 
 DENY_SCOPES = "deny_scopes"
 SNAPSHOT_CHUNKS = "snapshot_chunks"
@@ -102,8 +103,9 @@ def packed(schema: Any) -> Any:
 
 
 def unpacked(schema: bytes) -> dict[str, Any]:
-    """What `packed` made it from."""
-    read: dict[str, Any] = from_json(schema)
+    """What `packed` made it from, whether it was condensed since or not."""
+    # a cache of what stands in schemas would only hold memory: reading is not faster by it
+    read: dict[str, Any] = from_json(expanded(schema), cache_strings=False)
     return read
 
 
@@ -112,7 +114,7 @@ Packed = Annotated[
     BeforeValidator(packed, json_schema_input_type=dict[str, Any]),
     PlainSerializer(unpacked, return_type=dict[str, Any]),
 ]
-"""A JSON object, held as text."""
+"""A JSON object, held as text; the operator condenses it (`wire.condensed`)."""
 
 
 class PublishedTool(Wire):

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
+from pydantic_core import to_json
+
 from toolcrib.resources import API_VERSION, GROUP, KINDS, VERSION, admission
 from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
@@ -20,16 +22,20 @@ from toolcrib_operator.world import (
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
+    Entry,
     Ref,
     entry_of,
     key_of,
 )
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-PAGE = 50
-"""Tools of one answer: a page is parsed at once, and a Tool may have more than 100 KB."""
-_PAGE = "500"
-_PAGES = {"Tool": str(PAGE)}
+PAGE = 10
+"""Tools of the first answer: a page is parsed at once, and a Tool of 100 KB, with its managedFields, may take 4 MB then."""
+_MOST = 500
+"""Other objects of one answer."""
+_MOST_TOOLS = 160
+_PAGE_BYTES = 256 << 10
+"""Of a page of Tools: one of less is followed by one of twice as many, up to `_MOST_TOOLS`; one of more by `PAGE`."""
 
 
 class Cluster:
@@ -163,14 +169,11 @@ class Cluster:
     async def _pages(
         self, kind: str, path: str, query: Mapping[str, str], accept: str, *, seconds: float = 30
     ) -> Listing:
-        found: list[dict[str, Any]] = []
+        found: list[Any] = []
         token = ""
+        limit = PAGE if kind == "Tool" else _MOST
         while True:
-            page = (
-                dict(query)
-                | {"limit": _PAGE if accept == METADATA_ONLY else _PAGES.get(kind, _PAGE)}
-                | ({"continue": token} if token else {})
-            )
+            page = dict(query) | {"limit": str(limit)} | ({"continue": token} if token else {})
             try:
                 answer = await self._kube.request("GET", path, query=page, accept=accept, seconds=seconds)
             except Gone as error:
@@ -183,12 +186,26 @@ class Cluster:
                 raise NotListable(f"{kind} cannot be listed: {error}") from error
             if not isinstance(answer, dict) or not isinstance(answer.get("metadata"), dict):
                 raise NotListable(f"{kind} cannot be listed: what answers is no API server")
-            items = answer.get("items") or []
+            items = answer.pop("items", None) or []
             # a page at a time: the endpoints of a large cluster do not fit into memory
-            found += await self._kept(kind, items) if accept != METADATA_ONLY else items
+            if accept == METADATA_ONLY:
+                size = len(to_json(items)) if kind == "Tool" else 0
+                kept: list[Any] = [_bare(item) for item in items]
+            else:
+                kept = list(await self._kept(kind, items))
+                size = sum(entry.size for entry in kept if isinstance(entry, Entry))
+            del items  # the next page is parsed before this one would go
+            found += kept
+            if size:
+                limit = PAGE if size > _PAGE_BYTES else min(2 * limit, _MOST_TOOLS)
             token = answer["metadata"].get("continue") or ""
             if not token:
                 return Listing(found, answer["metadata"].get("resourceVersion") or "")
+
+
+def _bare(item: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of an object without its managedFields: of a large Tool these are larger than its spec."""
+    return {**item, "metadata": {k: v for k, v in item["metadata"].items() if k != "managedFields"}}
 
 
 def _versioned(manifest: Mapping[str, Any]) -> tuple[str, str, str]:

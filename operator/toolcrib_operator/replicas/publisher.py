@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from toolcrib.errors import EpochFenced
 from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import logs, tracing
+from toolcrib.wire import condensed
 from toolcrib.wire.publish import (
     AuditHead,
     Credential,
@@ -311,7 +312,12 @@ def _parts(tools: Iterable[PublishedTool]) -> Iterator[list[PublishedTool]]:
     part: list[PublishedTool] = []
     size = 0
     for tool in tools:
-        weight = TOOL_BYTES + len(tool.packed_input) + len(tool.packed_output or b"") + len(tool.description)
+        weight = (
+            TOOL_BYTES
+            + condensed.size(tool.packed_input)
+            + condensed.size(tool.packed_output or b"")
+            + len(tool.description)
+        )
         if part and size + weight > PART_BYTES:
             yield part
             part, size = [], 0

@@ -58,7 +58,8 @@ class StatusPlanner:
         self._index_sync = index_sync
         self._settings = settings
         self._started: float | None = None
-        self._changed: dict[Ref, Revision] = {}
+        self._changed: dict[Ref, int] = {}
+        """In which step each was published as it is: the steps of one leadership are numbered."""
         self._gone: dict[Ref, tuple[str, Revision, float]] = {}
         """Bindings that are being deleted: uid, the first revision without it, and when that was made."""
         self._pending_since: dict[Ref, float] = {}
@@ -84,7 +85,7 @@ class StatusPlanner:
                     self._gone[ref] = (entry.uid, revision, now)
                 self.waiting.add(ref)
             elif ref in changed or ref not in self._changed:
-                self._changed[ref] = revision
+                self._changed[ref] = revision.seq
                 self._pending_since.pop(ref, None)
                 self.waiting.add(ref)
                 if ref.kind in BINDINGS:
@@ -165,9 +166,10 @@ class StatusPlanner:
         return Plan(finalizers=tuple(f for f in entry.finalizers if f != FINALIZER))
 
     def _progress(self, ref: Ref, item: PublishedTool | PublishedBinding | None) -> Progress:
-        publisher, revision = self._publisher, self._changed.get(ref)
-        if item is None or revision is None:
+        publisher, step = self._publisher, self._changed.get(ref)
+        if item is None or step is None:
             return Progress()
+        revision = Revision(epoch=publisher.epoch, seq=step)
         links = len(publisher.links)
         published = publisher.confirmed_by_any(revision)
         propagated = links > 0 and publisher.confirmed_by_all(revision)

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
 import kopf
+from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from toolcrib import process
 from toolcrib.resources import GROUP, KINDS, VERSION
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 
 NO_FINALIZER = "-"
 """What kopf looks for among an object's finalizers, and takes away: a name that the API server lets nobody write."""
+
+
+_KOPF_READS = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")
 
 
 class _NoBase(kopf.DiffBaseStorage):
@@ -80,6 +84,13 @@ def keep_nothing(settings: kopf.OperatorSettings) -> None:
     settings.queueing.error_delays = (0.0,)
 
 
+class Forgetful(ResourceMemories):
+    """kopf's memories of objects: none. What it would keep of each serves handlers that we do not have, and 1.5 KiB."""
+
+    async def recall(self, raw_body: Any, **more: Any) -> ResourceMemory:
+        return await super().recall(raw_body, **more | {"ephemeral": True})
+
+
 class Memo:
     """What handlers get: the one World. kopf copies memos for each object, so a copy is the thing itself."""
 
@@ -117,8 +128,19 @@ def recorder(kind: str) -> Any:
             memo.world.remove(kind, key_of(manifest), version)
         else:
             memo.world.upsert(kind, manifest)
+        strip(manifest)
 
     return record
+
+
+def strip(manifest: dict[str, Any]) -> None:
+    """Take everything from an object that was recorded but what kopf needs of it.
+
+    kopf holds on to it for a while, in cycles that only a late collection finds: parsed, a Tool of 100 KB is megabytes.
+    """
+    metadata = manifest.get("metadata") or {}
+    manifest.clear()
+    manifest["metadata"] = {key: metadata[key] for key in _KOPF_READS if key in metadata}
 
 
 def connection(access: Access) -> kopf.ConnectionInfo:
@@ -198,6 +220,7 @@ async def _operate(
                 registry=registry,
                 settings=settings,
                 memo=memo,
+                memories=Forgetful(),
                 standalone=True,
                 clusterwide=True,
                 stop_flag=over,

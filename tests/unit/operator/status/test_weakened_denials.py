@@ -12,6 +12,7 @@ from toolcrib_operator import assessment
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.statuses import Progress, binding_status
 from toolcrib_operator.kinds.verdicts import BindingVerdict
+from toolcrib_operator.packing import packed_status
 from toolcrib_operator.status.escapes import MOST_ESCAPED, Escapes, _left
 from toolcrib_operator.world import WATCHED, Ref, World
 
@@ -139,7 +140,7 @@ async def test_a_condition_of_a_later_version_stops_nothing() -> None:
     kept = [c for c in entry.status["conditions"] if c["type"] != "DenyWeakened"]
     for reason in ("SomethingNew", None):
         odd = [{"type": "DenyWeakened", "status": "True", "reason": reason, "message": "x"}]
-        later = replace(entry, status={**entry.status, "conditions": [*kept, *odd]})
+        later = replace(entry, said=packed_status({**entry.status, "conditions": [*kept, *odd]}))
         desired = binding_status(later, verdict, Progress(), None, 0.0)
         assert "DenyWeakened" not in {c["type"] for c in desired.status["conditions"]}
     desired = binding_status(entry, verdict, Progress(), None, 0.0)

@@ -1,16 +1,18 @@
 """Running kopf: what ends it for a moment, and what ends it for good."""
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from operator_harness import tool
 from toolcrib_operator.adapters.cluster import PAGE, Cluster
 from toolcrib_operator.adapters.kube import Kube
-from toolcrib_operator.watches.recorder import Memo, watch
+from toolcrib_operator.watches.recorder import Forgetful, Memo, recorder, watch
 from toolcrib_operator.watches.resync import Resync
-from toolcrib_operator.world import World
+from toolcrib_operator.world import Ref, World
 
 KUBECONFIG = """
 apiVersion: v1
@@ -37,8 +39,9 @@ class Operator:
         self._stop, self._statuses = stop, list(statuses)
         self.runs = 0
 
-    async def __call__(self, *, stop_flag: threading.Event, settings: Any, **_: Any) -> None:
+    async def __call__(self, *, stop_flag: threading.Event, settings: Any, memories: Any, **_: Any) -> None:
         self.runs += 1
+        self.memories = memories
         self.page = settings.watching.chunk_size
         if self._statuses:
             raise Answered(self._statuses.pop(0))
@@ -71,3 +74,21 @@ def test_a_watch_that_is_refused_ends_it(kube: Kube) -> None:
 
 def test_its_first_list_comes_by_pages_of_a_few_tools(kube: Kube) -> None:
     assert run(kube).page == PAGE <= 100
+
+
+@pytest.mark.anyio
+async def test_nothing_of_a_recorded_object_stays_with_kopf(kube: Kube) -> None:
+    world = World()
+    manifest = tool("calculator", inputSchema={"type": "object", "properties": {"a": {}}})
+    manifest["metadata"] |= {"uid": "u1", "managedFields": [{}], "annotations": {"much": "of it"}}
+    await recorder("Tool")({"type": None, "object": manifest}, Memo(world, Resync(world, Cluster(kube))))
+    assert world.get(Ref("Tool", "heist/calculator"))
+    assert manifest == {"metadata": {"namespace": "heist", "name": "calculator", "uid": "u1"}}
+
+
+@pytest.mark.anyio
+async def test_kopf_remembers_no_object(kube: Kube) -> None:
+    memories = Forgetful()
+    assert await memories.recall({"metadata": {"uid": "u1"}}) is not None
+    assert not list(memories.iter_all_memories())
+    assert await asyncio.to_thread(lambda: type(run(kube).memories)) is Forgetful
