@@ -143,7 +143,7 @@ def test_every_metric_is_documented() -> None:
 def test_every_reason_and_every_problem_code_is_documented() -> None:
     codes = {*CODES, *(kind.code for kind in CallError.__subclasses__())}
 
-    assert [r for r in conditions.Reason if f"| `{r.value}` |" not in page("conditions.md")] == []
+    assert [r for r in conditions.ConditionReason if f"| `{r.value}` |" not in page("conditions.md")] == []
     assert [r for r in authorizer.Reason if f"| `{r.value}` |" not in page("decisions.md")] == []
     assert [c for c in codes if f"| `{c}` |" not in page("errors.md")] == []
 

@@ -11,6 +11,7 @@ import threading
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from toolcrib.telemetry.metric import Metric
 from toolcrib.version import __version__
 from toolcrib_runner.ports import Observer, Reply
 
@@ -18,6 +19,28 @@ TOOL_BUDGET = 1000
 OUTCOME_BUDGET = 64
 _CALL_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _MODEL_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
+
+# fmt: off
+_DISCOVERIES = Metric(Counter, "toolcrib_runner_discoveries_total", ("agent", "outcome"),
+    "Discoveries by agent and outcome: changed, unchanged, failed.")
+_WATCH_CONNECTED = Metric(Gauge, "toolcrib_runner_watch_connected", ("agent",),
+    "1 while the live stream of the agent's tools is open.")
+_REGISTRY_UP = Metric(Gauge, "toolcrib_runner_registry_up", ("agent",),
+    "1 if the agent's last discovery succeeded.")
+_TOOLS_AVAILABLE = Metric(Gauge, "toolcrib_agent_tools_available", ("agent",),
+    "Tools that the agent knows now.")
+_TOOL_CALLS = Metric(Counter, "toolcrib_agent_tool_calls_total", ("agent", "tool", "outcome"),
+    "Calls of tools by agent, tool and outcome (ok, or the code of the error).")
+_TOOL_CALL_DURATION_SECONDS = Metric(Histogram, "toolcrib_agent_tool_call_duration_seconds", ("agent", "tool", "outcome"),
+    "How long calls of tools took, as the agent saw it.", _CALL_SECONDS)
+_TOKENS = Metric(Counter, "toolcrib_agent_tokens_total", ("agent", "mode", "kind"),
+    "Model tokens by agent, mode and kind: prompt, completion.")
+_MODEL_REQUESTS = Metric(Counter, "toolcrib_runner_model_requests_total", ("agent", "mode", "outcome"),
+    "Requests to the model by agent, mode and outcome (ok, or the code of the error).")
+_MODEL_REQUEST_DURATION_SECONDS = Metric(Histogram, "toolcrib_runner_model_request_duration_seconds", ("agent", "mode", "outcome"),
+    "How long requests to the model took.", _MODEL_SECONDS)
+_BUILD_INFO = Metric(Gauge, "toolcrib_runner_build_info", ("version",), "Always 1; the label is the version.")
+# fmt: on
 
 
 class RunnerMetrics(Observer):
@@ -28,65 +51,16 @@ class RunnerMetrics(Observer):
         self._lock = threading.Lock()
         self._tools: set[str] = set()
         self._outcomes: set[str] = set()
-        self._discoveries = Counter(
-            "toolcrib_runner_discoveries_total",
-            "Discoveries by agent and outcome: changed, unchanged, failed.",
-            ["agent", "outcome"],
-            registry=registry,
-        )
-        self._watching = Gauge(
-            "toolcrib_runner_watch_connected",
-            "1 while the live stream of the agent's tools is open.",
-            ["agent"],
-            registry=registry,
-        )
-        self._registry_up = Gauge(
-            "toolcrib_runner_registry_up",
-            "1 if the agent's last discovery succeeded.",
-            ["agent"],
-            registry=registry,
-        )
-        self._available = Gauge(
-            "toolcrib_agent_tools_available", "Tools that the agent knows now.", ["agent"], registry=registry
-        )
-        self._calls = Counter(
-            "toolcrib_agent_tool_calls_total",
-            "Calls of tools by agent, tool and outcome (ok, or the code of the error).",
-            ["agent", "tool", "outcome"],
-            registry=registry,
-        )
-        self._call_seconds = Histogram(
-            "toolcrib_agent_tool_call_duration_seconds",
-            "How long calls of tools took, as the agent saw it.",
-            ["agent", "tool", "outcome"],
-            buckets=_CALL_SECONDS,
-            registry=registry,
-        )
-        self._tokens = Counter(
-            "toolcrib_agent_tokens_total",
-            "Model tokens by agent, mode and kind: prompt, completion.",
-            ["agent", "mode", "kind"],
-            registry=registry,
-        )
-        self._model_requests = Counter(
-            "toolcrib_runner_model_requests_total",
-            "Requests to the model by agent, mode and outcome (ok, or the code of the error).",
-            ["agent", "mode", "outcome"],
-            registry=registry,
-        )
-        self._model_seconds = Histogram(
-            "toolcrib_runner_model_request_duration_seconds",
-            "How long requests to the model took.",
-            ["agent", "mode", "outcome"],
-            buckets=_MODEL_SECONDS,
-            registry=registry,
-        )
-        build = Gauge(
-            "toolcrib_runner_build_info",
-            "Always 1; the label is the version.",
-            ["version"],
-            registry=registry,
-        )
+        self._discoveries = _DISCOVERIES.on(registry)
+        self._watching = _WATCH_CONNECTED.on(registry)
+        self._registry_up = _REGISTRY_UP.on(registry)
+        self._available = _TOOLS_AVAILABLE.on(registry)
+        self._calls = _TOOL_CALLS.on(registry)
+        self._call_seconds = _TOOL_CALL_DURATION_SECONDS.on(registry)
+        self._tokens = _TOKENS.on(registry)
+        self._model_requests = _MODEL_REQUESTS.on(registry)
+        self._model_seconds = _MODEL_REQUEST_DURATION_SECONDS.on(registry)
+        build = _BUILD_INFO.on(registry)
         build.labels(__version__).set(1)
 
     def discovered(self, agent: str, outcome: str, tools: int) -> None:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.document import dense_text
-from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, identity_of
+from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, Mode, Part, Pushdown, StoreQuery
 from toolcrib_registry.search.errors import StoreUnavailable
 from toolcrib_registry.search.store import CatalogStore

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from embeddings_endpoint import EmbeddingsEndpoint, embeddings_endpoint, hashed
+from hash_embedder import HashEmbedder
 from toolcrib_registry.compose import make_embedder
-from toolcrib_registry.search.embedding import HashEmbedder, QueryCache, identity_of
+from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.search.vectors import Embedder
 from toolcrib_registry.settings import EmbedderSettings, RegistrySettings

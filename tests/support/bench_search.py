@@ -1,4 +1,4 @@
-"""The modules of bench/search for tests: they lie beside their commands and not in a package."""
+"""The modules of bench/search and bench/research for tests: they lie beside their commands and not in a package."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BENCH = Path(__file__).parents[2] / "bench"
 
 @contextmanager
 def loaded(*names: str) -> Iterator[list[Any]]:
-    """The modules `names` of bench/search; none of that folder stays loaded."""
-    added = [str(BENCH / "search"), str(BENCH)]
+    """The modules `names` of these folders; none of theirs stays loaded."""
+    added = [str(BENCH / "search"), str(BENCH / "research"), str(BENCH)]
     before, path = set(sys.modules), list(sys.path)
     sys.path[:0] = added
     try:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from toolcrib_registry.search.embedding import HashEmbedder
+from hash_embedder import HashEmbedder
 
 Rows = Sequence[Sequence[float]]
 

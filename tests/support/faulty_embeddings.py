@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from toolcrib_registry.search.embedding import HashEmbedder
+from hash_embedder import HashEmbedder
 
 DIMENSION = 32
 FAULTS = ("hangs", "closes", "500", "429", "401", "413", "garbage", "empty", "other", "nan", "zeros", "huge")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from hash_embedder import HashEmbedder
+from reference_ranking import rank
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.ranking import rank
 from toolcrib_registry.search.searcher import SearchOutcome
 
 EMBEDDER = HashEmbedder()

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from toolcrib import publishing
 from toolcrib.errors import InvalidManifest
@@ -28,19 +27,6 @@ class Registrations:
         self._world = world
         self._published = published
         self._one_at_a_time = asyncio.Lock()
-
-    @staticmethod
-    def load(folder: Path) -> list[dict[str, Any]]:
-        """The manifests of earlier registrations; a file that is not ours to read is left out and stays."""
-        found = []
-        for file in sorted(folder.glob("*.json")):
-            try:
-                manifest = json.loads(file.read_text(encoding="utf-8"))
-                parse(manifest, strict=True)
-            except (OSError, ValueError, InvalidManifest):
-                continue
-            found.append(manifest)
-        return found
 
     async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
         """Return when `tool` is durable and in force.

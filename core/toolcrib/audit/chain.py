@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-VERSION = 1
 GENESIS = "0" * 64
 UNKEYED = "none"
 SHORTEST_SECRET = 32

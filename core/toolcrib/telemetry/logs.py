@@ -223,11 +223,6 @@ class Trouble:
         self._told = 0.0
         self._count = 0
 
-    @property
-    def lasts(self) -> bool:
-        """Whether it failed the last time."""
-        return self._since is not None
-
     def failed(
         self,
         message: str,

@@ -5,7 +5,6 @@ Built from explicit lists of routes; reads no environment and opens no socket.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -34,8 +33,6 @@ from toolcrib_registry.http.routes import (
     simple,
     watch,
 )
-
-log = logging.getLogger(__name__)
 
 AGENTS_TEXT = """Tools for AI agents: discovered at run time, within the caller's grants.
 

@@ -92,11 +92,6 @@ class KeyStore:
         """Have `told` called after every growth of `version`."""
         self._told.append(told)
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Issuers whose keys have never been had."""
-        return tuple(name for name, state in self._states.items() if not state.fetched)
-
     async def start(self) -> None:
         """Try every issuer once (an outage is logged, not raised), then keep refreshing until `close`."""
         for issuer in (state.issuer for state in self._states.values()):

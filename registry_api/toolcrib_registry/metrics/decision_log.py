@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
+
+from toolcrib_registry.metrics import table
 
 
 class AuditCounts:
     """The log's series, on the given collector registry."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._written = Counter(
-            "toolcrib_audit_records", "Records of the decision log that were written.", registry=registry
-        )
-        self._lost = Counter(
-            "toolcrib_decision_log_dropped_records",
-            "Decision records lost to a full queue, or not written when the registry stopped.",
-            registry=registry,
-        )
-        self._errors = Counter(
-            "toolcrib_audit_write_errors",
-            "Writes of the decision log that failed; the records wait and are tried again.",
-            registry=registry,
-        )
-        self._head = Gauge(
-            "toolcrib_audit_head_seq",
-            "Number of the decision log's last record in its chain.",
-            registry=registry,
-        )
+        self._written = table.AUDIT_RECORDS.on(registry)
+        self._lost = table.DECISION_LOG_DROPPED_RECORDS.on(registry)
+        self._errors = table.AUDIT_WRITE_ERRORS.on(registry)
+        self._head = table.AUDIT_HEAD_SEQ.on(registry)
 
     def written(self, records: int, seq: int) -> None:
         """So many records were written; the last one's number."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -19,8 +19,10 @@ from toolcrib.authorizer import Decision, Order, Reason
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import exposition
+from toolcrib.telemetry.metric import Metric
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib_registry.metrics import table
 from toolcrib_registry.metrics.decision_log import AuditCounts
 from toolcrib_registry.metrics.series import OTHER, Budget, Series
 
@@ -30,7 +32,6 @@ CLOSED = ("handshake", "headers", "header_bytes", "body", "answer", "connections
 """Why a connection is closed that would have gone on: what took too long or was too much."""
 NOT_PERMITTED = "not_permitted"
 """The reason of a denial as its caller was told: hidden, disabled, denied or not there."""
-_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class Metrics:
@@ -61,12 +62,7 @@ class Metrics:
         self.registry = registry
         self.full = full
         self._snapshot, self._clock = snapshot, clock
-        folded = Counter(
-            "toolcrib_metrics_folded",
-            "Observations that count as other: an agent without a binding, or a label beyond its budget.",
-            ["label"],
-            registry=registry,
-        )
+        folded = table.METRICS_FOLDED.on(registry)
         self._agent = Budget(agents, folded.labels("agent").inc)
         self._tool = Budget(tools, folded.labels("tool").inc)
         self._server = Budget(tools, folded.labels("server").inc)
@@ -76,197 +72,43 @@ class Metrics:
         self._rules: set[tuple[str, str]] = set()
         self._timed: set[tuple[str, str]] = set()
         self._most_pairs = pairs
-        self._discoveries = Series(
-            Counter(
-                "toolcrib_discoveries",
-                "Lists answered, by agent and route.",
-                ["agent", "route"],
-                registry=registry,
-            )
-        )
-        self._denials = Series(
-            Counter(
-                "toolcrib_denials",
-                "Refused decisions about single tools, by agent, action, reason and deciding binding (rule). Of tools that "
-                "the agent does not see the reason is not_permitted, without a rule, unless metrics.reasons is full.",
-                ["agent", "action", "reason", "rule"],
-                registry=registry,
-            )
-        )
-        self._uses = Series(
-            Counter(
-                "toolcrib_grant_uses",
-                "Calls let through on the strength of a binding; of several that grant only together, the first.",
-                ["kind", "grant"],
-                registry=registry,
-            )
-        )
-        self._last_used = Series(
-            Gauge(
-                "toolcrib_grant_last_used_timestamp_seconds",
-                "When this replica last let a call through on the strength of a binding (as toolcrib_grant_uses_total).",
-                ["kind", "grant"],
-                registry=registry,
-            )
-        )
-        self._limited = Series(
-            Counter(
-                "toolcrib_limited_calls",
-                "Calls refused since a limit of a binding was used up: per_minute, per_day or concurrent; or "
-                "default_concurrent, the agent's own on this replica.",
-                ["kind", "grant", "limit"],
-                registry=registry,
-            )
-        )
-        self.counter_errors = Counter(
-            "toolcrib_counter_store_errors",
-            "Questions that the store of counters did not answer: calls of read-only tools went through uncounted, "
-            "others were refused.",
-            registry=registry,
-        )
-        self._decisions = Series(
-            Counter(
-                "toolcrib_decisions",
-                "Decisions about single tools.",
-                ["action", "allowed", "reason"],
-                registry=registry,
-            )
-        )
-        self._calls = Series(
-            Counter(
-                "toolcrib_calls",
-                "Tool calls by outcome: ok, or the code of the problem.",
-                ["agent", "tool", "server", "outcome"],
-                registry=registry,
-            )
-        )
-        self._call_seconds = Series(
-            Histogram(
-                "toolcrib_call_duration_seconds",
-                "Time of a call, the registry's own part included.",
-                ["tool", "server", "outcome"],
-                buckets=_LATENCIES,
-                registry=registry,
-            )
-        )
-        self._cut = Counter(
-            "toolcrib_calls_cut",
-            "Calls let through whose answer was cut, because they were not granted any more.",
-            ["reason"],
-            registry=registry,
-        )
-        self._search_seconds = Histogram(
-            "toolcrib_search_duration_seconds",
-            "Time of a search.",
-            ["mode"],
-            buckets=_LATENCIES,
-            registry=registry,
-        )
-        self._empty = Counter(
-            "toolcrib_searches_empty", "Searches that found nothing.", ["mode"], registry=registry
-        )
-        self._degraded = Counter(
-            "toolcrib_searches_degraded",
-            "Searches answered without the index or embedder.",
-            registry=registry,
-        )
-        self._refused = Counter(
-            "toolcrib_authentications_refused",
-            "Requests with a token that proves nothing.",
-            registry=registry,
-        )
-        self.validators_evicted = Counter(
-            "toolcrib_validator_evictions_total",
-            "Compiled schemas that made room for others; each is compiled again at its next call.",
-            registry=registry,
-        )
-        self._streams = Gauge("toolcrib_watch_streams", "Open watch streams.", registry=registry)
+        self._discoveries = Series(table.DISCOVERIES.on(registry))
+        self._denials = Series(table.DENIALS.on(registry))
+        self._uses = Series(table.GRANT_USES.on(registry))
+        self._last_used = Series(table.GRANT_LAST_USED_TIMESTAMP_SECONDS.on(registry))
+        self._limited = Series(table.LIMITED_CALLS.on(registry))
+        self.counter_errors = table.COUNTER_STORE_ERRORS.on(registry)
+        self._decisions = Series(table.DECISIONS.on(registry))
+        self._calls = Series(table.CALLS.on(registry))
+        self._call_seconds = Series(table.CALL_DURATION_SECONDS.on(registry))
+        self._cut = table.CALLS_CUT.on(registry)
+        self._search_seconds = table.SEARCH_DURATION_SECONDS.on(registry)
+        self._empty = table.SEARCHES_EMPTY.on(registry)
+        self._degraded = table.SEARCHES_DEGRADED.on(registry)
+        self._refused = table.AUTHENTICATIONS_REFUSED.on(registry)
+        self.validators_evicted = table.VALIDATOR_EVICTIONS.on(registry)
+        self._streams = table.WATCH_STREAMS.on(registry)
         self.open_streams = 0
-        self._watch_events = Counter(
-            "toolcrib_watch_events", "Watch events sent.", ["type"], registry=registry
-        )
-        self._dropped_streams = Counter(
-            "toolcrib_watch_streams_dropped",
-            "Watch streams closed because the reader was slow.",
-            registry=registry,
-        )
+        self._watch_events = table.WATCH_EVENTS.on(registry)
+        self._dropped_streams = table.WATCH_STREAMS_DROPPED.on(registry)
         self.audit = AuditCounts(registry)
-        self._publishes = Counter("toolcrib_publishes", "Publishes by result.", ["result"], registry=registry)
-        self.query_embedded = Counter(
-            "toolcrib_queries_embedded",
-            "Requests that went through the embedder to be searched for, each once with its parts.",
-            registry=registry,
-        )
-        self.query_reused = Counter(
-            "toolcrib_queries_reused",
-            "Requests whose vectors were there or being made for another search.",
-            registry=registry,
-        )
-        self.indexed = Gauge(
-            "toolcrib_index_tools",
-            "Tools of the snapshot that were read back from the search index as they are; NaN where the operator has not"
-            " asked this replica for two minutes.",
-            registry=registry,
-        )
-        self.index_lag = Gauge(
-            "toolcrib_index_lag_tools",
-            "Tools of the snapshot that the index is not known to hold as they are, counted at this scrape; NaN where the"
-            " operator has not asked this replica for two minutes.",
-            registry=registry,
-        )
-        self.index_embedded = Counter(
-            "toolcrib_index_embedded_tools",
-            "Tools whose text went through the embedder, to be indexed.",
-            registry=registry,
-        )
-        self.index_reused = Counter(
-            "toolcrib_index_reused_tools",
-            "Tools indexed with vectors that were there: their text had not changed, or was known from before.",
-            registry=registry,
-        )
-        self.index_written = Counter(
-            "toolcrib_index_written_tools", "Tools written to the search index.", registry=registry
-        )
-        self.index_healthy = Gauge(
-            "toolcrib_index_healthy",
-            "Whether the search index answered, asked at this scrape: 1 or 0.",
-            registry=registry,
-        )
-        self._index_write = Gauge(
-            "toolcrib_index_last_write_timestamp_seconds",
-            "When this replica last wrote tools to the search index or removed some; 0 if it has not since its start.",
-            registry=registry,
-        )
-        self._embed_failures = Counter(
-            "toolcrib_embed_failures",
-            "Requests to the embedder that brought no vectors, for a query or for documents to be indexed.",
-            ["purpose"],
-            registry=registry,
-        )
+        self._publishes = table.PUBLISHES.on(registry)
+        self.query_embedded = table.QUERIES_EMBEDDED.on(registry)
+        self.query_reused = table.QUERIES_REUSED.on(registry)
+        self.indexed = table.INDEX_TOOLS.on(registry)
+        self.index_lag = table.INDEX_LAG_TOOLS.on(registry)
+        self.index_embedded = table.INDEX_EMBEDDED_TOOLS.on(registry)
+        self.index_reused = table.INDEX_REUSED_TOOLS.on(registry)
+        self.index_written = table.INDEX_WRITTEN_TOOLS.on(registry)
+        self.index_healthy = table.INDEX_HEALTHY.on(registry)
+        self._index_write = table.INDEX_LAST_WRITE_TIMESTAMP_SECONDS.on(registry)
+        self._embed_failures = table.EMBED_FAILURES.on(registry)
         for purpose in ("query", "document"):
             self._embed_failures.labels(purpose)
-        self._certificates = Gauge(
-            "toolcrib_certificate_expiry_timestamp_seconds",
-            "When the certificate that a listener serves expires; `agents`, `metrics` or `admin`.",
-            ["listener"],
-            registry=registry,
-        )
-        self._connections = Gauge(
-            "toolcrib_connections",
-            "Open connections to a listener; `agents` (in the local mode: all), `metrics` or `admin`.",
-            ["listener"],
-            registry=registry,
-        )
-        self._closed_connections = Counter(
-            "toolcrib_connections_closed",
-            "Connections refused or closed for their client: handshake, headers, body or answer (too slow), header_bytes (too "
-            "many), connections, connections_per_peer (no place left).",
-            ["listener", "reason"],
-            registry=registry,
-        )
-        info = Gauge(
-            "toolcrib_build_info", "Always 1; the version is a label.", ["version"], registry=registry
-        )
+        self._certificates = table.CERTIFICATE_EXPIRY_TIMESTAMP_SECONDS.on(registry)
+        self._connections = table.CONNECTIONS.on(registry)
+        self._closed_connections = table.CONNECTIONS_CLOSED.on(registry)
+        info = table.BUILD_INFO.on(registry)
         info.labels(__version__).set(1)
         registry.register(_OfProcess())
 
@@ -280,38 +122,24 @@ class Metrics:
         age: Callable[[], float],
     ) -> None:
         """Gauges that are read when scraped. `age` gives NaN while no leader has been heard."""
-        for name, text, read in (
-            ("toolcrib_catalog_tools", "Active tools of the snapshot.", catalog),
-            ("toolcrib_snapshot_bindings", "Bindings of the snapshot.", bindings),
-            ("toolcrib_policy_epoch", "Epoch of the revision held.", epoch),
-            ("toolcrib_policy_seq", "Sequence number of the revision held.", seq),
-            ("toolcrib_policy_age_seconds", "Seconds since a leader was heard.", age),
-        ):
-            Gauge(name, text, registry=self.registry).set_function(read)
+        self._read(table.CATALOG_TOOLS, catalog)
+        self._read(table.SNAPSHOT_BINDINGS, bindings)
+        self._read(table.POLICY_EPOCH, epoch)
+        self._read(table.POLICY_SEQ, seq)
+        self._read(table.POLICY_AGE_SECONDS, age)
 
     def observe_calls(self, *, in_progress: Callable[[], float], waiting: Callable[[], float]) -> None:
         """Calls to backends, read when scraped."""
-        for name, text, read in (
-            ("toolcrib_backend_calls_in_progress", "Calls to backends in progress.", in_progress),
-            ("toolcrib_backend_calls_waiting", "Calls that wait for room at their backend.", waiting),
-        ):
-            Gauge(name, text, registry=self.registry).set_function(read)
+        self._read(table.BACKEND_CALLS_IN_PROGRESS, in_progress)
+        self._read(table.BACKEND_CALLS_WAITING, waiting)
 
     def observe_held(self, *, staged: Callable[[], float], validators: Callable[[], float]) -> None:
         """Gauges of bounded memory that are read when scraped."""
-        for name, text, read in (
-            (
-                "toolcrib_snapshot_staged_bytes",
-                "Chunks of a full snapshot that is not committed yet.",
-                staged,
-            ),
-            (
-                "toolcrib_validator_bytes",
-                "Estimated memory of compiled schemas (`limits.validator_bytes`).",
-                validators,
-            ),
-        ):
-            Gauge(name, text, registry=self.registry).set_function(read)
+        self._read(table.SNAPSHOT_STAGED_BYTES, staged)
+        self._read(table.VALIDATOR_BYTES, validators)
+
+    def _read(self, metric: Metric[Gauge], value: Callable[[], float]) -> None:
+        metric.on(self.registry).set_function(value)
 
     def observe_certificate(self, listener: str, expiry: Callable[[], float]) -> None:
         """The expiry of the certificate that a listener serves, read when scraped."""

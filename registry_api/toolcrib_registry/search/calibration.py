@@ -1,4 +1,4 @@
-"""Numbers of `search/confidence.py`, fitted and written by `bench/search/calibrate.py --write`."""
+"""Numbers of `search/confidence.py`, fitted and written by `bench/research/calibrate.py --write`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ another view.
 Along a ranking it never rises: a hit is at most as sure as those before it, which the ranking found better; the fit
 takes that into account.
 
-The numbers are those of `calibration.py`: `bench/search/calibrate.py --write` fits them on the development data, over
+The numbers are those of `calibration.py`: `bench/research/calibrate.py --write` fits them on the development data, over
 views of 10 tools to all of a set, with requests that nothing answers among them; run it again when the model, the
 tokens or the weights change.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 
 from toolcrib_registry.search.entry import IndexIdentity, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable
-from toolcrib_registry.search.text import QUERY_LIMIT, query_terms, terms
+from toolcrib_registry.search.text import QUERY_LIMIT
 from toolcrib_registry.search.vectors import Embedder
 
 
@@ -50,38 +49,6 @@ class NullEmbedder:
 
     async def aclose(self) -> None:
         """Nothing to release."""
-
-
-class HashEmbedder:
-    """Vectors without a model: each word adds a direction of its own. Fast, deterministic, knows no synonyms."""
-
-    def __init__(self, dimension: int = 64) -> None:
-        self.name = f"hash-{dimension}"
-        self.dimension = dimension
-
-    async def embed_query(self, text: str) -> Vector:
-        """The sum of the directions of the words of `text`, normalised."""
-        return self._vector(query_terms(text))
-
-    async def embed_request(self, texts: Sequence[str]) -> Vector:
-        """One vector a text, as rows."""
-        rows = [self._vector(query_terms(t)) for t in texts]
-        return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
-
-    async def embed_documents(self, texts: Sequence[str]) -> Vector:
-        """One vector a text, as rows."""
-        rows = [self._vector(list(dict.fromkeys(terms(t)))) for t in texts]
-        return np.stack(rows) if rows else np.zeros((0, self.dimension), np.float32)
-
-    async def aclose(self) -> None:
-        """Nothing to release."""
-
-    def _vector(self, words: Sequence[str]) -> Vector:
-        total = np.full(self.dimension, 1e-6, np.float64)
-        for word in words:
-            seed = int.from_bytes(hashlib.blake2b(word.encode("utf-8", "replace"), digest_size=8).digest())
-            total += np.random.default_rng(seed).standard_normal(self.dimension)
-        return (total / np.linalg.norm(total)).astype(np.float32)
 
 
 class QueryCache:

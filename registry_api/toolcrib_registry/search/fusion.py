@@ -18,7 +18,7 @@ from toolcrib_registry.search.lexical import LexicalScores, Scores
 
 DENSE_WEIGHT = 0.75
 """Share of the cosine in a hybrid score; quality on requests that the model was not trained on is flat between .6 and
-.8 (`bench/search/weights.py`)."""
+.8 (`bench/research/weights.py`)."""
 PART_SHARE = 0.5
 """Share of the best part where a request has parts; quality is flat between .3 and .7 (development data)."""
 

@@ -96,11 +96,6 @@ class LexicalIndex:
         self._lengths: Scores = np.zeros(256, np.float64)
         self._next = 0
 
-    @property
-    def next_row(self) -> int:
-        """One more than the highest row that was ever added."""
-        return self._next
-
     def add(self, doc: Document) -> int:
         """Index `doc` and return its row."""
         row = self._next

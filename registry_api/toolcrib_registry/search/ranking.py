@@ -16,7 +16,7 @@ from itertools import repeat
 
 import numpy as np
 
-from toolcrib_registry.search.document import Document, document
+from toolcrib_registry.search.document import Document
 from toolcrib_registry.search.entry import IndexEntry, Part, Vector
 from toolcrib_registry.search.fusion import DENSE_WEIGHT as DENSE_WEIGHT
 from toolcrib_registry.search.fusion import Words, blended, hybrid, min_max, words
@@ -229,11 +229,6 @@ class RankingIndex:
             self._has_vector[row] = True
             self._signatures.changed(row)
 
-    def has_vector(self, tool_id: str) -> bool:
-        """Whether a vector of `tool_id` is held."""
-        row = self._row_of.get(tool_id)
-        return row is not None and bool(self._has_vector[row])
-
     def without_vector(self, ids: Iterable[str]) -> list[str]:
         """Those of `ids` that are held without a vector."""
         rows = self._scope(ids).rows
@@ -347,21 +342,3 @@ def _nth_largest(numbers: np.ndarray[tuple[int, ...], np.dtype[np.generic]], n: 
 def _silence(size: int) -> Words:
     nothing = np.zeros(size, np.float64)
     return Words(nothing, nothing, np.zeros(size, np.bool_))
-
-
-def rank(
-    text: str,
-    vector: Vector | None,
-    tools: Iterable[tuple[IndexEntry, Vector | None]],
-    *,
-    limit: int,
-    dense_weight: float = DENSE_WEIGHT,
-    parts: Sequence[Part] = (),
-) -> list[Ranked]:
-    """Rank `tools` for a query in one go: the definition that every other path is compared with."""
-    index = RankingIndex(0 if vector is None else len(vector))
-    ids = []
-    for entry, own in tools:
-        index.put(document(entry), own)
-        ids.append(entry.tool_id)
-    return index.rank(text, vector, ids, limit=limit, dense_weight=dense_weight, parts=parts)

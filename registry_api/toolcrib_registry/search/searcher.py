@@ -87,7 +87,6 @@ class SearchOutcome:
 class _Understood:
     """A request in words: cut into what it asks for, with vectors where there are some."""
 
-    text: str
     vector: Vector | None
     parts: tuple[Part, ...]
     degradation: Degradation = ""
@@ -244,13 +243,11 @@ class Searcher:
         if len(pieces) < 2:
             pieces = []
         if mode == "lexical" or self._embedder.dimension == 0:
-            return _Understood(text, None, tuple(Part(p) for p in pieces))
+            return _Understood(None, tuple(Part(p) for p in pieces))
         rows, degradation = await self._embed([text, *pieces], timings)
         if rows is None:
-            return _Understood(text, None, tuple(Part(p) for p in pieces), degradation)
-        return _Understood(
-            text, rows[0], tuple(Part(p, row) for p, row in zip(pieces, rows[1:], strict=True))
-        )
+            return _Understood(None, tuple(Part(p) for p in pieces), degradation)
+        return _Understood(rows[0], tuple(Part(p, row) for p, row in zip(pieces, rows[1:], strict=True)))
 
     async def _embed(self, texts: list[str], timings: Timings) -> tuple[Vector | None, Degradation]:
         if self._embedder_outage.keeps_away():

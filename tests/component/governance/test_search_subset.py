@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from oracle import decisions, worlds
 from oracle.decisions import World
 from oracle.rig import Answer, Rig, rig
-from toolcrib_registry.search.embedding import HashEmbedder
 
 pytestmark = pytest.mark.guarantee
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from hash_embedder import HashEmbedder
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.compose import Registry
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.watch import stream
 

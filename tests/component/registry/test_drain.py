@@ -44,7 +44,7 @@ class _Answer(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("content-length", 0)))
         if self.path == "/slow":
             self.server.waiting.set()
-            self.server.release.wait(30)
+            self.server.release.wait(120)
         self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", "2")
@@ -69,7 +69,8 @@ def upstream() -> Iterator[Backend]:
 @contextmanager
 def replica(folder: Path, upstream: Backend, **settings: object) -> Iterator[RegistryProcess]:
     port = int(upstream.server_address[1])
-    tools = [tool(name, backend=backend(port, f"/{name}")) for name in ("quick", "slow")]
+    # a slow call lasts until it is released, however long a busy machine takes to get there
+    tools = [tool(name, backend=backend(port, f"/{name}", timeout=120)) for name in ("quick", "slow")]
     with process(configuration(folder, egress={"loopback": True}, **settings)) as running:
         running.publish(*tools, bindings=(binding("bot", ("quick:use", "slow:use")),))
         yield running
@@ -141,7 +142,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
         long_call: list[object] = []
 
         def call_slow() -> None:
-            answer = httpx.post(one.url + "/tools/slow", json={}, headers=AUTH, timeout=30, verify=False)
+            answer = httpx.post(one.url + "/tools/slow", json={}, headers=AUTH, timeout=120, verify=False)
             long_call.append((answer.status_code, answer.json(), answer.headers["connection"]))
 
         slow = threading.Thread(target=call_slow)
@@ -159,7 +160,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
             assert listens(one.admin)
             assert one.child.poll() is None
             upstream.release.set()
-            slow.join(30)
+            slow.join(60)
             assert one.child.wait(30) == 0
             before = sum(sent.values())
             until(lambda: sum(sent.values()) > before + 50)

@@ -9,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from hash_embedder import HashEmbedder
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.search.embedding import HashEmbedder
 
 SCHEMA = {
     "type": "object",

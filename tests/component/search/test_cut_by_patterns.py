@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.wire.publish import PublishedTool
-from toolcrib_registry.search.embedding import HashEmbedder
 
 pytestmark = pytest.mark.guarantee
 

@@ -18,13 +18,15 @@ from pathlib import Path
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import FILE_NAME, EmbeddedStore
-from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, Pushdown, StoreQuery
 from toolcrib_registry.search.errors import StoreDamaged, StoreUnavailable
 
 pytestmark = pytest.mark.anyio
 
+SUPPORT = Path(__file__).parents[2] / "support"
 EMBEDDER = HashEmbedder(8)
 IDENTITY = identity_of(EMBEDDER)
 
@@ -33,7 +35,8 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
-from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.embedding import identity_of
+from hash_embedder import HashEmbedder
 from toolcrib_registry.search.entry import IndexEntry
 
 async def main(folder, start):
@@ -84,7 +87,9 @@ async def test_kill_9_at_any_moment_loses_nothing_acknowledged(tmp_path: Path) -
     removed: set[str] = set()
     for turn in range(6):
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", WRITER, str(tmp_path), str(turn * 10_000), stdout=asyncio.subprocess.PIPE
+            *(sys.executable, "-c", WRITER, str(tmp_path), str(turn * 10_000)),
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(SUPPORT)},
         )
         assert child.stdout is not None
         enough = chance.randint(1, 60)

@@ -15,12 +15,12 @@ import httpx
 import pytest
 
 from fresh_requests import fresh
+from hash_embedder import HashEmbedder
 from realparts.processes import wait_until
 from registry_harness import OPERATOR, RunningRegistry, binding, mint, running_registry, tool
 from registry_process import RegistryProcess, configuration, process
 from toolcrib.wire.publish import IndexRequest
 from toolcrib_registry.adapters.embedded.store import FILE_NAME
-from toolcrib_registry.search.embedding import HashEmbedder
 
 NOUNS = ("file", "invoice", "customer", "ticket", "city", "flight", "hotel", "backup", "database", "mail")
 TOOLS = [

@@ -24,12 +24,12 @@ import pytest
 import yaml
 
 from embeddings_endpoint import EmbeddingsEndpoint, embeddings_endpoint
+from hash_embedder import HashEmbedder
 from registry_process import configuration
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.adapters.embedders.openai import OpenAIEmbedder
 from toolcrib_registry.compose import build
 from toolcrib_registry.search import calibration
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.settings import RegistrySettings
 
@@ -412,7 +412,7 @@ def test_the_packaged_model_leaves_nothing_behind_that_reports_to_its_vendor(tmp
 
 
 def test_confidence_is_fitted_to_the_packaged_model(packaged: OnnxEmbedder) -> None:
-    assert packaged.name == calibration.FITTED_FOR, "run bench/search/calibrate.py DATA --write"
+    assert packaged.name == calibration.FITTED_FOR, "run bench/research/calibrate.py DATA --write"
 
 
 @pytest.mark.parametrize("fitted", [True, False])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from registry_harness import binding, running_registry, tool
-from toolcrib_registry.search.embedding import HashEmbedder
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "agents.md"
 SHOWN = re.findall(r"^```http\nPOST (\S+)\n(.*?)\n```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)

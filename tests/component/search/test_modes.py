@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.search.embedding import HashEmbedder
 
 VERBS, THINGS = ("read", "write", "list", "delete", "send"), ("file", "issue", "city", "invoice", "mail")
 TOOLS = [

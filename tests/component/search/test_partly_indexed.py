@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.search.embedding import HashEmbedder
 
 COUNT = 300
 NOUNS = ("file", "invoice", "customer", "ticket", "city", "flight", "hotel", "backup", "database", "mail")

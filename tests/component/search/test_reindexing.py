@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from embeddings_endpoint import embeddings_endpoint, hashed
+from hash_embedder import HashEmbedder
 from realparts.weaviate import Weaviate
+from reference_ranking import rank
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.adapters.embedders.openai import OpenAIEmbedder
 from toolcrib_registry.search.document import combined, dense_texts
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entries import entry_of
 from toolcrib_registry.search.entry import IndexEntry, Vector
-from toolcrib_registry.search.ranking import rank
 
 GRANT = [binding("bot", ["s"])]
 THINGS = ("invoice", "customer", "ticket", "backup", "server", "poem", "flight", "recipe")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hash_embedder import HashEmbedder
 from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.search.embedding import HashEmbedder
 
 TOOLS = [
     tool("forecast", description="Weather of a city.", scopes=("s",)),

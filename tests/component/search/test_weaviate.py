@@ -16,17 +16,18 @@ from typing import Any, TypeVar
 import pytest
 from weaviate.collections.data import _DataCollectionAsync
 
+from hash_embedder import HashEmbedder
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
+from reference_ranking import rank
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.weaviate import store as weaviate_store
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.document import dense_text
-from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreQuery
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable
-from toolcrib_registry.search.ranking import rank
 from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]

@@ -23,11 +23,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fresh_requests import fresh
+from hash_embedder import HashEmbedder
 from realparts.processes import wait_until
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.search.embedding import HashEmbedder
 
 pytestmark = [pytest.mark.weaviate, pytest.mark.long]
 

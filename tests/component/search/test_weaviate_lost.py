@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from realparts import processes
 from realparts.weaviate import Weaviate
 from relay import Relay, relay
@@ -20,7 +21,7 @@ from toolcrib_registry.adapters.weaviate import store as weaviate_store
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.document import dense_text
-from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.searcher import Searcher, SearchOutcome
 

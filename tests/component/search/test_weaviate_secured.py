@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
 from realparts.weaviate_cluster import weaviate_cluster
@@ -20,7 +21,7 @@ from secret_volume import SecretVolume
 from service_proxy import service
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
-from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreQuery
 from toolcrib_registry.search.errors import StoreUnavailable
 from toolcrib_registry.search.searcher import Searcher

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from realparts.weaviate import Weaviate
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.adapters.weaviate.usage import MARK_SECONDS, UNUSED_SECONDS
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import IndexEntry, IndexIdentity
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]

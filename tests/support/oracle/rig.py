@@ -16,6 +16,7 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hash_embedder import HashEmbedder
 from oracle import worlds
 from oracle.decisions import World
 from oracle.wire import published_account, published_binding, published_tool
@@ -32,7 +33,7 @@ from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
-from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder
+from toolcrib_registry.search.embedding import NullEmbedder
 from toolcrib_registry.search.vectors import Embedder
 from toolcrib_registry.settings import RegistrySettings
 

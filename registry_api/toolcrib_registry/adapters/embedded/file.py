@@ -46,9 +46,8 @@ class StoredEntry:
 class IndexFile:
     """An open index file. Use it from one thread at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, identity: IndexIdentity) -> None:
+    def __init__(self, connection: sqlite3.Connection, identity: IndexIdentity) -> None:
         self._connection = connection
-        self._path = path
         self._identity = identity
 
     @classmethod
@@ -88,7 +87,7 @@ class IndexFile:
         except StoreDamaged:
             connection.close()
             raise
-        return cls(connection, path, identity)
+        return cls(connection, identity)
 
     def read(self) -> Iterator[StoredEntry | str]:
         """Every row; a row that does not match its checksum comes as its bare tool id."""

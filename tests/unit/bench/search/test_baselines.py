@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bench_search
-from toolcrib_registry.search.embedding import HashEmbedder
+from hash_embedder import HashEmbedder
 from toolcrib_registry.search.entry import IndexEntry
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import bench_search
-from toolcrib_registry.search.embedding import HashEmbedder
+from hash_embedder import HashEmbedder
 
 pytestmark = pytest.mark.anyio
 HERE = Path(__file__).parents[4] / "bench" / "search"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import bench_search
+from hash_embedder import HashEmbedder
 from toolcrib_registry.search.document import combined, dense_texts
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import IndexEntry
 
 pytestmark = pytest.mark.anyio

@@ -215,4 +215,3 @@ def test_a_lasting_trouble_is_said_when_it_begins_once_a_minute_with_a_count_and
         ("it is back", 600, 150.0),
     ]
     assert lines[0]["replica"] == "r"
-    assert not trouble.lasts

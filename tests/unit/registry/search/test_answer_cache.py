@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.answer_cache import AnswerCache
-from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.searcher import Searcher, SearchHit, SearchOutcome
 from toolcrib_registry.search.visible import Visible

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reference_ranking import rank
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.entry import (
     IndexEntry,
@@ -27,7 +28,6 @@ from toolcrib_registry.search.large_view import LargeViews, directions
 from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.question import Question
-from toolcrib_registry.search.ranking import rank
 from toolcrib_registry.search.view_search import Timings, ViewSearch
 
 pytestmark = [pytest.mark.anyio, pytest.mark.guarantee]

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search import searcher as searching
 from toolcrib_registry.search.confidence import confidence, least_fit
 from toolcrib_registry.search.document import dense_text
-from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, identity_of
+from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable, StoreUnavailable
 from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from toolcrib_registry.search.embedding import HashEmbedder, QueryCache
+from hash_embedder import HashEmbedder
+from toolcrib_registry.search.embedding import QueryCache
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable
 

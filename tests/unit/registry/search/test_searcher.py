@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from small_index import EMBEDDER, fill, ids, oracle, own, tool, view_of
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.confidence import confidence
-from toolcrib_registry.search.embedding import HashEmbedder, NullEmbedder, QueryCache, identity_of
+from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import Pushdown, StoreHit, StoreQuery, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreUnavailable
 from toolcrib_registry.search.ranking import SMALL_VIEW

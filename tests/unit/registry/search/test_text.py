@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from reference_ranking import rank
 from toolcrib_registry.search.document import (
     EXAMPLES_EMBEDDED,
     FIELD_WEIGHTS,
@@ -14,7 +15,6 @@ from toolcrib_registry.search.document import (
     document,
 )
 from toolcrib_registry.search.entry import IndexEntry, fingerprint
-from toolcrib_registry.search.ranking import rank
 from toolcrib_registry.search.text import QUERY_LIMIT, QUERY_TERMS, query_terms, split_identifier, terms
 
 

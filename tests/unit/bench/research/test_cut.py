@@ -50,7 +50,7 @@ def test_search_cuts_where_the_fit_does(cut: Any) -> None:
 
 
 def test_a_model_or_data_that_calibrate_cannot_use_is_said_in_a_line(tmp_path: Path) -> None:
-    script = bench_search.BENCH / "search" / "calibrate.py"
+    script = bench_search.BENCH / "research" / "calibrate.py"
     bench_search.write_set(tmp_path, "mine", [{"id": "a", "name": "a"}], [{"query": "a", "relevant": ["a"]}])
     ended = [
         subprocess.run(

@@ -1,6 +1,6 @@
 """nDCG@5 of the exact ranking by the weight of the cosine and by the share of the best part.
 
-    python bench/search/weights.py DATA [--all [--limit 500]]
+    python bench/research/weights.py DATA [--all [--limit 500]]
 
 Asked are the requests that the model was not trained on (`held.py`), unless `--all` is given.
 
@@ -15,6 +15,8 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
 
 import calibrate
 import folder

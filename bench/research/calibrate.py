@@ -1,6 +1,6 @@
 """Fit the confidence of a hit to the development data, and show how well it is calibrated.
 
-    python bench/search/calibrate.py DATA [--model FOLDER] [--write] [--limit 200]
+    python bench/research/calibrate.py DATA [--model FOLDER] [--write] [--limit 200]
 
 Run it again when the model, the tokens or the weights change: `--write` puts the numbers into
 `registry_api/toolcrib_registry/search/calibration.py`. Vectors are kept between runs, as those of `make bench-search`.
@@ -27,6 +27,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
 
 import cut
 import folder
@@ -162,7 +164,7 @@ def written(
 ) -> str:
     """The module with the numbers."""
     return (
-        '"""Numbers of `search/confidence.py`, fitted and written by `bench/search/calibrate.py --write`."""\n\n'
+        '"""Numbers of `search/confidence.py`, fitted and written by `bench/research/calibrate.py --write`."""\n\n'
         "from __future__ import annotations\n\n"
         f'FITTED_FOR = "{model}"\n"""The embedder whose cosines these are."""\n'
         f'WITH_DENSE = {both!r}\n"""Intercept, slope of the cosine, slope of the root of the words\' share."""\n'

@@ -1,11 +1,11 @@
 """Make `model.onnx` of a trained encoder: weights in eight bits for shipping, or in full.
 
-    python bench/search/export.py BASE OUT [--weights CHECKPOINT.safetensors ...] [--mix 1.0] [--full | --texts FILE]
+    python bench/research/export.py BASE OUT [--weights CHECKPOINT.safetensors ...] [--mix 1.0] [--full | --texts FILE]
 
 BASE is the base model's folder (`config.json`, `model.safetensors`, `tokenizer.json`), OUT the folder that receives
 `model.onnx` and `tokenizer.json`, as the embedder of the registry reads them. Several checkpoints are averaged.
 `--mix 0.8` takes .8 of them and .2 of the base (Wortsman et al. 2022); without `--weights` it is the base itself.
-Needs what `bench/search/requirements-training.txt` names.
+Needs what `bench/research/requirements-training.txt` names.
 
 The eight-bit form scales each column of a weight by itself and keeps to -64...64. The product of a byte and two such
 weights stays below 2^15, so that the pairwise sums of processors without VNNI cannot saturate: every CPU gives the

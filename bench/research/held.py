@@ -11,5 +11,5 @@ SHARE = 0.12
 
 
 def is_held(text: str, share: float = SHARE) -> bool:
-    """Whether `bench/search/train.py` leaves this request out."""
+    """Whether `bench/research/train.py` leaves this request out."""
     return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) / 16**8 < share

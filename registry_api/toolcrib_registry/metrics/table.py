@@ -1,0 +1,102 @@
+"""Every metric of the registry. Names and labels are an API: `tests/contract/metrics.txt` lists them.
+
+What a process says of itself (`toolcrib.process`, prometheus_client's ProcessCollector) comes beside them.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from toolcrib.telemetry.metric import Metric
+
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+# fmt: off
+METRICS_FOLDED = Metric(Counter, "toolcrib_metrics_folded", ("label",),
+    "Observations that count as other: an agent without a binding, or a label beyond its budget.")
+DISCOVERIES = Metric(Counter, "toolcrib_discoveries", ("agent", "route"),
+    "Lists answered, by agent and route.")
+DENIALS = Metric(Counter, "toolcrib_denials", ("agent", "action", "reason", "rule"),
+    "Refused decisions about single tools, by agent, action, reason and deciding binding (rule). Of tools that the agent does"
+    " not see the reason is not_permitted, without a rule, unless metrics.reasons is full.")
+GRANT_USES = Metric(Counter, "toolcrib_grant_uses", ("kind", "grant"),
+    "Calls let through on the strength of a binding; of several that grant only together, the first.")
+GRANT_LAST_USED_TIMESTAMP_SECONDS = Metric(Gauge, "toolcrib_grant_last_used_timestamp_seconds", ("kind", "grant"),
+    "When this replica last let a call through on the strength of a binding (as toolcrib_grant_uses_total).")
+LIMITED_CALLS = Metric(Counter, "toolcrib_limited_calls", ("kind", "grant", "limit"),
+    "Calls refused since a limit of a binding was used up: per_minute, per_day or concurrent; or default_concurrent, the "
+    "agent's own on this replica.")
+COUNTER_STORE_ERRORS = Metric(Counter, "toolcrib_counter_store_errors", (),
+    "Questions that the store of counters did not answer: calls of read-only tools went through uncounted, others were "
+    "refused.")
+DECISIONS = Metric(Counter, "toolcrib_decisions", ("action", "allowed", "reason"),
+    "Decisions about single tools.")
+CALLS = Metric(Counter, "toolcrib_calls", ("agent", "tool", "server", "outcome"),
+    "Tool calls by outcome: ok, or the code of the problem.")
+CALL_DURATION_SECONDS = Metric(Histogram, "toolcrib_call_duration_seconds", ("tool", "server", "outcome"),
+    "Time of a call, the registry's own part included.", _LATENCIES)
+CALLS_CUT = Metric(Counter, "toolcrib_calls_cut", ("reason",),
+    "Calls let through whose answer was cut, because they were not granted any more.")
+SEARCH_DURATION_SECONDS = Metric(Histogram, "toolcrib_search_duration_seconds", ("mode",),
+    "Time of a search.", _LATENCIES)
+SEARCHES_EMPTY = Metric(Counter, "toolcrib_searches_empty", ("mode",), "Searches that found nothing.")
+SEARCHES_DEGRADED = Metric(Counter, "toolcrib_searches_degraded", (),
+    "Searches answered without the index or embedder.")
+AUTHENTICATIONS_REFUSED = Metric(Counter, "toolcrib_authentications_refused", (),
+    "Requests with a token that proves nothing.")
+VALIDATOR_EVICTIONS = Metric(Counter, "toolcrib_validator_evictions_total", (),
+    "Compiled schemas that made room for others; each is compiled again at its next call.")
+WATCH_STREAMS = Metric(Gauge, "toolcrib_watch_streams", (), "Open watch streams.")
+WATCH_EVENTS = Metric(Counter, "toolcrib_watch_events", ("type",), "Watch events sent.")
+WATCH_STREAMS_DROPPED = Metric(Counter, "toolcrib_watch_streams_dropped", (),
+    "Watch streams closed because the reader was slow.")
+PUBLISHES = Metric(Counter, "toolcrib_publishes", ("result",), "Publishes by result.")
+QUERIES_EMBEDDED = Metric(Counter, "toolcrib_queries_embedded", (),
+    "Requests that went through the embedder to be searched for, each once with its parts.")
+QUERIES_REUSED = Metric(Counter, "toolcrib_queries_reused", (),
+    "Requests whose vectors were there or being made for another search.")
+INDEX_TOOLS = Metric(Gauge, "toolcrib_index_tools", (),
+    "Tools of the snapshot that were read back from the search index as they are; NaN where the operator has not asked this "
+    "replica for two minutes.")
+INDEX_LAG_TOOLS = Metric(Gauge, "toolcrib_index_lag_tools", (),
+    "Tools of the snapshot that the index is not known to hold as they are, counted at this scrape; NaN where the operator "
+    "has not asked this replica for two minutes.")
+INDEX_EMBEDDED_TOOLS = Metric(Counter, "toolcrib_index_embedded_tools", (),
+    "Tools whose text went through the embedder, to be indexed.")
+INDEX_REUSED_TOOLS = Metric(Counter, "toolcrib_index_reused_tools", (),
+    "Tools indexed with vectors that were there: their text had not changed, or was known from before.")
+INDEX_WRITTEN_TOOLS = Metric(Counter, "toolcrib_index_written_tools", (),
+    "Tools written to the search index.")
+INDEX_HEALTHY = Metric(Gauge, "toolcrib_index_healthy", (),
+    "Whether the search index answered, asked at this scrape: 1 or 0.")
+INDEX_LAST_WRITE_TIMESTAMP_SECONDS = Metric(Gauge, "toolcrib_index_last_write_timestamp_seconds", (),
+    "When this replica last wrote tools to the search index or removed some; 0 if it has not since its start.")
+EMBED_FAILURES = Metric(Counter, "toolcrib_embed_failures", ("purpose",),
+    "Requests to the embedder that brought no vectors, for a query or for documents to be indexed.")
+CERTIFICATE_EXPIRY_TIMESTAMP_SECONDS = Metric(Gauge, "toolcrib_certificate_expiry_timestamp_seconds", ("listener",),
+    "When the certificate that a listener serves expires; `agents`, `metrics` or `admin`.")
+CONNECTIONS = Metric(Gauge, "toolcrib_connections", ("listener",),
+    "Open connections to a listener; `agents` (in the local mode: all), `metrics` or `admin`.")
+CONNECTIONS_CLOSED = Metric(Counter, "toolcrib_connections_closed", ("listener", "reason"),
+    "Connections refused or closed for their client: handshake, headers, body or answer (too slow), header_bytes (too many), "
+    "connections, connections_per_peer (no place left).")
+BUILD_INFO = Metric(Gauge, "toolcrib_build_info", ("version",), "Always 1; the version is a label.")
+AUDIT_RECORDS = Metric(Counter, "toolcrib_audit_records", (),
+    "Records of the decision log that were written.")
+DECISION_LOG_DROPPED_RECORDS = Metric(Counter, "toolcrib_decision_log_dropped_records", (),
+    "Decision records lost to a full queue, or not written when the registry stopped.")
+AUDIT_WRITE_ERRORS = Metric(Counter, "toolcrib_audit_write_errors", (),
+    "Writes of the decision log that failed; the records wait and are tried again.")
+AUDIT_HEAD_SEQ = Metric(Gauge, "toolcrib_audit_head_seq", (),
+    "Number of the decision log's last record in its chain.")
+CATALOG_TOOLS = Metric(Gauge, "toolcrib_catalog_tools", (), "Active tools of the snapshot.")
+SNAPSHOT_BINDINGS = Metric(Gauge, "toolcrib_snapshot_bindings", (), "Bindings of the snapshot.")
+POLICY_EPOCH = Metric(Gauge, "toolcrib_policy_epoch", (), "Epoch of the revision held.")
+POLICY_SEQ = Metric(Gauge, "toolcrib_policy_seq", (), "Sequence number of the revision held.")
+POLICY_AGE_SECONDS = Metric(Gauge, "toolcrib_policy_age_seconds", (), "Seconds since a leader was heard.")
+BACKEND_CALLS_IN_PROGRESS = Metric(Gauge, "toolcrib_backend_calls_in_progress", (),
+    "Calls to backends in progress.")
+BACKEND_CALLS_WAITING = Metric(Gauge, "toolcrib_backend_calls_waiting", (),
+    "Calls that wait for room at their backend.")
+SNAPSHOT_STAGED_BYTES = Metric(Gauge, "toolcrib_snapshot_staged_bytes", (),
+    "Chunks of a full snapshot that is not committed yet.")
+VALIDATOR_BYTES = Metric(Gauge, "toolcrib_validator_bytes", (),
+    "Estimated memory of compiled schemas (`limits.validator_bytes`).")
