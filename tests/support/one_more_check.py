@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from published import CLUSTER, binding, bot, tool
 from toolcrib import authorizer
+from toolcrib.access.changes import changes
 from toolcrib.access.review import AccessReview
 from toolcrib.access.subjects import Tokens, Who
 from toolcrib.authorizer import Action, Reason, decide, granted_scopes, has_power
@@ -23,7 +24,7 @@ from toolcrib.view import view_of
 from toolcrib.wire.publish import Publish, PublishedSubject, Revision
 from toolcrib_registry.metrics.recorder import Metrics
 
-NOW = 1_800_000_000.0
+NOW, LATER = 1_800_000_000.0, 1_900_000_000.0
 ROOT = Path(__file__).parents[2]
 EVERYBODY = tuple(
     PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace="team-a", name=name)
@@ -47,6 +48,7 @@ def told(account: str) -> dict[str, Any]:
     view = view_of(identity, snapshot, NOW)
     tokens = Tokens(CLUSTER, {CLUSTER: ScopesPolicy.BINDINGS})
     review = AccessReview(snapshot, NOW, tokens, Action.CALL)
+    later = changes(review, AccessReview(snapshot, LATER, tokens, Action.CALL))
     explained = review.explain(Who(SubjectKind.SERVICE_ACCOUNT, account, "team-a"), marked)
     return {
         "decided": [decision.allowed, decision.reason.value, decision.reason.step],
@@ -56,6 +58,7 @@ def told(account: str) -> dict[str, Any]:
         "power": has_power(identity, "registry:admin", policy, NOW),
         "explained": [explained.allowed, explained.reason.value, explained.step, explained.rule],
         "steps": [s.verdict for s in explained.steps],
+        "later": [(s.who.name, t.tool_id, t.change) for s in later.subjects for t in s.tools],
         "answer": json.loads(explained.model_dump_json())["reason"],
         "metrics": _counted(decision),
         "documented": _documented(decision.reason),

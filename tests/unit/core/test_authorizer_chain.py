@@ -31,7 +31,9 @@ CALLER_SET_ASIDE = """
         "set_aside",
         "Somebody set the agent aside.",
         Order.IDENTITY,
-        lambda q: Decision(False, Reason.SET_ASIDE) if q.identity.subject.endswith(":set-aside") else None,
+        lambda q: Decision(False, Reason.SET_ASIDE)
+        if q.identity.subject.endswith(":set-aside") and q.now < 1_900_000_000
+        else None,
     )
 """
 
@@ -77,6 +79,7 @@ def test_a_check_of_tools_is_one_entry(tmp_path: Path) -> None:
         "power": True,
         "explained": [False, "set_aside", 2, "somebody set the tool aside"],
         "steps": ["passed", "failed", "not_reached", "not_reached", "not_reached"],
+        "later": [],
         "answer": "set_aside",
         "metrics": [
             'toolcrib_denials_total{action="call",agent="anonymous",reason="set_aside",rule=""} 1.0',
@@ -97,6 +100,7 @@ def test_a_check_of_callers_is_one_entry(tmp_path: Path) -> None:
     assert (found["view"], found["scopes"], found["power"]) == ({}, [], False)
     assert found["explained"] == [False, "set_aside", 1, "somebody set the agent aside"]
     assert found["steps"] == ["failed"] + ["not_reached"] * 4
+    assert found["later"] == [["set-aside", t, "gained"] for t in other["anonymous"]]
     assert 'toolcrib_calls_cut_total{reason="set_aside"} 1.0' in found["metrics"]
     assert found["documented"] == ["concepts/authorization.md", "decisions.md"]
     assert other["decided"] == [True, "granted", None]
