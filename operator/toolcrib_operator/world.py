@@ -169,6 +169,12 @@ class World:
                 finalizers=entry.finalizers if finalizers is None else finalizers,
             )
 
+    def touch(self, refs: Iterable[Ref]) -> None:
+        """Mark objects dirty without a change of their own."""
+        with self._lock:
+            self._dirty.update(refs)
+            self._bump()
+
     def take(self) -> tuple[set[Ref], int]:
         """What is dirty, which is clean then, and the `change` that it covers."""
         with self._lock:

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,6 +15,7 @@ import aiohttp
 import httpx
 import pytest
 
+from realparts.processes import wait_until
 from registry_harness import backend, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
 from service_proxy import load, service
@@ -89,13 +90,6 @@ def answered_in_time() -> Iterator[None]:
     assert took < 15, f"slow: {took:.1f} s"
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_has_begun(
     tmp_path: Path, upstream: Backend
 ) -> None:
@@ -149,12 +143,12 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
         assert upstream.waiting.wait(30)
         workers = [lambda c=c: over_httpx(c) for c in kept]  # type: ignore[misc]
         with load(*workers, fresh, over_aiohttp, an_agent) as failures:
-            until(lambda: min(front.counts.values()) > 3)
+            wait_until(lambda: min(front.counts.values()) > 3, 60)
             one.child.send_signal(signal.SIGTERM)
-            until(lambda: httpx.get(f"{one.admin_url}/readyz").status_code == 503)
+            wait_until(lambda: httpx.get(f"{one.admin_url}/readyz").status_code == 503, 60)
             drained = httpx.get(f"{one.admin_url}/readyz").json()
             raw = httpx.get(one.url + "/", headers=AUTH)
-            until(lambda: not listens(one.agents))
+            wait_until(lambda: not listens(one.agents), 60)
             # the operator's listener stays until the last call is done
             assert listens(one.admin)
             assert one.child.poll() is None
@@ -162,7 +156,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
             slow.join(30)
             assert one.child.wait(30) == 0
             before = sum(sent.values())
-            until(lambda: sum(sent.values()) > before + 50)
+            wait_until(lambda: sum(sent.values()) > before + 50, 60)
         for client in kept:
             client.close()
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from operator_harness import MemoryReplica, tool, until
+from operator_harness import MemoryReplica, tool
 from operator_stage import SETTINGS, staged
 from toolcrib.resources.tools import Tool
 from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
 from toolcrib_operator.adapters.cluster import PAGE, Cluster
 from toolcrib_operator.timers import paced
 from toolcrib_operator.world import WATCHED, Entry, Ref, World, entry_of
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
