@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import aiohttp
@@ -19,58 +18,38 @@ from realparts.processes import wait_until
 from registry_harness import backend, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
 from service_proxy import load, service
+from stub_server import Answer, Asked, answering
 from toolcrib_runner.modes.dynamic import DynamicToolAgent
 
 TOKEN = mint("system:serviceaccount:team:bot")
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
-class Backend(ThreadingHTTPServer):
+class Backend:
     """Answers /quick at once, and /slow when `release` is set; `waiting` is set while somebody waits."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
         self.release, self.waiting = threading.Event(), threading.Event()
+        self.port = 0
 
-    def handle_error(self, *_: object) -> None:
-        """Whoever asked may be gone."""
-
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Backend
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        if self.path == "/slow":
-            self.server.waiting.set()
-            self.server.release.wait(30)
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", "2")
-        self.end_headers()
-        self.wfile.write(b"42")
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+    def answer(self, asked: Asked) -> Answer:
+        if asked.path == "/slow":
+            self.waiting.set()
+            self.release.wait(30)
+        return Answer(b"42")
 
 
 @pytest.fixture
 def upstream() -> Iterator[Backend]:
-    with Backend() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server
-        server.release.set()
-        server.shutdown()
-        thread.join(5)
+    made = Backend()
+    with answering(made.answer) as made.port:
+        yield made
+        made.release.set()
 
 
 @contextmanager
 def replica(folder: Path, upstream: Backend, **settings: object) -> Iterator[RegistryProcess]:
-    port = int(upstream.server_address[1])
-    tools = [tool(name, backend=backend(port, f"/{name}")) for name in ("quick", "slow")]
+    tools = [tool(name, backend=backend(upstream.port, f"/{name}")) for name in ("quick", "slow")]
     with process(configuration(folder, egress={"loopback": True}, **settings)) as running:
         running.publish(*tools, bindings=(binding("bot", ("quick:use", "slow:use")),))
         yield running
