@@ -88,13 +88,13 @@ fresh-machine-test: env build-tools ## Every step of the README on a new Debian 
 proof: env ## Ask a real registry 100,000 random questions over every path, hold each answer against an independent oracle, print the counts
 	@PYTHONPATH=tests/support $(BIN)/python -m oracle.proof $(ARGS)
 
-attack: env ## Attack running registries with generated cases of every class; SEED=N repeats a run, COUNT=N cases a class; print what held
+attack: env build-tools ## Attack running registries and a real API server with generated cases of every class, in two minutes; SEED=N repeats a run, COUNT=N cases a class
 	@PYTHONPATH=tests/support $(BIN)/python -m attack.run $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)
 
-tails: env ## Measure how much longer the slowest calls take than the usual ones, against bare proxies, with 2,651 and 10,000 tools
+tails: env ## Measure how much longer the slowest calls take than the usual ones, against bare proxies; fails above 1.5 times; wants a quiet machine
 	@exec $(BIN)/python bench/run.py tails $(ARGS)
 
 bench-search: env ## Search quality of every method: DATA=<folder of sets> OUT=<file.json> LIMIT=500 STORES=embedded
@@ -118,7 +118,7 @@ revocation: env build-tools ## Measure how fast a revoked grant is gone, on thre
 large-namespaces: env build-tools ## 1,000 tools of 100 KB in one namespace, on a real API server: used as far as they fit, and memory; CI runs 300
 	TOOLCRIB_LARGE_TOOLS=1000 TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m long -s tests/cluster/test_large_namespaces.py
 
-hidden-timing: env ## Measure how much longer an answer takes for a hidden tool than for none: 20,000 pairs a route on loopback, and their noise
+hidden-timing: env ## Measure how much longer an answer takes for a hidden tool than for none, 20,000 pairs a route; fails above 2 µs; wants a quiet machine
 	@exec $(BIN)/python bench/run.py hidden $(ARGS)
 
 bulkheads: env ## Measure whom 1,024 slow calls of one agent delay, and what a name server that loses packets costs calls

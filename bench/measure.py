@@ -175,6 +175,11 @@ def table(
         say("  " + "  ".join(cells).rstrip())
 
 
+def verdict(goal: str, missed: Sequence[str], say: Callable[[str], None] = print) -> None:
+    """One line: whether the goal was met; else each figure that missed it, and by how much."""
+    say(f"\n  goal, {goal}: {'missed: ' + '; '.join(missed) if missed else 'met'}")
+
+
 def machine() -> dict[str, Any]:
     """What the figures were taken on."""
     model = next(

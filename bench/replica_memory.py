@@ -135,7 +135,7 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
     from toolcrib.identity import Identity
     from toolcrib.snapshot import Snapshot
     from toolcrib.wire.publish import FEATURES, Publish, PublishedTool, Revision
-    from toolcrib_operator.replicas.transfer import Full
+    from toolcrib_operator.replicas.transfer import SnapshotTransfer
     from toolcrib_registry.policy import discovery
     from toolcrib_registry.search.engine import Wanted
 
@@ -179,7 +179,7 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
         await discovery.answer(made.deps.state, await state.caller_view(who), made.deps.settings)
         before = _resident()
         replica = _Staged(made.deps)
-        full = Full(Snapshot(revision=to, bindings={grant.uid: grant}), to, source)
+        full = SnapshotTransfer(Snapshot(revision=to, bindings={grant.uid: grant}), to, source)
         await full.send(replica, FEATURES, age=lambda: 0.0, may_act=lambda: True)  # type: ignore[arg-type]
         size = sum(len(t.model_dump_json()) for t in state.snapshot.tools.values())
         assert len(state.snapshot.tools) == count

@@ -27,7 +27,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "support")]
 
 
 def main() -> int:
-    """Run the named parts; 1 where one failed."""
+    """Run the named parts; 1 where one failed, or where a part that was named missed its goal."""
     import measure
 
     parser = argparse.ArgumentParser(
@@ -53,6 +53,8 @@ def main() -> int:
             failed = 1
             print(f"\n{part} failed:\n{traceback.format_exc()}", file=sys.stderr)
             continue
+        if options.parts and figures.get("missed"):
+            failed = 1
         seconds = time.perf_counter() - start
         document = {"machine": machine, "quick": options.quick, "seconds": seconds, "figures": figures}
         (out / f"{part}.json").write_text(json.dumps(document, indent=1) + "\n")

@@ -40,6 +40,34 @@ def test_python_finds_its_own_modules_from_the_root_of_the_repository() -> None:
     assert "operator.itemgetter" in done.stdout
 
 
+@pytest.mark.parametrize("package", [p for p in PACKAGES if p != "toolcrib_registry"])
+def test_the_folder_table_of_a_package_names_every_room(package: str) -> None:
+    (folder,) = (p for p in ROOT.glob(f"*/{package}") if (p / "py.typed").exists())
+    rooms = {p.stem for p in folder.glob("*.py")} | {
+        p.parent.name + "/" for p in folder.glob("*/__init__.py")
+    }
+    told = (folder.parent / "README.md").read_text()
+    rows = re.findall(r"^\|.*`.*\|$", told, re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+    assert rooms - named - {"__init__"} == set()
+
+
+def test_unit_tests_stand_in_the_tree_of_what_they_test() -> None:
+    unit = ROOT / "tests" / "unit"
+    packages = {"core": "core/toolcrib", "operator": "operator/toolcrib_operator", "cli": "cli/toolcrib_cli",
+                "registry": "registry_api/toolcrib_registry", "runner": "agent_runner/toolcrib_runner"}  # fmt: skip
+    strays = [
+        str(room.relative_to(unit))
+        for short, package in packages.items()
+        for room in (unit / short).iterdir()
+        if room.is_dir() and room.name != "__pycache__" and not (ROOT / package / room.name).is_dir()
+    ]
+
+    assert list(unit.glob("*.py")) == []
+    assert strays == []
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_is_importable_and_typed(package: str) -> None:
     module = import_module(package)
@@ -103,7 +131,8 @@ def test_everything_needed_at_run_time_is_locked_alike_for_developers() -> None:
 
 PROMISES = (
     "governance/", "fail_closed", "non_interference", "oracle", "revocation", "admission_table", "admission_ways",
-    "access_prediction", "cli/prediction/test_outcome", "agreement", "core/audit/", "cli/test_audit", "test_audit_files", "test_audit_load",
+    "access_prediction", "cli/prediction/test_outcome", "agreement", "core/audit/", "cli/test_audit",
+    "component/audit/test_files", "component/audit/test_load",
 )  # fmt: skip
 
 

@@ -29,9 +29,8 @@ from toolcrib_runner.errors import (
     ToolNotFound,
 )
 from toolcrib_runner.ports import FunctionCall, Model, Observer, Reply
-from toolcrib_runner.session import conversation as session_conversation
 from toolcrib_runner.session import functions
-from toolcrib_runner.session.conversation import Session
+from toolcrib_runner.session.conversation import MAX_FUNCTIONS, Session, error_text, result_text
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ class TaskLoop:
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
         first_pause: float = 0.5,
-        max_functions: int = session_conversation.MAX_FUNCTIONS,
+        max_functions: int = MAX_FUNCTIONS,
     ) -> None:
         self._agent = agent
         self._model = model
@@ -260,12 +259,10 @@ class TaskLoop:
                     tool, "not executed: too many calls in one turn, or no time left", code="not_executed"
                 )
             with tracing.span("tool call", {**about, "toolcrib.request_id": logs.request_id.get()}):
-                told = session_conversation.result_text(
-                    self._agent.call(tool, functions.arguments(tool, call.arguments))
-                )
+                told = result_text(self._agent.call(tool, functions.arguments(tool, call.arguments)))
         except RunnerError as error:
             outcome = error.code
-            told = session_conversation.error_text(error)
+            told = error_text(error)
             # what is wrong with arguments may quote them: that is for the model alone
             said = (
                 f"{tool or shown}: see the model's answer" if isinstance(error, InvalidArguments) else error

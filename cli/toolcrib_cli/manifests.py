@@ -20,7 +20,7 @@ from toolcrib.errors import Finding, InvalidManifest, SchemaUnsafe
 from toolcrib.lint import hidden_text
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import KINDS, Tool, parse
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.kinds import Resource
 from toolcrib.schemas import safety as schema_safety
 
@@ -37,7 +37,7 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ManifestProblem:
     """One thing wrong with one file. `line` counts from 1; 0 where the file as a whole is meant."""
 
     file: Path
@@ -79,7 +79,7 @@ class FileContent:
 
     file: Path
     objects: list[Loaded] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ManifestProblem] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
     @property
@@ -174,7 +174,7 @@ def read(file: Path, *, default_namespace: str = "default", hidden: Hidden = Hid
             raise ValueError(f"larger than {MAX_FILE // 1024 // 1024} MiB")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        content.problems.append(Problem(file, 0, Finding("", f"cannot be read: {reason}")))
+        content.problems.append(ManifestProblem(file, 0, Finding("", f"cannot be read: {reason}")))
         return content
     try:
         _check_bounds(text)
@@ -184,11 +184,11 @@ def read(file: Path, *, default_namespace: str = "default", hidden: Hidden = Hid
         mark = error.problem_mark or error.context_mark
         what = " ".join(str(part) for part in (error.context, error.problem) if part)
         content.problems.append(
-            Problem(file, mark.line + 1 if mark else 0, Finding("", f"not valid YAML: {what}"))
+            ManifestProblem(file, mark.line + 1 if mark else 0, Finding("", f"not valid YAML: {what}"))
         )
     except (yaml.YAMLError, RecursionError) as error:
         content.problems.append(
-            Problem(file, 0, Finding("", f"not valid YAML: {str(error).splitlines()[0]}"))
+            ManifestProblem(file, 0, Finding("", f"not valid YAML: {str(error).splitlines()[0]}"))
         )
     return content
 
@@ -250,7 +250,7 @@ def _add(content: FileContent, node: yaml.Node, default_namespace: str, hidden: 
         return
     line = node.start_mark.line + 1
     if not isinstance(body, dict):
-        content.problems.append(Problem(content.file, line, Finding("", "a manifest is a mapping")))
+        content.problems.append(ManifestProblem(content.file, line, Finding("", "a manifest is a mapping")))
         return
     if (
         isinstance(body.get("kind"), str)
@@ -269,7 +269,7 @@ def _add(content: FileContent, node: yaml.Node, default_namespace: str, hidden: 
         _add_companion(content, node, body, line, default_namespace)
     elif not isinstance(kind, str) or not isinstance(body.get("apiVersion"), str):
         content.problems.append(
-            Problem(content.file, line, Finding("kind", "apiVersion and kind are required"))
+            ManifestProblem(content.file, line, Finding("kind", "apiVersion and kind are required"))
         )
     else:
         metadata = body.get("metadata")
@@ -286,7 +286,7 @@ def _add_ours(
         resource = parse(body, strict=True)
     except InvalidManifest as error:
         for finding in error.findings:
-            content.problems.append(Problem(content.file, _line_of(node, finding.field), finding))
+            content.problems.append(ManifestProblem(content.file, _line_of(node, finding.field), finding))
         return
     namespace = None
     if KINDS[resource.kind].namespaced:
@@ -296,7 +296,7 @@ def _add_ours(
     if isinstance(resource, Tool):
         for field_name, finding in unusable(resource, hidden):
             at = _line_of(node, f"spec.{field_name}")
-            content.problems.append(Problem(content.file, at, finding, refused=False))
+            content.problems.append(ManifestProblem(content.file, at, finding, refused=False))
     name = resource.metadata.name
     content.objects.append(Loaded(content.file, line, resource.kind, namespace, name, body, resource))
 
@@ -315,7 +315,7 @@ def unusable(tool: Tool, hidden: Hidden = Hidden.REFUSE) -> Iterator[tuple[str, 
     if hidden is Hidden.REFUSE and not unsafe:
         for place in hidden_text.places(tool.spec):
             where, what = place.said
-            said = Finding(where, f"Accepted=False/{Reason.HIDDEN_TEXT}: {what}", hidden_text.HINT)
+            said = Finding(where, f"Accepted=False/{ConditionReason.HIDDEN_TEXT}: {what}", hidden_text.HINT)
             yield place.field, said
     try:
         publishing.tool(tool)
@@ -330,11 +330,11 @@ def _add_companion(
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(metadata, dict) or not isinstance(name, str) or not name:
         content.problems.append(
-            Problem(content.file, line, Finding("metadata.name", "required, but missing"))
+            ManifestProblem(content.file, line, Finding("metadata.name", "required, but missing"))
         )
         return
     if (wrong := _misshapen(body, metadata)) is not None:
-        content.problems.append(Problem(content.file, _line_of(node, wrong.field), wrong))
+        content.problems.append(ManifestProblem(content.file, _line_of(node, wrong.field), wrong))
         return
     namespace = None
     if body["kind"] != "Namespace":
@@ -379,7 +379,7 @@ def _line_of(node: yaml.Node, path: str) -> int:
     return line
 
 
-def duplicates(contents: Iterable[FileContent]) -> Iterator[Problem]:
+def duplicates(contents: Iterable[FileContent]) -> Iterator[ManifestProblem]:
     """Objects that stand in two places: the second one is the problem."""
     first: dict[tuple[str, str | None, str], Loaded] = {}
     for content in contents:
@@ -388,7 +388,7 @@ def duplicates(contents: Iterable[FileContent]) -> Iterator[Problem]:
             if before is not item and not (item.kind in COMPANIONS and before.body == item.body):
                 where = f"{before.file}:{before.line}"
                 name = f"{item.namespace}/{item.name}" if item.namespace else item.name
-                yield Problem(
+                yield ManifestProblem(
                     item.file,
                     item.line,
                     Finding("metadata.name", f"{item.kind} {name} stands at {where} too"),

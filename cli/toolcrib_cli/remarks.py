@@ -10,7 +10,7 @@ from toolcrib.errors import Finding
 from toolcrib.lint import hidden_text
 from toolcrib.lint.weaknesses import SearchLint
 from toolcrib.resources import AgentScopeBinding, ClusterAgentScopeBinding, Tool
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib_cli.manifests import FileContent, Loaded
 
 
@@ -51,7 +51,11 @@ def never_grants(contents: Iterable[FileContent], now: float) -> list[Expected]:
     # the operator's parts: only who has bindings waits for them
     from toolcrib_operator.kinds.questions import questions
 
-    certain = (Reason.EXPIRED_AT_APPLY, Reason.SCOPE_SHADOWED, Reason.ALLOW_SHADOWED)
+    certain = (
+        ConditionReason.EXPIRED_AT_APPLY,
+        ConditionReason.SCOPE_SHADOWED,
+        ConditionReason.ALLOW_SHADOWED,
+    )
     return [
         Expected(item, q.reason.value, Finding(q.field, f"{q.reason}: {q.message}"))
         for content in contents
@@ -67,7 +71,9 @@ def hidden(contents: Iterable[FileContent]) -> list[Expected]:
     """Hidden characters in the texts of tools, as warnings."""
     return [
         Expected(
-            item, Reason.HIDDEN_TEXT.value, Finding(where, f"{Reason.HIDDEN_TEXT}: {what}", hidden_text.HINT)
+            item,
+            ConditionReason.HIDDEN_TEXT.value,
+            Finding(where, f"{ConditionReason.HIDDEN_TEXT}: {what}", hidden_text.HINT),
         )
         for content in contents
         if not content.refused

@@ -18,12 +18,12 @@ from toolcrib import model_names
 from toolcrib.authorizer import (
     Action,
     Policy,
+    Question,
+    caller_refused,
     decide,
-    is_valid,
     next_change,
-    next_validity,
     reach,
-    standing,
+    tool_refused,
 )
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.names import is_reserved_scope
@@ -106,15 +106,16 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
         }
         # every tool is reachable to them: a disabled one keeps its name, as it does for callers with an identity
         return _view(listed, snapshot.tools, _Near(), math.inf)
-    if not is_valid(identity, now):
-        return replace(EMPTY, valid_until=next_validity(identity, now))
-    reachable = {
-        i: snapshot.tools[i]
-        for i in sorted(_candidates(identity, snapshot, policy))
-        if reach(identity, snapshot.tools[i], policy, now)
-    }
-    # what is reached is asked the steps before that, not the same ones again
-    visible = {i: t for i, t in reachable.items() if standing(identity, t, policy, now) is None}
+    if caller_refused(identity, policy, now) is not None:
+        return replace(EMPTY, valid_until=next_change(identity, policy, now))
+    reachable: dict[str, PublishedTool] = {}
+    visible: dict[str, PublishedTool] = {}
+    for i in sorted(_candidates(identity, snapshot, policy)):
+        q = Question(identity, snapshot.tools[i], action, policy, now)
+        if reach(q):
+            reachable[i] = snapshot.tools[i]
+            if tool_refused(q) is None:
+                visible[i] = snapshot.tools[i]
     near = _Near(identity.namespace, named_namespaces(identity, policy, now))
     return _view(visible, reachable, near, next_change(identity, policy, now))
 

@@ -16,12 +16,12 @@ from toolcrib_operator.counts.grants import INFO_FACTOR
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.anchoring import Anchoring
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.replicas.registrations import Registering
+from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.state import Leading, State
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import World
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_runner.metrics import RunnerMetrics
@@ -141,17 +141,17 @@ def operator_rows() -> list[Row]:
     """The same of a leading operator."""
     world = World()
     publisher = Publisher(1, FixedReplicas())
-    indexing = Indexing(publisher)
+    indexing = IndexSync(publisher)
     reader: Any = None
     policies = Policies(Admitted(external=False))
     loop = Loop(world, publisher, indexing, MemoryWriter(world), policies=policies)
     state = _Leads(Elector(reader, "documentation"))
-    registering = Registering(
+    registering = RegistrationIntake(
         world, publisher, reader, reader, loop.published, settings=RegistrationSettings("toolcrib-runtime")
     )
     anchoring = Anchoring(reader, publisher.audit_heads)
     anchoring.anchored["registry-0"] = 0.0
-    state.leading = Leading(world, Watching(world, reader), publisher, indexing, loop, registering, anchoring)
+    state.leading = Leading(world, Resync(world, reader), publisher, indexing, loop, registering, anchoring)
     return list(_metric_rows([operator_metrics.StateCollector(state)]))
 
 

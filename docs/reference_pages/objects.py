@@ -50,15 +50,16 @@ def decisions_page() -> str:
     text = "# Reasons of decisions\n\nThe decision log says them; callers never learn them. `toolcrib_decisions_total{reason}` does, but for\n"
     text += "tools that the caller does not see: those have `not_permitted`, unless `metrics.reasons` is `full`.\n"
     text += "[Authorization](../concepts/authorization.md) gives the order in which they are found.\n\n"
-    rows = [(code(r.value), m) for r, m in authorizer.MEANINGS.items()]
+    rows = [(code(r.value), r.meaning) for r in authorizer.Reason]
     return text + table(("reason", "meaning"), rows)
 
 
 def reasons_by_step() -> str:
     """The reasons in the order in which they are found, for docs/concepts/authorization.md."""
-    allowed = [r for r in authorizer.Reason if r not in authorizer.STEPS]
-    rows = [(str(step), code(r.value), authorizer.MEANINGS[r]) for r, step in authorizer.STEPS.items()]
-    rows += [("allowed", code(r.value), authorizer.MEANINGS[r]) for r in allowed]
+    refusing = [r for r in authorizer.Reason if r.step is not None]
+    allowing = [r for r in authorizer.Reason if r.step is None]
+    rows = [(str(r.step), code(r.value), r.meaning) for r in refusing]
+    rows += [("allowed", code(r.value), r.meaning) for r in allowing]
     return table(("step", "reason", "meaning"), rows)
 
 

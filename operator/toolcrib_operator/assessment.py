@@ -1,6 +1,6 @@
 """From dirty objects to one batch: which objects each change touches, their verdicts, what to publish.
 
-In memory only: it asks the World and the pure functions of `reconcile`.
+In memory only: it asks the World and the pure functions of `kinds`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from toolcrib.lint.weaknesses import SearchLint
 from toolcrib.resources.bindings import AgentScopeBinding
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.quantities import Quota
 from toolcrib.resources.tools import Tool
 from toolcrib.telemetry.logs import about_object
@@ -25,7 +25,7 @@ from toolcrib_operator.kinds.quotas import Quotas
 from toolcrib_operator.kinds.service import NOT_ASKED, ServiceVerdict, assess_service, service_of
 from toolcrib_operator.kinds.service_account import Accounts
 from toolcrib_operator.kinds.tool import NameKey, assess_tool, name_key, name_owner
-from toolcrib_operator.kinds.verdicts import BindingVerdict, Problem, ToolVerdict
+from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, ToolVerdict
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import (
     BINDINGS,
@@ -41,7 +41,7 @@ from toolcrib_operator.world import (
 
 log = logging.getLogger(__name__)
 
-_POISON = Problem(Reason.INVALID, "the operator failed to assess this object; its log has the reason")
+_POISON = Cause(ConditionReason.INVALID, "the operator failed to assess this object; its log has the reason")
 """One object that nobody foresaw must not stop the others."""
 
 

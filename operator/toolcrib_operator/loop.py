@@ -14,17 +14,17 @@ from toolcrib.wire.publish import Revision
 from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.assessment import Assessor, Batch
-from toolcrib_operator.counts.grants import Ledger
+from toolcrib_operator.counts.grants import GrantCounts
 from toolcrib_operator.counts.propagation import Propagation
-from toolcrib_operator.counts.reach import Reach
+from toolcrib_operator.counts.reach import ReachCounts
 from toolcrib_operator.ports import ClusterWriter
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.status.escapes import Escapes
 from toolcrib_operator.status.events import Events
-from toolcrib_operator.status.planner import Board
-from toolcrib_operator.status.writer import Writes
+from toolcrib_operator.status.planner import StatusPlanner
+from toolcrib_operator.status.writer import StatusWriter
 from toolcrib_operator.timers import paced, wait
 from toolcrib_operator.world import BINDINGS, Entry, Ref, World
 
@@ -41,7 +41,7 @@ class Loop:
         self,
         world: World,
         publisher: Publisher,
-        indexing: Indexing,
+        index_sync: IndexSync,
         writer: ClusterWriter,
         *,
         settings: LoopSettings | None = None,
@@ -54,7 +54,7 @@ class Loop:
         Args:
             world: where changes are recorded, from any thread.
             publisher: what delivers to the replicas; `run` runs it.
-            indexing: what keeps the search index; `run` runs it.
+            index_sync: what keeps the search index; `run` runs it.
             writer: where statuses, finalizers and events go.
             settings: hold-backs, trusted labels, credential namespaces.
             policies: what tells whether new grants were checked at admission; without it all count as checked.
@@ -66,16 +66,18 @@ class Loop:
         self.policies = policies or Policies(Admitted())
         self.assessor = Assessor(world, self.settings, self.policies.admitted)
         self.events = Events(writer, clock)
-        self._world, self._publisher, self._indexing, self._clock = world, publisher, indexing, clock
+        self._world, self._publisher, self._index_sync, self._clock = world, publisher, index_sync, clock
         self._escapes = Escapes(self._escaped)
-        self._board = Board(world, self.assessor, publisher, indexing, self.settings, self._escapes)
-        self.writes = Writes(
-            world, self._board, writer, self.events, self.settings, clock=clock,
+        self._planner = StatusPlanner(
+            world, self.assessor, publisher, index_sync, self.settings, self._escapes
+        )
+        self.status_writer = StatusWriter(
+            world, self._planner, writer, self.events, self.settings, clock=clock,
             # asked of the publisher each time: a fenced one may not act whatever the Lease says
             may_act=lambda: publisher.may_act(),
         )  # fmt: skip
-        self.reach = Reach(publisher)
-        self.ledger = Ledger(
+        self.reach = ReachCounts(publisher)
+        self.grants = GrantCounts(
             publisher, self.reach, grants=self.settings.metric_grants, tools=self.settings.metric_tools
         )
         self._on_published = on_published
@@ -84,7 +86,7 @@ class Loop:
         self._turned = asyncio.Event()
         self._covered = 0
         self._confirmed: tuple[Revision | None, ...] = ()
-        indexing.on_change(self._index_changed)
+        index_sync.on_change(self._index_changed)
         publisher.subscribe(self._progressed)
 
     @property
@@ -95,7 +97,7 @@ class Loop:
     @property
     def oldest_waiting(self) -> float:
         """Seconds for which the oldest thing waits to be assessed, published or written; 0 if nothing does."""
-        return max(self._propagation.unpublished, self.writes.oldest)
+        return max(self._propagation.unpublished, self.status_writer.oldest)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`. An unexpected error ends all of it and is raised."""
@@ -111,8 +113,8 @@ class Loop:
         self._wake.set()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._publisher.run(stop))
-            group.create_task(self._indexing.run(stop))
-            group.create_task(self.writes.run(stop))
+            group.create_task(self._index_sync.run(stop))
+            group.create_task(self.status_writer.run(stop))
             group.create_task(self.events.run(stop))
             group.create_task(self.reach.run(stop))
             group.create_task(self._escapes.run(stop))
@@ -163,13 +165,13 @@ class Loop:
         else:
             self._propagation.turned(None)
         now = self._clock()
-        self._board.assessed(refs, batch.changed, revision, now)
+        self._planner.assessed(refs, batch.changed, revision, now)
         for ref in refs:
-            self.writes.due(ref, now)
+            self.status_writer.due(ref, now)
         if recount := {*self.assessor.bindings_over(batch.namespaces), *batch.renamed}:
-            at = self._board.recount(recount, now)
+            at = self._planner.recount(recount, now)
             for ref in recount:
-                self.writes.due(ref, at)
+                self.status_writer.due(ref, at)
         self._covered = change
         self._turned.set()
         self._turned = asyncio.Event()
@@ -201,7 +203,7 @@ class Loop:
 
     def _escaped(self, ref: Ref) -> None:
         """A tool has left what this binding denies."""
-        self.writes.due(ref, self._board.recount([ref], self._clock()))
+        self.status_writer.due(ref, self._planner.recount([ref], self._clock()))
 
     def _say(self, revision: Revision, batch: Batch) -> None:
         """One line about the revision, and one about each object in it unless they are many (then at debug)."""
@@ -232,8 +234,8 @@ class Loop:
             return
         self._confirmed = confirmed
         now = self._clock()
-        for ref in list(self._board.waiting):
-            self.writes.due(ref, now)
+        for ref in list(self._planner.waiting):
+            self.status_writer.due(ref, now)
 
     def _index_changed(self, ids: Collection[str] | None) -> None:
         now = self._clock()
@@ -242,4 +244,4 @@ class Loop:
         else:
             refs = [Ref("Tool", tool_id) for tool_id in ids]
         for ref in refs:
-            self.writes.due(ref, now)
+            self.status_writer.due(ref, now)

@@ -32,14 +32,14 @@ from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.replicas.anchoring import Anchoring
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.replicas.registrations import Registering
+from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import OperatorSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.uninstall import release
 from toolcrib_operator.watches.recorder import Memo, watch
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import SECRET, WATCHED, World
 
 log = logging.getLogger("toolcrib_operator")
@@ -124,7 +124,7 @@ async def _lead(
     secrets = bool(settings.loop.credential_namespaces)
     world = World((*WATCHED, SECRET) if secrets else WATCHED)
     cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces, as_entries=True)
-    watching = Watching(world, cluster, secrets=secrets, settings=settings.watch)
+    resync = Resync(world, cluster, secrets=secrets, settings=settings.watch)
     async with aiohttp.ClientSession(
         connector=connector(), trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
     ) as session:
@@ -134,32 +134,32 @@ async def _lead(
             _replicas(settings, kube, make),
             settings=settings.publisher,
             may_act=elector.valid,
-            proven=watching.proven,
-            age=watching.age,
+            proven=resync.proven,
+            age=resync.age,
             on_fenced=_fenced,
         )
-        indexing = Indexing(publisher, settings=settings.index)
+        index_sync = IndexSync(publisher, settings=settings.index)
         watched = settings.policies is not None
         policies = Policies(
             Admitted(external=not watched), cluster if watched else None, settings=settings.policies
         )
         loop = Loop(
-            world, publisher, indexing, cluster, settings=settings.loop, policies=policies, on_propagated=propagated.observe
+            world, publisher, index_sync, cluster, settings=settings.loop, policies=policies, on_propagated=propagated.observe
         )  # fmt: skip
-        registering = None
+        intake = None
         if settings.registration is not None:
-            registering = Registering(
+            intake = RegistrationIntake(
                 world, publisher, cluster, make, loop.published, settings=settings.registration
             )
         anchoring = _anchoring(settings, kube, publisher)
-        state.leading = Leading(world, watching, publisher, indexing, loop, registering, anchoring)
+        state.leading = Leading(world, resync, publisher, index_sync, loop, intake, anchoring)
         tasks = [
             asyncio.create_task(loop.run(stop), name="loop"),
             asyncio.create_task(elector.keep(stop), name="lease"),
-            asyncio.create_task(_watch(kube, world, watching, stop), name="watch"),
+            asyncio.create_task(_watch(kube, world, resync, stop), name="watch"),
         ]
-        if registering is not None:
-            tasks.append(asyncio.create_task(registering.run(stop), name="registrations"))
+        if intake is not None:
+            tasks.append(asyncio.create_task(intake.run(stop), name="registrations"))
         # whatever becomes of the anchors, grants and revocations go on
         beside = [asyncio.create_task(anchoring.run(stop), name="anchors")] if anchoring is not None else []
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -172,23 +172,23 @@ async def _lead(
         return failed
 
 
-async def _watch(kube: Kube, world: World, watching: Watching, stop: asyncio.Event) -> None:
+async def _watch(kube: Kube, world: World, resync: Resync, stop: asyncio.Event) -> None:
     """List everything, then have kopf watch it, and prove its watches."""
-    if not await watching.list_all(stop):
+    if not await resync.list_all(stop):
         return
     ended, halt = asyncio.Event(), threading.Event()
     running = asyncio.get_running_loop()
 
     def run() -> None:
         try:
-            watch(kube, Memo(world, watching), halt)
+            watch(kube, Memo(world, resync), halt)
         except Exception:
             log.exception("kopf ended")
         finally:
             running.call_soon_threadsafe(ended.set)
 
     threading.Thread(target=run, name="kopf", daemon=True).start()
-    proving = asyncio.create_task(watching.run(stop))
+    proving = asyncio.create_task(resync.run(stop))
     waits = [asyncio.create_task(stop.wait()), asyncio.create_task(ended.wait())]
     try:
         await asyncio.wait([*waits, proving], return_when=asyncio.FIRST_COMPLETED)

@@ -58,12 +58,12 @@ class StateCollector(Collector):
         yield from _of_process()
         if leads and self._state.leading is not None:
             yield from _leading(self._state.leading)
-            yield from _grants(self._state.leading.loop.ledger.rows(self._clock()))
+            yield from _grants(self._state.leading.loop.grants.rows(self._clock()))
             yield from self._propagated.histogram.collect()
 
 
 def _leading(parts: Leading) -> Iterator[Any]:
-    publisher, counts = parts.publisher, parts.loop.writes.counts
+    publisher, counts = parts.publisher, parts.loop.status_writer.counts
     revision = publisher.revision
     yield _gauge("toolcrib_operator_epoch", "Epoch of this leadership.", publisher.epoch)
     yield _gauge("toolcrib_operator_revision", "Sequence of the revision.", revision.seq if revision else 0)
@@ -80,14 +80,16 @@ def _leading(parts: Leading) -> Iterator[Any]:
     yield _gauge("toolcrib_operator_replicas", "Replicas of the registry that are known.", len(links))
     yield _gauge("toolcrib_operator_replicas_current", "Of those, with the latest revision.", current)
     yield _gauge(
-        "toolcrib_operator_index_waiting", "Tools not yet in the search index.", parts.indexing.waiting
+        "toolcrib_operator_index_waiting", "Tools not yet in the search index.", parts.index_sync.waiting
     )
     yield _gauge(
         "toolcrib_index_lag_seconds",
         "For how long the oldest published tool has not been in the search index as it is; 0 if all are.",
-        parts.indexing.lag,
+        parts.index_sync.lag,
     )
-    yield _gauge("toolcrib_operator_status_waiting", "Objects to be looked at.", parts.loop.writes.backlog)
+    yield _gauge(
+        "toolcrib_operator_status_waiting", "Objects to be looked at.", parts.loop.status_writer.backlog
+    )
     yield _gauge(
         "toolcrib_operator_oldest_waiting_seconds",
         "Age of the oldest thing to be assessed, published or written; 0 if there is none.",
@@ -100,7 +102,7 @@ def _leading(parts: Leading) -> Iterator[Any]:
         labels=["kind"],
     )
     for kind in WATCHED:
-        unlisted.add_metric([kind], float(kind in parts.world.unlisted or kind in parts.watching.problems))
+        unlisted.add_metric([kind], float(kind in parts.world.unlisted or kind in parts.resync.problems))
     yield unlisted
     yield _counter("toolcrib_operator_status_writes", "Statuses written.", counts.statuses)
     yield _counter("toolcrib_operator_finalizer_writes", "Finalizers set or removed.", counts.finalizers)
@@ -108,15 +110,15 @@ def _leading(parts: Leading) -> Iterator[Any]:
         "toolcrib_operator_write_conflicts", "Writes refused for a newer object.", counts.conflicts
     )
     yield _counter("toolcrib_operator_write_failures", "Writes that failed otherwise.", counts.failures)
-    yield _counter("toolcrib_operator_watch_repairs", "Lists that repaired a watch.", parts.watching.repairs)
+    yield _counter("toolcrib_operator_watch_repairs", "Lists that repaired a watch.", parts.resync.repairs)
     if not (admitted := parts.loop.policies.admitted).external:
         yield _gauge(
             "toolcrib_admission_policy_intact",
             "Whether the admission policies are in place, unaltered; while they are not, no new grant takes effect.",
             float(admitted.problem is None),
         )
-    if parts.registering is not None:
-        created = parts.registering.created
+    if parts.intake is not None:
+        created = parts.intake.created
         yield _counter("toolcrib_operator_registrations", "Tools created for registrations.", created)
     if parts.anchoring is not None:
         yield from _anchors(parts.anchoring)

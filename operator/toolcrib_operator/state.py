@@ -8,10 +8,10 @@ from typing import Any
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.anchoring import Anchoring
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.replicas.registrations import Registering
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.replicas.registrations import RegistrationIntake
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import WATCHED, World
 
 SLOW_REPLICA = 5.0
@@ -23,11 +23,11 @@ class Leading:
     """The parts that only a leader has."""
 
     world: World
-    watching: Watching
+    resync: Resync
     publisher: Publisher
-    indexing: Indexing
+    index_sync: IndexSync
     loop: Loop
-    registering: Registering | None = None
+    intake: RegistrationIntake | None = None
     anchoring: Anchoring | None = None
 
 
@@ -50,10 +50,10 @@ class State:
         if parts is None:
             return found
         found += [f"nothing is published: {kind} has not been listed" for kind in parts.world.unlisted]
-        found += [parts.watching.problems[kind] for kind in sorted(parts.watching.problems)]
-        if parts.loop.writes.problem:
-            found.append(parts.loop.writes.problem)
-        if parts.loop.started and not parts.watching.proven():
+        found += [parts.resync.problems[kind] for kind in sorted(parts.resync.problems)]
+        if parts.loop.status_writer.problem:
+            found.append(parts.loop.status_writer.problem)
+        if parts.loop.started and not parts.resync.proven():
             found.append("no heartbeats: the watch of the API server is silent and unproven")
         return found
 
@@ -74,10 +74,10 @@ class State:
             found.append("no replica of the registry is known")
         if parts.loop.policies.admitted.problem:
             found.append(f"no new grant takes effect: {parts.loop.policies.admitted.problem}")
-        if parts.indexing.problem:
-            found.append(f"the search index: {parts.indexing.problem}")
-        if parts.registering is not None:
-            found += [f"registrations at {name}: {why}" for name, why in parts.registering.problems.items()]
+        if parts.index_sync.problem:
+            found.append(f"the search index: {parts.index_sync.problem}")
+        if parts.intake is not None:
+            found += [f"registrations at {name}: {why}" for name, why in parts.intake.problems.items()]
         return found
 
     def report(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class State:
                     link.replica.name: None if link.confirmed is None else str(link.confirmed)
                     for link in parts.publisher.links
                 },
-                "waiting_for_index": parts.indexing.waiting,
-                "waiting_for_status": parts.loop.writes.backlog,
+                "waiting_for_index": parts.index_sync.waiting,
+                "waiting_for_status": parts.loop.status_writer.backlog,
             }
         return body

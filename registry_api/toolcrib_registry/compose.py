@@ -60,8 +60,8 @@ from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identit
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexIdentity
+from toolcrib_registry.search.index.document_vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.index.service import IndexService
-from toolcrib_registry.search.index.vectors import DocumentVectors, MemoryShelf
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder, VectorShelf

@@ -24,7 +24,7 @@ from realparts.processes import wait_until
 from realparts.required import require_real
 from toolcrib_cli import main as cli
 from toolcrib_cli.cluster import read_issuer
-from toolcrib_cli.prediction.sources import Question, cluster_source
+from toolcrib_cli.prediction.sources import AccessQuestion, cluster_source
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long, pytest.mark.guarantee]
 
@@ -81,7 +81,7 @@ def asked(capsys: pytest.CaptureFixture[str], cluster: Cluster, *arguments: str,
 
 def told(cluster: Cluster, binding: Path | None = None, deleted: Sequence[str] = ()) -> Seen:
     """By subject, id and name of each tool; the cluster is read once."""
-    question = Question(bindings=(binding,) if binding else (), delete=tuple(deleted))
+    question = AccessQuestion(bindings=(binding,) if binding else (), delete=tuple(deleted))
     source = cluster_source(question, str(cluster.api.admin_kubeconfig), None)
     found = {s: source.what_can(s, hidden=False).tools for s in SUBJECTS}
     return {s: [(t.tool_id, str(t.name)) for t in tools] for s, tools in found.items()}

@@ -13,7 +13,7 @@ from realparts.required import require_real
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.watches.recorder import Memo, watch
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import World
 
 ROOT = Path(__file__).parents[2]
@@ -105,7 +105,7 @@ def test_a_watch_that_fails_for_good_is_told_and_not_waited_for(server: ApiServe
 
     def run() -> None:
         try:
-            watch(kube, Memo(world, Watching(world, Cluster(kube))), threading.Event(), retries=(0.1,))
+            watch(kube, Memo(world, Resync(world, Cluster(kube))), threading.Event(), retries=(0.1,))
         except Exception as error:
             told.append(error)
 

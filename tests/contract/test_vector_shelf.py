@@ -14,7 +14,7 @@ import pytest
 
 from toolcrib_registry.adapters.embedders.vector_file import FILE_NAME, VectorFile
 from toolcrib_registry.search.entry import Vector
-from toolcrib_registry.search.index.vectors import MemoryShelf
+from toolcrib_registry.search.index.document_vectors import MemoryShelf
 from toolcrib_registry.search.vectors import VectorShelf
 
 pytestmark = pytest.mark.anyio

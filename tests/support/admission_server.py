@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -156,10 +156,10 @@ class Admission:
 
 
 @contextlib.contextmanager
-def admission_server() -> Iterator[Admission]:
+def admission_server(extra_args: Sequence[str] = ()) -> Iterator[Admission]:
     """Started, with definitions, policies and two namespaces, and every policy in force."""
     require_real("kube-apiserver", "etcd", "kubectl")
-    with ApiServer() as server:
+    with ApiServer(extra_args=extra_args) as server:
         applied = server.kubectl("apply", "-f", str(ROOT / "crds"))
         assert applied.returncode == 0, applied.stderr
         served = server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

@@ -29,6 +29,7 @@ class HoldingBackend:
         self.port = 0
         self.came: Counter[str] = Counter()
         self.waiting: list[asyncio.Transport] = []
+        self.open: set[asyncio.Transport] = set()
         self.loop: _Loop | None = None
 
     @property
@@ -55,6 +56,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
+        self._backend.open.add(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._backend.open.discard(self._transport)
 
     def data_received(self, data: bytes) -> None:
         self._data += data
@@ -90,8 +95,16 @@ def holding_backend() -> Iterator[HoldingBackend]:
         try:
             yield backend
         finally:
-            loop.call(server.close)
             backend.answer()
+            loop.run(_closed(server, backend))
+
+
+async def _closed(server: asyncio.Server, backend: HoldingBackend) -> None:
+    server.close()
+    for transport in backend.open:
+        transport.close()
+    while backend.open:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 class Crowd:
@@ -123,6 +136,8 @@ class Crowd:
                 self.bodies[status], self.headers[status] = json.loads(body), head.lower()
         finally:
             writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.adapters.replica_http import HttpReplica
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Ref, World
@@ -71,9 +71,9 @@ class Living:
     """A registry, the loop that publishes to it, and an agent that may see everything."""
 
     def __init__(
-        self, r: RunningRegistry, world: World, loop: Loop, indexing: Indexing, embedder: Concepts
+        self, r: RunningRegistry, world: World, loop: Loop, index_sync: IndexSync, embedder: Concepts
     ) -> None:
-        self.r, self.world, self.indexing, self.embedder = r, world, indexing, embedder
+        self.r, self.world, self.index_sync, self.embedder = r, world, index_sync, embedder
         self._loop = loop
         self._headers = r.auth("heist", "bot")
 
@@ -118,14 +118,14 @@ class Living:
 
         def is_in() -> bool:
             tool = self._loop.assessor.published.get(Ref("Tool", tool_id))
-            held = tool is not None and (self.indexing.held or {}).get(tool_id) == tool.digest  # type: ignore[union-attr]
-            return held and self.indexing.lag == 0
+            held = tool is not None and (self.index_sync.held or {}).get(tool_id) == tool.digest  # type: ignore[union-attr]
+            return held and self.index_sync.lag == 0
 
         await until(is_in)
 
     async def unindexed(self, name: str) -> None:
         """Return once the store has acknowledged the removal."""
-        await until(lambda: f"heist/{name}" not in (self.indexing.held or {}))
+        await until(lambda: f"heist/{name}" not in (self.index_sync.held or {}))
 
     async def stored(self) -> dict[str, str]:
         """Everything that is really in the store."""
@@ -170,9 +170,9 @@ async def living(
                 FixedReplicas(HttpReplica(r.admin_url, session, token_file=token)),
                 settings=PublisherSettings(heartbeat=0.2, discover=0.1),
             )
-            indexing = Indexing(publisher, settings=IndexSettings(inventory=0.5, backoff=(0.05, 0.2)))
+            index_sync = IndexSync(publisher, settings=IndexSettings(inventory=0.5, backoff=(0.05, 0.2)))
             loop = Loop(
-                world, publisher, indexing, MemoryWriter(world),
+                world, publisher, index_sync, MemoryWriter(world),
                 settings=LoopSettings(finalizers=False, services=False, accounts=False),
             )  # fmt: skip
             for kind in WATCHED:
@@ -181,8 +181,8 @@ async def living(
             running = asyncio.create_task(loop.run(stop))
             try:
                 await until(lambda: publisher.revision and publisher.confirmed_by_all(publisher.revision))
-                await until(lambda: indexing.held is not None and not indexing.waiting)
-                yield Living(r, world, loop, indexing, embedder)
+                await until(lambda: index_sync.held is not None and not index_sync.waiting)
+                yield Living(r, world, loop, index_sync, embedder)
             finally:
                 embedder.gate.set()
                 stop.set()

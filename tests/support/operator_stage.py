@@ -15,7 +15,7 @@ from operator_harness import MemoryReplica, conditions
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.ports import Event
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
@@ -68,9 +68,9 @@ async def staged(
     fresh, world = world is None, world or World()
     fast = PublisherSettings(heartbeat=0.1, discover=0.05)
     publisher = Publisher(1, FixedReplicas(replica or MemoryReplica()), settings=fast)
-    indexing = Indexing(publisher, settings=IndexSettings(inventory=0.2))
+    index_sync = IndexSync(publisher, settings=IndexSettings(inventory=0.2))
     writer = Recorder(world)
-    loop = Loop(world, publisher, indexing, writer, settings=settings)
+    loop = Loop(world, publisher, index_sync, writer, settings=settings)
     for kind in WATCHED if fresh else ():
         world.replace(kind, [o for o in objects if o["kind"] == kind])
     stop = asyncio.Event()

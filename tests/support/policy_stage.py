@@ -13,7 +13,7 @@ from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PolicySettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Entry, Ref, World
@@ -82,13 +82,13 @@ class Stage:
         self.shelf, self.replica = shelf, MemoryReplica()
         self.world = World()
         self.publisher = Publisher(1, FixedReplicas(self.replica), settings=PublisherSettings(discover=0.05))
-        indexing = Indexing(self.publisher, settings=IndexSettings(inventory=0.2))
+        index_sync = IndexSync(self.publisher, settings=IndexSettings(inventory=0.2))
         fast = PolicySettings(every=every, settle=settle, stale_after=0.3)
         self.policies = Policies(Admitted(external=external), None if external else shelf, settings=fast)
         writer = MemoryWriter(self.world)
         settings = dataclasses.replace(SETTINGS, look_within=look_within)
         self.loop = Loop(
-            self.world, self.publisher, indexing, writer, settings=settings, policies=self.policies
+            self.world, self.publisher, index_sync, writer, settings=settings, policies=self.policies
         )
 
     @contextlib.asynccontextmanager

@@ -17,7 +17,7 @@ from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
     from toolcrib.access.answers import Review, ReviewedBinding, Rule
-    from toolcrib_cli.prediction.sources import Question, Source
+    from toolcrib_cli.prediction.sources import AccessQuestion, Source
 
 app = typer.Typer(
     help="Ask who may do what, and why; also with manifests that are not applied yet.", no_args_is_help=True
@@ -354,12 +354,12 @@ def _source(
     )
 
 
-def _asked(files: tuple[Path, ...], **asked: Any) -> Question:
+def _asked(files: tuple[Path, ...], **asked: Any) -> AccessQuestion:
     from toolcrib import authorizer
-    from toolcrib_cli.prediction.sources import Question
+    from toolcrib_cli.prediction.sources import AccessQuestion
 
     scopes: str | None = asked["scopes"]
-    return Question(
+    return AccessQuestion(
         action=authorizer.Action(asked["action"]),
         namespace=asked["namespace"],
         issuer=asked["issuer"],

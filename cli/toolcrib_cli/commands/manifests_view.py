@@ -86,11 +86,11 @@ def _against_cluster(
     return expected(world, contents, trusted=trusted, now=time.time())
 
 
-def _problem(said: Expected) -> manifests.Problem:
-    return manifests.Problem(said.item.file, said.item.line, said.finding, refused=False)
+def _problem(said: Expected) -> manifests.ManifestProblem:
+    return manifests.ManifestProblem(said.item.file, said.item.line, said.finding, refused=False)
 
 
-def _plain(problem: manifests.Problem) -> dict[str, object]:
+def _plain(problem: manifests.ManifestProblem) -> dict[str, object]:
     return {
         "file": str(problem.file),
         "line": problem.line,
@@ -102,8 +102,8 @@ def _plain(problem: manifests.Problem) -> dict[str, object]:
 
 def _print(
     contents: list[manifests.FileContent],
-    problems: list[manifests.Problem],
-    warnings: list[manifests.Problem],
+    problems: list[manifests.ManifestProblem],
+    warnings: list[manifests.ManifestProblem],
 ) -> None:
     for problem in problems:
         output.line(problem, style="red")

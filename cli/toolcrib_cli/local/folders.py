@@ -23,7 +23,7 @@ from toolcrib.errors import Finding
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import KINDS, Tool
 from toolcrib_cli import manifests
-from toolcrib_cli.manifests import FileContent, Loaded, Problem
+from toolcrib_cli.manifests import FileContent, Loaded, ManifestProblem
 from toolcrib_operator.world import SECRET, WATCHED, World
 
 _RECORDED = (*WATCHED, SECRET)
@@ -39,7 +39,7 @@ class Change:
     number: int
     changed: tuple[Loaded, ...]
     removed: tuple[Key, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[ManifestProblem, ...]
 
 
 class Folders:
@@ -110,7 +110,7 @@ class Folders:
     def _look(self, *, record: bool = True) -> Change:
         files = manifests.files_in(self._paths)
         self._links = tuple(file for file in files if file.is_symlink())
-        problems: list[Problem] = []
+        problems: list[ManifestProblem] = []
         fresh: dict[Path, FileContent] = {}
         for file in files:
             stamp = _stamp(file)
@@ -142,7 +142,7 @@ class Folders:
             self._stamps.pop(file, None)
         return self._adopt(candidate, problems, record=record)
 
-    def _moved(self, content: FileContent) -> Iterator[Problem]:
+    def _moved(self, content: FileContent) -> Iterator[ManifestProblem]:
         """Tools that an edit gives another name or server: an API server would refuse it (rules with `oldSelf`)."""
         for item in content.objects:
             held = self.objects.get(item.key)
@@ -156,9 +156,11 @@ class Folders:
                 if old != new:
                     said = f"is immutable: it is {old or 'absent'}, not {new or 'absent'}"
                     hint = "delete the Tool, save, and create it again"
-                    yield Problem(item.file, item.line, Finding(f"spec.{field}", said, hint))
+                    yield ManifestProblem(item.file, item.line, Finding(f"spec.{field}", said, hint))
 
-    def _adopt(self, contents: dict[Path, FileContent], problems: list[Problem], *, record: bool) -> Change:
+    def _adopt(
+        self, contents: dict[Path, FileContent], problems: list[ManifestProblem], *, record: bool
+    ) -> Change:
         before, self._good = self.objects, contents
         now = {item.key: item for content in contents.values() for item in content.objects}
         self.objects = now

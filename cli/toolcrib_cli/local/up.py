@@ -35,7 +35,7 @@ from toolcrib_cli.local.store import Store
 from toolcrib_cli.local.tour import Tour
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings
 from toolcrib_operator.world import World
@@ -241,11 +241,11 @@ async def _compose(
     stack.push_async_callback(registry.aclose)
     await registry.start(on_broken)
     publisher = Publisher(store.next_epoch(), FixedReplicas(InProcessReplica(registry.deps)))
-    indexing = Indexing(publisher, settings=IndexSettings(spared_namespace=None))
+    index_sync = IndexSync(publisher, settings=IndexSettings(spared_namespace=None))
     loop = Loop(
         world,
         publisher,
-        indexing,
+        index_sync,
         MemoryWriter(world),
         settings=judging,
     )

@@ -15,7 +15,7 @@ from typing import Any
 from toolcrib.errors import InvalidManifest
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import KINDS, parse
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Removed, Revision
 from toolcrib_cli import manifests, three_way_merge
@@ -169,7 +169,9 @@ def predict(
 def _hidden(world: World) -> Hidden:
     """What the operator does with hidden text, by a status that tells of it; a folder's tools have none."""
     said = (c for entry in world.all("Tool") for c in entry.status.get("conditions") or ())
-    warns = any(c.get("type") == "Questionable" and c.get("reason") == Reason.HIDDEN_TEXT for c in said)
+    warns = any(
+        c.get("type") == "Questionable" and c.get("reason") == ConditionReason.HIDDEN_TEXT for c in said
+    )
     return Hidden.WARN if warns else Hidden.REFUSE
 
 

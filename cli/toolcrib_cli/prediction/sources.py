@@ -42,7 +42,7 @@ _PAGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AccessQuestion:
     """What is common to all questions.
 
     Args:
@@ -75,7 +75,7 @@ class Source(Protocol):
     count for nothing, though one may be the cluster's.
     """
 
-    question: Question
+    question: AccessQuestion
     not_used: tuple[NotUsed, ...]
     doubted: tuple[str, ...]
 
@@ -107,7 +107,7 @@ class Here:
         issuer_said: it is known from whoever asks, who may have mistyped it.
     """
 
-    question: Question
+    question: AccessQuestion
     read: Callable[[], World]
     where: str
     accounts: bool = True
@@ -241,7 +241,7 @@ class Here:
 class Asked:
     """Asked of a registry, as a holder of `registry:admin`."""
 
-    question: Question
+    question: AccessQuestion
     client: RegistryClient
     not_used: tuple[NotUsed, ...] = field(default=(), init=False)
     doubted: tuple[str, ...] = field(default=(), init=False)
@@ -318,7 +318,7 @@ class Asked:
 
 
 def cluster_source(
-    question: Question,
+    question: AccessQuestion,
     kubeconfig: str | None,
     context: str | None,
     *,
@@ -351,7 +351,7 @@ def cluster_source(
 
 
 def folder_source(
-    question: Question,
+    question: AccessQuestion,
     folders: Sequence[Path],
     *,
     trusted: Sequence[str] = (),

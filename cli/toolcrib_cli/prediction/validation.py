@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from toolcrib.errors import Finding
-from toolcrib.resources.conditions import MEANINGS, Reason
+from toolcrib.resources.conditions import MEANINGS, ConditionReason
 from toolcrib.resources.tools import Tool
 from toolcrib_cli.manifests import FileContent
 from toolcrib_cli.prediction.outcome import APPLY_REFUSED, predict
@@ -56,7 +56,7 @@ def expected(
             tools = territories.tools_of(binding, after.after)
             odd = questions(binding, tools, exists=_exists(world), applied=now)
             if wants_tools(binding) and matched_tools(binding, after.after) == 0:
-                reason = Reason.MATCHES_NOTHING
+                reason = ConditionReason.MATCHES_NOTHING
                 found.append(Expected(item, reason.value, Finding("spec", f"{reason}: {MEANINGS[reason]}")))
             found += [
                 Expected(item, q.reason.value, Finding(q.field, f"{q.reason}: {q.message}")) for q in odd
@@ -65,7 +65,10 @@ def expected(
     return found + hard_to_find(usable, [tool for tool in there if isinstance(tool, Tool)])
 
 
-_FIELDS = {Reason.NAME_CONFLICT.value: "spec.name", Reason.UNTRUSTED_LABEL.value: "spec.namespaceSelector"}
+_FIELDS = {
+    ConditionReason.NAME_CONFLICT.value: "spec.name",
+    ConditionReason.UNTRUSTED_LABEL.value: "spec.namespaceSelector",
+}
 """Refusals that need the cluster, and what they are about; the others are told without one."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from toolcrib.authorizer import Action, Reason
+from toolcrib.authorizer import Action, Order, Reason
 from toolcrib.wire.api import Answer, Request, example
 from toolcrib.wire.publish import PublishedLimits
 
@@ -184,7 +184,7 @@ class Explanation(Review, Rule):
     model_config = example(
         question="explain", revision="3.17", at="2026-11-22T10:00:00Z", who=_SUBJECT, tool_id="heist/calculator",
         action="call", **_RULE,
-        steps=[{"step": 1, "title": "The identity is valid now", "verdict": "passed", "detail": ""}],
+        steps=[{"step": 1, "title": Order.IDENTITY.title, "verdict": "passed", "detail": ""}],
         bindings=[{"binding": _BINDING, "verdict": "grants", "rule": _RULE["rule"]}],
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from toolcrib.access.answers import Changes, ReviewedTool, SubjectChanges, ToolChange
 from toolcrib.access.review import AccessReview, order_of, shown
 from toolcrib.access.subjects import Who, assumes_scopes
-from toolcrib.authorizer import reach
+from toolcrib.authorizer import Question, caller_refused, reach
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedTool
 
@@ -108,11 +108,13 @@ def _affected(
     if then is None or now is None or then.cache_key != now.cache_key:
         return True
     old, new = before.snapshot.policy, after.snapshot.policy
-    if old.bindings_of(then) != new.bindings_of(now) or old.is_gone(then) != new.is_gone(now):
+    if old.bindings_of(then) != new.bindings_of(now):
+        return True
+    if caller_refused(then, old, before.now) != caller_refused(now, new, after.now):
         return True
     # whatever the tool's state: one that is disabled still counts where names are shared
     return any(
-        (a is not None and reach(then, a, old, before.now))
-        or (b is not None and reach(now, b, new, after.now))
+        (a is not None and reach(Question(then, a, before.action, old, before.now)))
+        or (b is not None and reach(Question(now, b, after.action, new, after.now)))
         for a, b in touched
     )

@@ -31,21 +31,12 @@ from toolcrib.access.subjects import (
     is_accounts_group,
     why_nobody,
 )
-from toolcrib.authorizer import STEPS, Action, Considered, Decision, Reason, concerned, considered, decide
+from toolcrib.authorizer import Action, Considered, Decision, Order, Reason, concerned, considered, decide
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import EMPTY, AmbiguousName, View, view_of
 from toolcrib.wire.publish import PublishedSubject, PublishedTool
-
-TITLES = {
-    1: "The identity is valid now",
-    2: "The tool is active",
-    3: "Nothing denies it",
-    4: "A binding grants it",
-    5: "The token carries the scope too",
-}
-"""The order of DESIGN §3."""
 
 
 class UnknownTool(LookupError):
@@ -242,31 +233,33 @@ class AccessReview:
         weighed: tuple[Considered, ...],
         rule: str,
     ) -> Iterator[Step]:
-        failed = STEPS.get(decision.reason)
+        failed = decision.reason.step
         policy = None if identity is None else identity.policy
         not_asked = {
-            4: "the issuer's tokens decide by their scopes alone" if policy is ScopesPolicy.TOKEN else None,
-            5: "bindings alone decide about scopes" if policy is ScopesPolicy.BINDINGS else None,
+            Order.GRANT: "the issuer's tokens decide by their scopes alone"
+            if policy is ScopesPolicy.TOKEN
+            else None,
+            Order.TOKEN: "bindings alone decide about scopes" if policy is ScopesPolicy.BINDINGS else None,
         }
         denials = sum(c.binding.denies for c in weighed)
         passed = {
-            1: "" if identity is None else f"a valid token of {_short(identity) or who}",
-            2: f"its state is {tool.state.value}",
-            3: f"{denials} of {len(weighed)} binding(s) of this subject deny tools, none of them this one",
-            4: rule if failed is None else f"bindings grant {', '.join(sorted(_given(weighed)))}",
-            5: ""
+            Order.IDENTITY: "" if identity is None else f"a valid token of {_short(identity) or who}",
+            Order.TOOL: f"its state is {tool.state.value}",
+            Order.DENY: f"{denials} of {len(weighed)} binding(s) of this subject deny tools, none of them this one",
+            Order.GRANT: rule if failed is None else f"bindings grant {', '.join(sorted(_given(weighed)))}",
+            Order.TOKEN: ""
             if identity is None
             else f"it carries {', '.join(sorted(set(tool.scopes) & (identity.scopes or set())))}",
         }
-        for step, title in TITLES.items():
+        for step in Order:
             if failed is not None and step > failed:
-                yield Step(step=step, title=title, verdict="not_reached", detail="")
-            elif step == failed:
-                yield Step(step=step, title=title, verdict="failed", detail=rule)
+                yield Step(step=step, title=step.title, verdict="not_reached", detail="")
+            elif step is failed:
+                yield Step(step=step, title=step.title, verdict="failed", detail=rule)
             elif (why := not_asked.get(step)) is not None:
-                yield Step(step=step, title=title, verdict="not_asked", detail=why)
+                yield Step(step=step, title=step.title, verdict="not_asked", detail=why)
             else:
-                yield Step(step=step, title=title, verdict="passed", detail=passed[step])
+                yield Step(step=step, title=step.title, verdict="passed", detail=passed.get(step, ""))
 
     def head(
         self, who: Who | None, identity: Identity | None, namespace: str | None = None

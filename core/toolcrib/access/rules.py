@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toolcrib.access.answers import ConsideredBinding, ReviewedBinding
-from toolcrib.authorizer import STEPS, Considered, Decision, Policy, Reason, alternatives, considered
+from toolcrib.authorizer import Considered, Decision, Policy, Reason, alternatives, considered
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
@@ -53,7 +53,7 @@ class Rules:
         found: dict[str, Any] = {
             "allowed": decision.allowed,
             "reason": decision.reason,
-            "step": STEPS.get(decision.reason),
+            "step": decision.reason.step,
             "binding": None if by is None else self.binding(by),
         }
         if identity is None or tool is None or not decision.allowed:
@@ -117,17 +117,14 @@ class Rules:
         scopes = _listed(() if tool is None else tool.scopes)
         everything = tool is not None and tool.scope_match is ScopeMatch.ALL
         words = {
-            Reason.IDENTITY_EXPIRED: "the token is not valid at this moment",
             Reason.ACCOUNT_GONE: "there is no such ServiceAccount any more, or not the one of the token",
-            Reason.UNKNOWN_TOOL: "there is no such tool",
-            Reason.TOOL_DISABLED: "the tool's state is Disabled",
             Reason.NO_BINDING: "no binding of this subject reaches the tool",
             Reason.SCOPE_NOT_GRANTED: f"the bindings of this subject do not grant all of {scopes}"
             if everything
             else f"no binding of this subject grants one of {scopes}",
             Reason.TOKEN_LACKS_SCOPE: f"the token does not carry {'all' if everything else 'one'} of {scopes}",
         }
-        return words.get(reason, reason.value.replace("_", " "))
+        return words.get(reason, _clause(reason.meaning))
 
     def _shortfall(self, item: Considered, tool: PublishedTool | None = None) -> str:
         b = item.binding
@@ -151,6 +148,10 @@ class Rules:
 
 def _object(binding: PublishedBinding) -> str:
     return f"{binding.ref} (generation {binding.generation})"
+
+
+def _clause(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].removesuffix(".")
 
 
 def _listed(items: Collection[str], most: int = 6) -> str:

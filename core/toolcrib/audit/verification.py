@@ -23,7 +23,7 @@ _SHOWN = 12
 """Hexadecimal digits of a hash in a message."""
 
 
-class Finding(NamedTuple):
+class LogFinding(NamedTuple):
     """One thing that is wrong. `where` is `file:line`, or a replica where nothing is left to point at.
 
     `kind` is one of: malformed, altered, unknown_key, missing, reordered, broken_link, cut_tail, rewritten,
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 class Report:
     """What a verification found. Without findings the log is what was written, as far as the anchors reach."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[LogFinding, ...]
     records: int
     replicas: dict[str, Head]
     """Each replica's last line."""
@@ -99,7 +99,7 @@ class Verification:
         self._anchored = len(self._anchors)
         self._anchored_chains = {chain for chain, _ in self._anchors}
         self._states: defaultdict[str, _Replica] = defaultdict(_Replica)
-        self._findings: list[Finding] = []
+        self._findings: list[LogFinding] = []
         self._records = self._interrupted = 0
         self._lost: Counter[str] = Counter()
         self._times: tuple[str, str] = ("", "")
@@ -166,7 +166,7 @@ class Verification:
         )
 
     def _find(self, where: str, kind: str, message: str) -> None:
-        self._findings.append(Finding(where, kind, message))
+        self._findings.append(LogFinding(where, kind, message))
 
     def _closed(self, where: str, raw: bytes, line: Line) -> bool:
         key = self._keys.get(line.kid)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from toolcrib.errors import SchemaUnsafe
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.schemas.cost import SchemaCost
@@ -29,16 +29,16 @@ EMBEDDED = 1_000
 SHARED_BY = 3
 """Tools of a namespace with one and the same example, from which on it tells none of them from the others."""
 
-HINTS: dict[Reason, str] = {
-    Reason.NO_DESCRIPTION: "say in one or two sentences what it does, to what, and when to use it",
-    Reason.SCHEMA_COSTLY: "use fewer alternatives and options, smaller patterns, and no nested unevaluated* keywords",
-    Reason.DESCRIPTION_REPEATS_NAME: "say what the name does not: what it works on, what comes back, when to use it",
-    Reason.DESCRIPTION_TOO_SHORT: "say what it does, to what, and when to use it",
-    Reason.DUPLICATE_DESCRIPTION: "say what each of them does that the other does not",
-    Reason.DESCRIPTION_CUT: "begin with what the tool does; move manuals into returns, or leave them out",
-    Reason.NAME_SAYS_NOTHING: "name the action and its object, as in read_file, or set spec.server",
-    Reason.PARAMETERS_UNDESCRIBED: "give each property a description: its words are searched too",
-    Reason.BOILERPLATE_EXAMPLES: "give each tool requests that mean this tool alone, or none",
+HINTS: dict[ConditionReason, str] = {
+    ConditionReason.NO_DESCRIPTION: "say in one or two sentences what it does, to what, and when to use it",
+    ConditionReason.SCHEMA_COSTLY: "use fewer alternatives and options, smaller patterns, and no nested unevaluated* keywords",
+    ConditionReason.DESCRIPTION_REPEATS_NAME: "say what the name does not: what it works on, what comes back, when to use it",
+    ConditionReason.DESCRIPTION_TOO_SHORT: "say what it does, to what, and when to use it",
+    ConditionReason.DUPLICATE_DESCRIPTION: "say what each of them does that the other does not",
+    ConditionReason.DESCRIPTION_CUT: "begin with what the tool does; move manuals into returns, or leave them out",
+    ConditionReason.NAME_SAYS_NOTHING: "name the action and its object, as in read_file, or set spec.server",
+    ConditionReason.PARAMETERS_UNDESCRIBED: "give each property a description: its words are searched too",
+    ConditionReason.BOILERPLATE_EXAMPLES: "give each tool requests that mean this tool alone, or none",
 }
 """Every rule by its code, what weighs most first, and what to do about it; its meaning stands in `MEANINGS`."""
 
@@ -73,7 +73,7 @@ _FILLERS, _EMPTY_NAMES = frozenset(_FILLER_WORDS.split()), frozenset(_EMPTY_WORD
 class Weakness:
     """One reason why a tool may not be found: which rule, which field, what about it, what to do."""
 
-    reason: Reason
+    reason: ConditionReason
     field: str
     message: str
     hint: str
@@ -127,7 +127,7 @@ class SearchLint:
                 # the one before, so that a change of one tool is news for its neighbours alone
                 other = holders[at - 1 if at else 1]
                 yield _weakness(
-                    Reason.DUPLICATE_DESCRIPTION,
+                    ConditionReason.DUPLICATE_DESCRIPTION,
                     "spec.description",
                     f"Tool {other} is described by the same words: only name and server tell them apart",
                 )
@@ -135,7 +135,7 @@ class SearchLint:
             digest = _example_key(tool, example)
             if digest is not None and len(self._sharing.get(digest, ())) >= SHARED_BY:
                 yield _weakness(
-                    Reason.BOILERPLATE_EXAMPLES,
+                    ConditionReason.BOILERPLATE_EXAMPLES,
                     f"spec.examples[{i}]",
                     f"{_quoted(example)} stands at {SHARED_BY} tools of the namespace or more",
                 )
@@ -166,11 +166,11 @@ def alone(tool: Tool) -> Iterator[Weakness]:
             f"it has {len(spec.description)} characters: what comes after about {EMBEDDED} is no part of the"
             " tool's vector, only its words are searched"
         )
-        yield _weakness(Reason.DESCRIPTION_CUT, "spec.description", message)
+        yield _weakness(ConditionReason.DESCRIPTION_CUT, "spec.description", message)
     named = {*words(tool.name), *words(spec.server or "")}
     if all(len(w) < 2 or w.isdecimal() or w in _EMPTY_NAMES for w in named):
         message = f"{tool.name!r} could be the name of anything"
-        yield _weakness(Reason.NAME_SAYS_NOTHING, "spec.name", message)
+        yield _weakness(ConditionReason.NAME_SAYS_NOTHING, "spec.name", message)
     properties = spec.input_schema.get("properties")
     if isinstance(properties, dict):
         bare = [name for name, schema in properties.items() if not _explained(schema)]
@@ -178,7 +178,7 @@ def alone(tool: Tool) -> Iterator[Weakness]:
             shown = ", ".join(_shown(name, 40) for name in bare[:3])
             more = f" and {len(bare) - 3} more" if len(bare) > 3 else ""
             message = f"{len(bare)} of {len(properties)} without a description: {shown}{more}"
-            yield _weakness(Reason.PARAMETERS_UNDESCRIBED, "spec.inputSchema.properties", message)
+            yield _weakness(ConditionReason.PARAMETERS_UNDESCRIBED, "spec.inputSchema.properties", message)
 
 
 def _costly(tool: Tool) -> Iterator[Weakness]:
@@ -188,14 +188,14 @@ def _costly(tool: Tool) -> Iterator[Weakness]:
         return  # said elsewhere, and not to be reckoned with
     if SchemaCost(tool.spec.input_schema).is_costly:
         message = "checking an ordinary call against it may take longer than 50 ms; such calls are refused"
-        yield _weakness(Reason.SCHEMA_COSTLY, "spec.inputSchema", message)
+        yield _weakness(ConditionReason.SCHEMA_COSTLY, "spec.inputSchema", message)
 
 
 def _described(tool: Tool) -> Iterator[Weakness]:
     description, field = tool.spec.description, "spec.description"
     if not description.strip():
         message = "there is none: the tool is found by its name and parameters alone"
-        yield _weakness(Reason.NO_DESCRIPTION, field, message)
+        yield _weakness(ConditionReason.NO_DESCRIPTION, field, message)
         return
     description = description[:_LONGEST]
     said = [w for w in words(description) if w not in _FILLERS]
@@ -207,10 +207,10 @@ def _described(tool: Tool) -> Iterator[Weakness]:
     }
     if _all_told(description, {_stem(w) for w in told}):
         message = f"{_quoted(description)} says no more than the name"
-        yield _weakness(Reason.DESCRIPTION_REPEATS_NAME, field, message)
+        yield _weakness(ConditionReason.DESCRIPTION_REPEATS_NAME, field, message)
     elif len(said) < FEWEST_WORDS:
         message = f"{_quoted(description)} has fewer than {FEWEST_WORDS} words that say something"
-        yield _weakness(Reason.DESCRIPTION_TOO_SHORT, field, message)
+        yield _weakness(ConditionReason.DESCRIPTION_TOO_SHORT, field, message)
 
 
 def _all_told(description: str, told: set[str]) -> bool:
@@ -297,5 +297,5 @@ def _quoted(text: str) -> str:
     return f'"{_shown(text)}"'
 
 
-def _weakness(reason: Reason, field: str, message: str) -> Weakness:
+def _weakness(reason: ConditionReason, field: str, message: str) -> Weakness:
     return Weakness(reason, field, message, HINTS[reason])

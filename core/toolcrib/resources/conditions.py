@@ -36,7 +36,7 @@ class Condition(Model):
     )
 
 
-class Reason(StrEnum):
+class ConditionReason(StrEnum):
     """Every reason any condition of ours can have."""
 
     PENDING = "Pending"
@@ -89,64 +89,64 @@ class Reason(StrEnum):
     SCHEMA_COSTLY = "SchemaCostly"
 
 
-MEANINGS: dict[Reason, str] = {
-    Reason.PENDING: "The operator has not looked at this generation yet; if it stays, no operator runs.",
-    Reason.READY: "Everything asked for is in force.",
-    Reason.ACCEPTED: "The object is valid and used.",
-    Reason.INDEXED: "The registry has indexed the definition and read it back.",
-    Reason.INVALID: "A field cannot be used; the message names it.",
-    Reason.SCHEMA_UNSAFE: "A JSON schema of the tool must not be evaluated; the message says where and why.",
-    Reason.HIDDEN_TEXT: "A text of the tool has characters that people do not see and models read: control, bidirectional, tag or"
+MEANINGS: dict[ConditionReason, str] = {
+    ConditionReason.PENDING: "The operator has not looked at this generation yet; if it stays, no operator runs.",
+    ConditionReason.READY: "Everything asked for is in force.",
+    ConditionReason.ACCEPTED: "The object is valid and used.",
+    ConditionReason.INDEXED: "The registry has indexed the definition and read it back.",
+    ConditionReason.INVALID: "A field cannot be used; the message names it.",
+    ConditionReason.SCHEMA_UNSAFE: "A JSON schema of the tool must not be evaluated; the message says where and why.",
+    ConditionReason.HIDDEN_TEXT: "A text of the tool has characters that people do not see and models read: control, bidirectional, tag or"
     " zero-width ones. The message says where and which. With `text.hidden: warn` the tool is used, and Questionable.",
-    Reason.NAME_CONFLICT: "An older Tool of this namespace and server has this name; rename or delete one of them.",
-    Reason.QUOTA_EXCEEDED: "The older tools of the namespace leave it no room; the message has the numbers. It is accepted once"
+    ConditionReason.NAME_CONFLICT: "An older Tool of this namespace and server has this name; rename or delete one of them.",
+    ConditionReason.QUOTA_EXCEEDED: "The older tools of the namespace leave it no room; the message has the numbers. It is accepted once"
     " there is room.",
-    Reason.NOT_ACCEPTED: "See the Accepted condition.",
-    Reason.NOT_PUBLISHED: "No replica of the registry has this generation yet.",
-    Reason.NOT_INDEXED: "Listed and callable, but not yet in the search index.",
-    Reason.INDEX_UNAVAILABLE: "The search index does not answer; the operator keeps trying.",
-    Reason.DISABLED: "spec.state is Disabled: no agent sees the tool.",
-    Reason.SERVICE_UNSUPPORTED: "The Service may lead out of its namespace: it has no cluster IP of its own, no selector, or an"
+    ConditionReason.NOT_ACCEPTED: "See the Accepted condition.",
+    ConditionReason.NOT_PUBLISHED: "No replica of the registry has this generation yet.",
+    ConditionReason.NOT_INDEXED: "Listed and callable, but not yet in the search index.",
+    ConditionReason.INDEX_UNAVAILABLE: "The search index does not answer; the operator keeps trying.",
+    ConditionReason.DISABLED: "spec.state is Disabled: no agent sees the tool.",
+    ConditionReason.SERVICE_UNSUPPORTED: "The Service may lead out of its namespace: it has no cluster IP of its own, no selector, or an"
     " EndpointSlice that its controller did not make. The message says which, and the remedy.",
-    Reason.SERVICE_MISSING: "The Service that the backend names does not exist, or has no such TCP port. Calls answer 503"
+    ConditionReason.SERVICE_MISSING: "The Service that the backend names does not exist, or has no such TCP port. Calls answer 503"
     " `service_pending` until it does.",
-    Reason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
-    Reason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
-    Reason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
-    Reason.ADMISSION_POLICY_MISSING: "Written while the admission policies were missing or altered: nobody checked whether"
+    ConditionReason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
+    ConditionReason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
+    ConditionReason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
+    ConditionReason.ADMISSION_POLICY_MISSING: "Written while the admission policies were missing or altered: nobody checked whether"
     " its author may grant this. Put them back, then write it anew.",
-    Reason.ADMISSION_POLICY_UNREAD: "The admission policies could not be read since this was written: it waits, and adds"
+    ConditionReason.ADMISSION_POLICY_UNREAD: "The admission policies could not be read since this was written: it waits, and adds"
     " nothing, until they are. If it lasts, `/readyz` of the operator says why.",
-    Reason.PROPAGATED: "Every replica of the registry has confirmed this generation.",
-    Reason.NOT_PROPAGATED: "Some replica of the registry has not confirmed this generation yet.",
-    Reason.NO_REPLICAS: "No replica of the registry is known.",
-    Reason.EXPIRED: "expiresAt has passed: the binding grants nothing.",
-    Reason.NOT_YET_VALID: "notBefore has not come: the binding grants nothing yet.",
-    Reason.IN_FORCE: "The binding's dates include now.",
-    Reason.MATCHES: "At least one tool is within the binding's reach.",
-    Reason.MATCHES_NOTHING: "No tool is within the binding's reach: check scopes, servers and patterns.",
-    Reason.POWERS_ALONE: "The binding grants powers of the registry alone (registry:*): no tool is meant to be within its reach.",
-    Reason.NOTHING_ODD: "Nothing about the object looks like a mistake.",
-    Reason.EXPIRED_AT_APPLY: "expiresAt had passed when this generation was applied: it never grants anything.",
-    Reason.SUBJECT_NOT_FOUND: "A ServiceAccount among the subjects (an Agent's is that of its own name) does not exist.",
-    Reason.ALLOW_SHADOWED: "The binding's own deny takes everything that one of its allow patterns means.",
-    Reason.DENY_NEVER_FIRES: "A deny pattern or scope matches no existing tool in the binding's reach. Tools created later may match.",
-    Reason.WILDCARD_ALLOW: "An allow pattern is a glob: it also allows tools that are created later.",
-    Reason.SCOPE_SHADOWED: "The binding grants a scope that its own denyScopes denies: it gives no tool by that scope.",
-    Reason.DENY_HOLDS: "Whatever the binding was seen to deny since its last edit, it still denies.",
-    Reason.DENY_STOPPED_MATCHING: "A tool that the binding denied is still there, or there again, and is not denied any more; or a"
+    ConditionReason.PROPAGATED: "Every replica of the registry has confirmed this generation.",
+    ConditionReason.NOT_PROPAGATED: "Some replica of the registry has not confirmed this generation yet.",
+    ConditionReason.NO_REPLICAS: "No replica of the registry is known.",
+    ConditionReason.EXPIRED: "expiresAt has passed: the binding grants nothing.",
+    ConditionReason.NOT_YET_VALID: "notBefore has not come: the binding grants nothing yet.",
+    ConditionReason.IN_FORCE: "The binding's dates include now.",
+    ConditionReason.MATCHES: "At least one tool is within the binding's reach.",
+    ConditionReason.MATCHES_NOTHING: "No tool is within the binding's reach: check scopes, servers and patterns.",
+    ConditionReason.POWERS_ALONE: "The binding grants powers of the registry alone (registry:*): no tool is meant to be within its reach.",
+    ConditionReason.NOTHING_ODD: "Nothing about the object looks like a mistake.",
+    ConditionReason.EXPIRED_AT_APPLY: "expiresAt had passed when this generation was applied: it never grants anything.",
+    ConditionReason.SUBJECT_NOT_FOUND: "A ServiceAccount among the subjects (an Agent's is that of its own name) does not exist.",
+    ConditionReason.ALLOW_SHADOWED: "The binding's own deny takes everything that one of its allow patterns means.",
+    ConditionReason.DENY_NEVER_FIRES: "A deny pattern or scope matches no existing tool in the binding's reach. Tools created later may match.",
+    ConditionReason.WILDCARD_ALLOW: "An allow pattern is a glob: it also allows tools that are created later.",
+    ConditionReason.SCOPE_SHADOWED: "The binding grants a scope that its own denyScopes denies: it gives no tool by that scope.",
+    ConditionReason.DENY_HOLDS: "Whatever the binding was seen to deny since its last edit, it still denies.",
+    ConditionReason.DENY_STOPPED_MATCHING: "A tool that the binding denied is still there, or there again, and is not denied any more; or a"
     " deny entry that matched a tool matches none now. Find out who changed the tools. An edit of the binding's spec clears this.",
-    Reason.NO_DESCRIPTION: "The tool has no description: it is found by its name and parameters alone.",
-    Reason.DESCRIPTION_REPEATS_NAME: "The description has no word that is not in the name or server already.",
-    Reason.DESCRIPTION_TOO_SHORT: "The description has fewer than three words that say something.",
-    Reason.DUPLICATE_DESCRIPTION: "Another active tool of the namespace is described by the same words, whatever their case"
+    ConditionReason.NO_DESCRIPTION: "The tool has no description: it is found by its name and parameters alone.",
+    ConditionReason.DESCRIPTION_REPEATS_NAME: "The description has no word that is not in the name or server already.",
+    ConditionReason.DESCRIPTION_TOO_SHORT: "The description has fewer than three words that say something.",
+    ConditionReason.DUPLICATE_DESCRIPTION: "Another active tool of the namespace is described by the same words, whatever their case"
     " and punctuation: only name and server tell the two apart.",
-    Reason.DESCRIPTION_CUT: "The description is longer than the embedding model reads: of the rest only the words are searched.",
-    Reason.NAME_SAYS_NOTHING: "Neither name nor server says what the tool does, as in tool1, run or helper.",
-    Reason.PARAMETERS_UNDESCRIBED: "Properties of the input schema have no description.",
-    Reason.SCHEMA_COSTLY: "Checking an ordinary call (100 values, 1,000 characters) against the input schema may exceed 50 ms:"
+    ConditionReason.DESCRIPTION_CUT: "The description is longer than the embedding model reads: of the rest only the words are searched.",
+    ConditionReason.NAME_SAYS_NOTHING: "Neither name nor server says what the tool does, as in tool1, run or helper.",
+    ConditionReason.PARAMETERS_UNDESCRIBED: "Properties of the input schema have no description.",
+    ConditionReason.SCHEMA_COSTLY: "Checking an ordinary call (100 values, 1,000 characters) against the input schema may exceed 50 ms:"
     " such calls are refused with `arguments_too_complex`.",
-    Reason.BOILERPLATE_EXAMPLES: "The same example stands at three or more active tools of the namespace.",
+    ConditionReason.BOILERPLATE_EXAMPLES: "The same example stands at three or more active tools of the namespace.",
 }
 
 
@@ -156,7 +156,7 @@ def timestamp(now: float) -> str:
 
 
 def condition(
-    kind: str, status: bool | None, reason: Reason, message: str = "", *, generation: int, now: float
+    kind: str, status: bool | None, reason: ConditionReason, message: str = "", *, generation: int, now: float
 ) -> Condition:
     """A new observation; an empty message becomes the reason's meaning."""
     return Condition(

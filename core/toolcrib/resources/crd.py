@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.resources.conditions import MEANINGS, Reason
+from toolcrib.resources.conditions import MEANINGS, ConditionReason
 from toolcrib.resources.kinds import KINDS, Kind
 from toolcrib.resources.meta import GROUP, VERSION
 
@@ -130,8 +130,8 @@ def _waiting(kind: str) -> dict[str, Any]:
     return {
         "type": kind,
         "status": "Unknown",
-        "reason": Reason.PENDING.value,
-        "message": MEANINGS[Reason.PENDING],
+        "reason": ConditionReason.PENDING.value,
+        "message": MEANINGS[ConditionReason.PENDING],
         "lastTransitionTime": "1970-01-01T00:00:00Z",
     }
 

@@ -22,6 +22,9 @@ FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS)
 """What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
 
+_DISABLED = ToolState.DISABLED  # looked up once: each decision asks for it
+
+
 class Wire(BaseModel):
     """Base of wire models: immutable, unknown fields ignored (a newer leader may know more)."""
 
@@ -154,7 +157,7 @@ class PublishedTool(Wire):
     @property
     def active(self) -> bool:
         """Whether agents may see it at all; deprecated tools are."""
-        return self.state is not ToolState.DISABLED
+        return self.state is not _DISABLED
 
 
 class PublishedSubject(Wire):

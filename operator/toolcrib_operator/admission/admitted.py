@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from toolcrib.resources import admission
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.publish import PublishedBinding
 from toolcrib_operator.kinds import statuses
-from toolcrib_operator.kinds.verdicts import BindingVerdict, Problem
+from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause
 from toolcrib_operator.world import Entry, Ref
 
 Found = Iterable[Mapping[str, Any]]
@@ -50,7 +50,7 @@ class Admitted:
         self.seen: str | None = None
         self._waiting: dict[Ref, _Waiting] = {}
         self._admitted: dict[Ref, tuple[str, int]] = {}
-        self._refused: dict[Ref, tuple[str, int, Problem]] = {}
+        self._refused: dict[Ref, tuple[str, int, Cause]] = {}
 
     def decided(self, entry: Entry) -> bool:
         """Whether what the policies are like now makes no difference to this generation of a binding."""
@@ -86,7 +86,7 @@ class Admitted:
             return verdict
         published = verdict.published
         if published is not None:
-            unread = problem.reason is Reason.ADMISSION_POLICY_UNREAD
+            unread = problem.reason is ConditionReason.ADMISSION_POLICY_UNREAD
             same = before is not None and before.uid == published.uid
             published = _meanwhile(before, published) if unread and before and same else _denials(published)
         return BindingVerdict(published, problem)
@@ -97,7 +97,7 @@ class Admitted:
         self._refused.pop(ref, None)
         self._waiting.pop(ref, None)
 
-    def _refuses(self, entry: Entry) -> Problem | None:
+    def _refuses(self, entry: Entry) -> Cause | None:
         if self.external:
             return None
         at = (entry.uid, entry.generation)
@@ -109,10 +109,10 @@ class Admitted:
         problem = None
         if not statuses.holds(entry.status, "Accepted", generation=entry.generation):
             problem = _refusal(entry) or self._waits(entry)
-            if problem is not None and problem.reason is Reason.ADMISSION_POLICY_UNREAD:
+            if problem is not None and problem.reason is ConditionReason.ADMISSION_POLICY_UNREAD:
                 return problem
             if problem is None and self.problem is not None:
-                problem = Problem(Reason.ADMISSION_POLICY_MISSING, _message(self.problem))
+                problem = Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(self.problem))
         self.forget(entry.ref)
         if problem is None:
             self._admitted[entry.ref] = at
@@ -120,7 +120,7 @@ class Admitted:
             self._refused[entry.ref] = (*at, problem)
         return problem
 
-    def _waits(self, entry: Entry) -> Problem | None:
+    def _waits(self, entry: Entry) -> Cause | None:
         """That it waits for a look; or that the policies were others when it began to wait, maybe under another leader."""
         seen = _seen(entry)
         if seen is not None and seen != self.seen:
@@ -128,14 +128,14 @@ class Admitted:
                 self._waiting[entry.ref] = _Waiting(entry.uid, entry.generation, self.begun, None)
                 return _waiting(seen)
             changed = "the admission policies could not be read, and were others when they could"
-            return Problem(Reason.ADMISSION_POLICY_MISSING, _message(changed))
+            return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(changed))
         self.notice(entry)
         waiting = self._waiting[entry.ref]
         if self.answered <= waiting.begun:
             return _waiting(waiting.seen or "")
         if self.problem is None and waiting.seen is not None and waiting.seen != self.seen:
             early = "the admission policies had just been put back or changed, and were not in force yet"
-            return Problem(Reason.ADMISSION_POLICY_MISSING, _message(early))
+            return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(early))
         return None
 
 
@@ -221,19 +221,19 @@ def differs(wanted: Any, found: Any, path: str = "spec") -> str | None:
     return None if (wanted or None) == (found or None) else path
 
 
-def _refusal(entry: Entry) -> Problem | None:
+def _refusal(entry: Entry) -> Cause | None:
     """That this generation was refused for want of the policies, by its status."""
-    refused = ("Accepted", "False", Reason.ADMISSION_POLICY_MISSING.value, entry.generation)
+    refused = ("Accepted", "False", ConditionReason.ADMISSION_POLICY_MISSING.value, entry.generation)
     for c in entry.status.get("conditions") or ():
         if (c.get("type"), c.get("status"), c.get("reason"), c.get("observedGeneration")) == refused:
-            return Problem(Reason.ADMISSION_POLICY_MISSING, c.get("message") or "")
+            return Cause(ConditionReason.ADMISSION_POLICY_MISSING, c.get("message") or "")
     return None
 
 
-def _waiting(seen: str) -> Problem:
+def _waiting(seen: str) -> Cause:
     """It names the policies that were seen last: a leader who takes over knows whether they are still the same."""
-    return Problem(
-        Reason.ADMISSION_POLICY_UNREAD,
+    return Cause(
+        ConditionReason.ADMISSION_POLICY_UNREAD,
         f"It waits: since it was written the admission policies (last seen: {seen or 'never'}) could not be read. It is"
         " used, or refused, once they are; nothing needs to be done unless this lasts.",
     )
@@ -241,7 +241,7 @@ def _waiting(seen: str) -> Problem:
 
 def _seen(entry: Entry) -> str | None:
     """The policies that were seen last when this generation began to wait, by its status; None: it does not wait."""
-    waits = ("Accepted", "False", Reason.ADMISSION_POLICY_UNREAD.value, entry.generation)
+    waits = ("Accepted", "False", ConditionReason.ADMISSION_POLICY_UNREAD.value, entry.generation)
     for c in entry.status.get("conditions") or ():
         if (c.get("type"), c.get("status"), c.get("reason"), c.get("observedGeneration")) == waits:
             named = re.search(r"last seen: ([0-9a-f]+)\)", c.get("message") or "")

@@ -10,7 +10,7 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import labels
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
-from toolcrib_operator.counts.reach import Reach
+from toolcrib_operator.counts.reach import ReachCounts
 from toolcrib_operator.replicas.publisher import Publisher
 
 INFO_FACTOR = 5
@@ -31,7 +31,7 @@ class Rows:
     folded: Mapping[str, int] = field(default_factory=dict)
 
 
-class Ledger:
+class GrantCounts:
     """Keeps `Rows` of what a publisher has published.
 
     Args:
@@ -41,7 +41,9 @@ class Ledger:
         tools: tools with series of their own, the first by id.
     """
 
-    def __init__(self, publisher: Publisher, reach: Reach, *, grants: int = 2000, tools: int = 5000) -> None:
+    def __init__(
+        self, publisher: Publisher, reach: ReachCounts, *, grants: int = 2000, tools: int = 5000
+    ) -> None:
         self._publisher, self._reach = publisher, reach
         self._grants, self._tools = grants, tools
         self._of: tuple[Snapshot, Mapping[str, int]] | None = None

@@ -15,7 +15,7 @@ from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.timers import wait
 
 
-class Reach:
+class ReachCounts:
     """Follows a publisher's snapshot; `tools` and `bindings` are of the latest one that has been counted.
 
     Args:

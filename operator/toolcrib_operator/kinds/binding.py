@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from toolcrib import authorizer, publishing
 from toolcrib.names import is_reserved_scope
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, LabelSelector
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds.tool import invalid
-from toolcrib_operator.kinds.verdicts import BindingVerdict, Problem
+from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause
 from toolcrib_operator.world import Entry
 
 
@@ -41,7 +41,9 @@ def assess_binding(
         message = f"spec.namespaceSelector: the operator does not trust the label {untrusted[0]!r} (trusted: {allowed})"
         # it grants nothing, but what it denies stays denied: in doubt everywhere (a deny holds while its object exists)
         denied = publishing.binding(binding, namespaces=None).model_copy(update={"scopes": (), "allow": None})
-        return BindingVerdict(denied if denied.denies else None, Problem(Reason.UNTRUSTED_LABEL, message))
+        return BindingVerdict(
+            denied if denied.denies else None, Cause(ConditionReason.UNTRUSTED_LABEL, message)
+        )
     return BindingVerdict(publishing.binding(binding, namespaces=territory(selector, namespaces)))
 
 

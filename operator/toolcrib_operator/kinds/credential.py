@@ -8,10 +8,10 @@ from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from toolcrib.resources import credential_hosts
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import HttpBackend, Tool
 from toolcrib.wire.publish import Credential
-from toolcrib_operator.kinds.verdicts import Problem
+from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.world import SECRET, Entry, Ref
 
 LABEL = "toolcrib.dev/backend-credential"
@@ -28,7 +28,7 @@ def secret_of(tool: Tool) -> Ref | None:
 
 def assess_credential(
     tool: Tool, secret: Entry | None, *, allowed: Collection[str] | None, domain: str
-) -> tuple[Credential | None, Problem | None]:
+) -> tuple[Credential | None, Cause | None]:
     """The credential of a tool's backend, or what is wrong with it; (None, None) if it needs none.
 
     Args:
@@ -45,23 +45,23 @@ def assess_credential(
     key = auth.secret_key_ref.key
     if allowed is not None and ref.namespace not in allowed:
         message = f"{ref}: the operator reads no Secrets of this namespace (credentials.namespaces)"
-        return None, Problem(Reason.CREDENTIAL_MISSING, message)
+        return None, Cause(ConditionReason.CREDENTIAL_MISSING, message)
     if secret is None:
         message = f'{ref} does not exist, or is not labelled {LABEL}: "true"'
-        return None, Problem(Reason.CREDENTIAL_MISSING, message)
+        return None, Cause(ConditionReason.CREDENTIAL_MISSING, message)
     if secret.labels.get(LABEL) != "true":
-        return None, Problem(Reason.CREDENTIAL_NOT_ALLOWED, f'{ref} is not labelled {LABEL}: "true"')
+        return None, Cause(ConditionReason.CREDENTIAL_NOT_ALLOWED, f'{ref} is not labelled {LABEL}: "true"')
     hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
     http = tool.spec.backend.http
     names = frozenset() if http is None else hosts_of(http, ref.namespace, domain)
     if names.isdisjoint(credential_hosts.entries(hosts)):
         wanted = min(names, key=lambda name: (len(name), name), default="")
-        return None, Problem(
-            Reason.CREDENTIAL_NOT_ALLOWED, f"{ref}: its annotation {HOSTS} does not list {wanted!r}"
+        return None, Cause(
+            ConditionReason.CREDENTIAL_NOT_ALLOWED, f"{ref}: its annotation {HOSTS} does not list {wanted!r}"
         )
     value = _value(secret, key)
     if value is None:
-        return None, Problem(Reason.CREDENTIAL_MISSING, f"{ref} has no key {key!r} with text in it")
+        return None, Cause(ConditionReason.CREDENTIAL_MISSING, f"{ref} has no key {key!r} with text in it")
     return Credential(namespace=ref.namespace, name=ref.name, key=key, hosts=hosts, value=value), None
 
 

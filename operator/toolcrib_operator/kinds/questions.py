@@ -13,18 +13,18 @@ from toolcrib import authorizer
 from toolcrib.lint.weaknesses import Weakness
 from toolcrib.names import ToolPattern, covers
 from toolcrib.resources.bindings import SubjectKind
-from toolcrib.resources.conditions import Reason, timestamp
+from toolcrib.resources.conditions import ConditionReason, timestamp
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
-from toolcrib_operator.kinds.verdicts import Problem
+from toolcrib_operator.kinds.verdicts import Cause
 
-NONE = Problem(Reason.NOTHING_ODD)
+NONE = Cause(ConditionReason.NOTHING_ODD)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """One oddity: which field, and what about it."""
 
-    reason: Reason
+    reason: ConditionReason
     field: str
     message: str
 
@@ -57,18 +57,18 @@ def questions(
     )
 
 
-def summary(found: Sequence[Question | Weakness]) -> tuple[bool, Problem]:
+def summary(found: Sequence[Question | Weakness]) -> tuple[bool, Cause]:
     """The condition that tells of them: the reason of the first, all of them in the message."""
     if not found:
         return False, NONE
-    return True, Problem(found[0].reason, "; ".join(map(str, found)))
+    return True, Cause(found[0].reason, "; ".join(map(str, found)))
 
 
 def _expired(binding: PublishedBinding, applied: float) -> Iterator[Question]:
     end = binding.expires_at
     if end is not None and end <= applied:
         message = f"{timestamp(end)} had passed when it was applied: it never grants anything"
-        yield Question(Reason.EXPIRED_AT_APPLY, "spec.expiresAt", message)
+        yield Question(ConditionReason.EXPIRED_AT_APPLY, "spec.expiresAt", message)
 
 
 def _subjects(binding: PublishedBinding, exists: Callable[[str], bool] | None) -> Iterator[Question]:
@@ -79,7 +79,7 @@ def _subjects(binding: PublishedBinding, exists: Callable[[str], bool] | None) -
         if not exists(key):
             whose = f" of Agent {key}" if subject.kind is SubjectKind.AGENT else ""
             message = f"there is no ServiceAccount {key}{whose}"
-            yield Question(Reason.SUBJECT_NOT_FOUND, f"spec.subjects[{i}]", message)
+            yield Question(ConditionReason.SUBJECT_NOT_FOUND, f"spec.subjects[{i}]", message)
 
 
 def _shadowed(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator[Question]:
@@ -91,7 +91,7 @@ def _shadowed(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator
             message = (
                 f"{scope!r} gives no tool: the binding's own denyScopes denies every tool that carries it"
             )
-            yield Question(Reason.SCOPE_SHADOWED, f"spec.scopes[{i}]", message)
+            yield Question(ConditionReason.SCOPE_SHADOWED, f"spec.scopes[{i}]", message)
     patterns = [(text, ToolPattern.parse(text)) for text in binding.deny]
     denials = authorizer.denials(binding)
     for i, text in enumerate(binding.allow or ()):
@@ -102,7 +102,9 @@ def _shadowed(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator
             if not meant or not all(any(True for _ in denials(tool)) for tool in meant):
                 continue
         what = f"its own deny {cover!r} covers it" if cover else "its own deny takes every tool that it means"
-        yield Question(Reason.ALLOW_SHADOWED, f"spec.tools.allow[{i}]", f"{text!r} allows nothing: {what}")
+        yield Question(
+            ConditionReason.ALLOW_SHADOWED, f"spec.tools.allow[{i}]", f"{text!r} allows nothing: {what}"
+        )
 
 
 def fired(binding: PublishedBinding, tools: Iterable[PublishedTool]) -> frozenset[authorizer.Denial]:
@@ -122,14 +124,14 @@ def _idle(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator[Que
         for i, text in enumerate(entries):
             if authorizer.Denial(field, text) not in firing:
                 message = f"{text!r} matches no existing tool: it denies nothing now"
-                yield Question(Reason.DENY_NEVER_FIRES, f"spec.tools.{field}[{i}]", message)
+                yield Question(ConditionReason.DENY_NEVER_FIRES, f"spec.tools.{field}[{i}]", message)
 
 
 def _wild(binding: PublishedBinding) -> Iterator[Question]:
     for i, text in enumerate(binding.allow or ()):
         if binding.scopes and ("*" in text or "?" in text):
             message = f"{text!r} also allows tools that are created later"
-            yield Question(Reason.WILDCARD_ALLOW, f"spec.tools.allow[{i}]", message)
+            yield Question(ConditionReason.WILDCARD_ALLOW, f"spec.tools.allow[{i}]", message)
 
 
 def _matches(pattern: ToolPattern, tool: PublishedTool) -> bool:

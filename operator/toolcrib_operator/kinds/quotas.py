@@ -12,9 +12,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.quantities import Quota
-from toolcrib_operator.kinds.verdicts import Problem
+from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.world import Entry, Ref
 
 MIB = 1 << 20
@@ -66,7 +66,7 @@ class Quotas:
         self._spaces: dict[str, _Space] = {}
         self._ages: dict[Ref, Age] = {}
         self._touched: set[str] = set()
-        self._refused: dict[Ref, Problem] = {}
+        self._refused: dict[Ref, Cause] = {}
 
     def put(self, entry: Entry, size: int) -> None:
         """Record a tool that is fit to be published, with the JSON bytes of what would be."""
@@ -131,7 +131,7 @@ class Quotas:
         self._touched.clear()
         return Moved(frozenset(regained), frozenset(lost))
 
-    def refusal(self, ref: Ref) -> Problem | None:
+    def refusal(self, ref: Ref) -> Cause | None:
         """Why a tool has no place; None if it has one."""
         return self._refused.get(ref)
 
@@ -180,7 +180,7 @@ class Quotas:
     def _has_place(self, space: _Space, when: Age) -> bool:
         return space.held == len(space.order) or when < space.order[space.held]
 
-    def _problem(self, name: str, space: _Space) -> Problem:
+    def _problem(self, name: str, space: _Space) -> Cause:
         quota = self._quota
         allowed = [f"{quota.tools:,} tools"] if quota.tools else []
         allowed += [f"{_mib(quota.size)} MiB"] if quota.size else []
@@ -189,10 +189,10 @@ class Quotas:
             f"{' and '.join(allowed)} are allowed. Older tools keep their place: delete tools, or ask an administrator for"
             " a larger quota"
         )
-        return Problem(Reason.QUOTA_EXCEEDED, message)
+        return Cause(ConditionReason.QUOTA_EXCEEDED, message)
 
 
-def as_written(problem: Problem, written: Problem | None) -> Problem:
+def as_written(problem: Cause, written: Cause | None) -> Cause:
     """The refusal that a status already tells, if only the numbers of the moment differ: it is not written again for these."""
     if written is None or written.reason is not problem.reason:
         return problem

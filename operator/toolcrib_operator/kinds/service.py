@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
-from toolcrib_operator.kinds.verdicts import Problem
+from toolcrib_operator.kinds.verdicts import Cause
 
 _REMEDY = "Use a Service with a selector and a cluster IP"
 
@@ -30,8 +30,8 @@ class ServiceVerdict:
     """
 
     cluster_ip: str | None = None
-    refusal: Problem | None = None
-    missing: Problem | None = None
+    refusal: Cause | None = None
+    missing: Cause | None = None
 
 
 NOT_ASKED = ServiceVerdict()
@@ -79,8 +79,8 @@ def assess_service(
 
 
 def _missing(message: str) -> ServiceVerdict:
-    return ServiceVerdict(missing=Problem(Reason.SERVICE_MISSING, message))
+    return ServiceVerdict(missing=Cause(ConditionReason.SERVICE_MISSING, message))
 
 
 def _refused(message: str) -> ServiceVerdict:
-    return ServiceVerdict(refusal=Problem(Reason.SERVICE_UNSUPPORTED, message))
+    return ServiceVerdict(refusal=Cause(ConditionReason.SERVICE_UNSUPPORTED, message))

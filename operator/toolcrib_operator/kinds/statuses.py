@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.resources import conditions
-from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, Condition, Reason
+from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, Condition, ConditionReason
 from toolcrib.resources.tools import ToolState
 from toolcrib.text import truncate
 from toolcrib_operator.kinds.binding import wants_tools
 from toolcrib_operator.kinds.questions import NONE, Question, summary
 from toolcrib_operator.kinds.quotas import as_written
-from toolcrib_operator.kinds.verdicts import BindingVerdict, Problem, ToolVerdict
+from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, ToolVerdict
 from toolcrib_operator.world import Entry
 
 Status = Mapping[str, Any]
@@ -38,7 +38,7 @@ class Progress:
     propagated: bool = False
     replicas: int = 0
     indexed: bool | None = None
-    index_problem: Problem | None = None
+    index_problem: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,33 +53,37 @@ def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: flo
     """Status of a Tool: Ready, Accepted, Indexed, Questionable."""
     tool = verdict.published
     if tool is None:
-        refusal = verdict.refusal or Problem(Reason.INVALID)
-        if refusal.reason is Reason.QUOTA_EXCEEDED:
+        refusal = verdict.refusal or Cause(ConditionReason.INVALID)
+        if refusal.reason is ConditionReason.QUOTA_EXCEEDED:
             refusal = as_written(refusal, told_quota(entry))
-        rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
-                ("Indexed", False, Problem(Reason.NOT_ACCEPTED)),
-                ("Questionable", False, Problem(Reason.NOT_ACCEPTED))]  # fmt: skip
+        rows = [("Ready", False, Cause(ConditionReason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
+                ("Indexed", False, Cause(ConditionReason.NOT_ACCEPTED)),
+                ("Questionable", False, Cause(ConditionReason.NOT_ACCEPTED))]  # fmt: skip
         return Desired(_status(entry, rows, now, name=None, toolId=None, digest=None, routeDigest=None))
     same = entry.status.get("digest") == tool.digest
     indexed = progress.indexed
     if indexed is None:
         indexed = same and holds(entry.status, "Indexed")
-    index = Problem(Reason.INDEXED) if indexed else progress.index_problem or Problem(Reason.NOT_INDEXED)
+    index = (
+        Cause(ConditionReason.INDEXED)
+        if indexed
+        else progress.index_problem or Cause(ConditionReason.NOT_INDEXED)
+    )
     published = progress.published or holds(entry.status, "Ready", generation=entry.generation)
     waiting = (published, indexed) != (True, True) and progress.index_problem is None
     if tool.state is ToolState.DISABLED:
-        ready = Problem(Reason.DISABLED, tool.message or "")
+        ready = Cause(ConditionReason.DISABLED, tool.message or "")
     elif (lacking := verdict.service or verdict.credential) is not None:
         ready = lacking
     elif not published:
         none = progress.replicas == 0
-        ready = Problem(Reason.NO_REPLICAS if none else Reason.NOT_PUBLISHED)
+        ready = Cause(ConditionReason.NO_REPLICAS if none else ConditionReason.NOT_PUBLISHED)
     elif not indexed:
         ready = index
     else:
-        ready = Problem(Reason.READY)
+        ready = Cause(ConditionReason.READY)
     odd, question = summary(verdict.weaknesses)
-    rows = [("Ready", ready.reason is Reason.READY, ready), ("Accepted", True, Problem(Reason.ACCEPTED)),
+    rows = [("Ready", ready.reason is ConditionReason.READY, ready), ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
             ("Indexed", indexed, index), ("Questionable", odd, question)]  # fmt: skip
     fields = {
         "name": tool.name,
@@ -91,7 +95,7 @@ def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: flo
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DenialHistory:
     """What a binding's denials have matched since its last edit, and what they no longer match.
 
     `fired` are the entries that have matched a tool, as the status names them; `stopped` those of them that match none
@@ -103,62 +107,70 @@ class Held:
     escaped: tuple[str, ...] = ()
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> Cause:
         """What the condition says."""
         if not self.stopped and not self.escaped:
-            return Problem(Reason.DENY_HOLDS)
+            return Cause(ConditionReason.DENY_HOLDS)
         lines = [f"{tool_id} was denied and is not any more" for tool_id in self.escaped]
         lines += [f"tools.{entry} matched a tool and matches none now" for entry in self.stopped]
-        return Problem(Reason.DENY_STOPPED_MATCHING, "; ".join(lines))
+        return Cause(ConditionReason.DENY_STOPPED_MATCHING, "; ".join(lines))
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class BindingReach:
     """What there is for a binding to reach: how many tools, what is odd about it; `held` where it denies."""
 
     matched: int
     questions: tuple[Question, ...] = ()
-    held: Held | None = None
+    held: DenialHistory | None = None
 
 
 def binding_status(
-    entry: Entry, verdict: BindingVerdict, progress: Progress, reach: Reach | None, now: float
+    entry: Entry, verdict: BindingVerdict, progress: Progress, reach: BindingReach | None, now: float
 ) -> Desired:
     """Status of a binding: Ready, Accepted, Propagated, Expired, MatchesNothing, Questionable.
 
     `reach` None keeps what the written status says of it.
     """
     if verdict.refusal is not None or verdict.published is None:
-        refusal = verdict.refusal or Problem(Reason.INVALID)
-        not_used = Problem(Reason.NOT_ACCEPTED)
-        rows = [("Ready", False, Problem(Reason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
+        refusal = verdict.refusal or Cause(ConditionReason.INVALID)
+        not_used = Cause(ConditionReason.NOT_ACCEPTED)
+        rows = [("Ready", False, Cause(ConditionReason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
                 ("Propagated", False, not_used), ("Expired", False, not_used), ("MatchesNothing", False, not_used),
                 ("Questionable", False, not_used)]  # fmt: skip
         return Desired(_status(entry, rows, now, matchedTools=None, firedDenials=None, escapedTools=None))
     dates = verdict.dates(now)
     propagated = progress.propagated or holds(entry.status, "Propagated", generation=entry.generation)
-    spread = Problem(Reason.PROPAGATED)
+    spread = Cause(ConditionReason.PROPAGATED)
     if not propagated:
-        spread = Problem(Reason.NO_REPLICAS if progress.replicas == 0 else Reason.NOT_PROPAGATED)
-    if dates is not Reason.IN_FORCE:
-        ready = Problem(dates)
+        spread = Cause(
+            ConditionReason.NO_REPLICAS if progress.replicas == 0 else ConditionReason.NOT_PROPAGATED
+        )
+    if dates is not ConditionReason.IN_FORCE:
+        ready = Cause(dates)
     elif not propagated:
         ready = spread
     else:
-        ready = Problem(Reason.READY)
+        ready = Cause(ConditionReason.READY)
     matched = (entry.status.get("matchedTools") or 0) if reach is None else reach.matched
     odd, question = questioned(entry.status) if reach is None else summary(reach.questions)
     for_tools = wants_tools(verdict.published)
     nothing = for_tools and matched == 0
-    if nothing and ready.reason is Reason.READY:
-        ready = Problem(Reason.READY, "In force, but no tool is within reach: see MatchesNothing.")
-    match = Reason.MATCHES_NOTHING if nothing else Reason.MATCHES if for_tools else Reason.POWERS_ALONE
+    if nothing and ready.reason is ConditionReason.READY:
+        ready = Cause(ConditionReason.READY, "In force, but no tool is within reach: see MatchesNothing.")
+    match = (
+        ConditionReason.MATCHES_NOTHING
+        if nothing
+        else ConditionReason.MATCHES
+        if for_tools
+        else ConditionReason.POWERS_ALONE
+    )
     rows = [
-        ("Ready", ready.reason is Reason.READY, ready),
-        ("Accepted", True, Problem(Reason.ACCEPTED)),
+        ("Ready", ready.reason is ConditionReason.READY, ready),
+        ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
         ("Propagated", propagated, spread),
-        ("Expired", dates is Reason.EXPIRED, Problem(dates)),
-        ("MatchesNothing", nothing, Problem(match)),
+        ("Expired", dates is ConditionReason.EXPIRED, Cause(dates)),
+        ("MatchesNothing", nothing, Cause(match)),
         ("Questionable", odd, question),
     ]
     fields: dict[str, Any] = {"matchedTools": matched}
@@ -167,10 +179,12 @@ def binding_status(
         if (kept := _kept(entry.status, WEAKENED)) is not None:
             rows.append((WEAKENED, *kept))
     else:
-        held = reach.held or Held()
+        held = reach.held or DenialHistory()
         fields |= {"firedDenials": list(held.fired) or None, "escapedTools": list(held.escaped) or None}
         if reach.held is not None:
-            rows.append((WEAKENED, held.problem.reason is Reason.DENY_STOPPED_MATCHING, held.problem))
+            rows.append(
+                (WEAKENED, held.problem.reason is ConditionReason.DENY_STOPPED_MATCHING, held.problem)
+            )
     return Desired(_status(entry, rows, now, **fields), provisional=not propagated)
 
 
@@ -185,28 +199,28 @@ def reached(status: Status) -> tuple[Any, ...]:
     return (*said, *(tuple(status.get(name) or ()) for name in ("firedDenials", "escapedTools")))
 
 
-def told(reach: Reach) -> tuple[Any, ...]:
+def told(reach: BindingReach) -> tuple[Any, ...]:
     """The same of a status that says what `reach` does."""
     odd, why = summary(reach.questions)
-    held = reach.held or Held()
+    held = reach.held or DenialHistory()
     weak = (None, None) if reach.held is None else (held.problem.reason.value, _text(held.problem))
     return (reach.matched, str(odd), why.reason.value, _text(why), *weak, held.fired, held.escaped)
 
 
-def _text(problem: Problem) -> str:
+def _text(problem: Cause) -> str:
     return truncate(problem.message or MEANINGS[problem.reason], MAX_MESSAGE)
 
 
-def questioned(status: Status) -> tuple[bool, Problem]:
+def questioned(status: Status) -> tuple[bool, Cause]:
     """The written Questionable condition; that nothing is odd, where there is none."""
     return _kept(status, "Questionable") or (False, NONE)
 
 
-def _kept(status: Status, kind: str) -> tuple[bool, Problem] | None:
+def _kept(status: Status, kind: str) -> tuple[bool, Cause] | None:
     """A condition as it is written; None where there is none, or one that this version does not know."""
     found = _of(status, kind)
     try:
-        return holds(status, kind), Problem(Reason(found["reason"]), found["message"])  # type: ignore[index]
+        return holds(status, kind), Cause(ConditionReason(found["reason"]), found["message"])  # type: ignore[index]
     except (TypeError, KeyError, ValueError):
         return None
 
@@ -236,12 +250,12 @@ def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[
     ]
 
 
-def told_quota(entry: Entry) -> Problem | None:
+def told_quota(entry: Entry) -> Cause | None:
     """The refusal for want of room that its status tells of; None if it tells of none."""
     found = _of(entry.status, "Accepted")
-    if found is None or found.get("reason") != Reason.QUOTA_EXCEEDED:
+    if found is None or found.get("reason") != ConditionReason.QUOTA_EXCEEDED:
         return None
-    return Problem(Reason.QUOTA_EXCEEDED, str(found.get("message") or ""))
+    return Cause(ConditionReason.QUOTA_EXCEEDED, str(found.get("message") or ""))
 
 
 def _of(status: Status, kind: str) -> Mapping[str, Any] | None:
@@ -269,7 +283,7 @@ def transitions(old: Status, new: Status) -> list[dict[str, Any]]:
 
 
 def _status(
-    entry: Entry, rows: Iterable[tuple[str, bool, Problem]], now: float, **fields: Any
+    entry: Entry, rows: Iterable[tuple[str, bool, Cause]], now: float, **fields: Any
 ) -> dict[str, Any]:
     generation = entry.generation
     new = [

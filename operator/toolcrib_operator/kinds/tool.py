@@ -9,11 +9,11 @@ from toolcrib.errors import Finding, SchemaUnsafe
 from toolcrib.lint import hidden_text
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.lint.weaknesses import Weakness
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
 from toolcrib.schemas import safety as schema_safety
 from toolcrib_operator.kinds.service import NOT_ASKED, ServiceVerdict
-from toolcrib_operator.kinds.verdicts import Problem, ToolVerdict
+from toolcrib_operator.kinds.verdicts import Cause, ToolVerdict
 from toolcrib_operator.world import Entry
 
 NameKey = tuple[str, str, str]
@@ -34,7 +34,7 @@ def name_owner(entries: Iterable[Entry]) -> Entry | None:
 
 
 def assess_tool(
-    entry: Entry, *, owner: Entry | None, credential: Problem | None, service: ServiceVerdict = NOT_ASKED,
+    entry: Entry, *, owner: Entry | None, credential: Cause | None, service: ServiceVerdict = NOT_ASKED,
     hidden: Hidden = Hidden.REFUSE,
 ) -> ToolVerdict:  # fmt: skip
     """Whether a Tool is used, and what is published of it.
@@ -55,29 +55,29 @@ def assess_tool(
         try:
             schema_safety.check(schema, arguments=field == "inputSchema")
         except SchemaUnsafe as error:
-            return ToolVerdict(None, Problem(Reason.SCHEMA_UNSAFE, f"spec.{field}{error}"))
+            return ToolVerdict(None, Cause(ConditionReason.SCHEMA_UNSAFE, f"spec.{field}{error}"))
     found = list(hidden_text.places(tool.spec))
     if found and hidden is Hidden.REFUSE:
-        return ToolVerdict(None, Problem(Reason.HIDDEN_TEXT, hidden_text.message(found)))
+        return ToolVerdict(None, Cause(ConditionReason.HIDDEN_TEXT, hidden_text.message(found)))
     if owner is not None and owner.ref != entry.ref:
         where = f"server {tool.spec.server!r}" if tool.spec.server else "tools without a server"
         message = (
             f"{owner.ref} is older and has the name {tool.name!r} among {where}: rename or delete one of them"
         )
-        return ToolVerdict(None, Problem(Reason.NAME_CONFLICT, message))
+        return ToolVerdict(None, Cause(ConditionReason.NAME_CONFLICT, message))
     if service.refusal is not None:
         return ToolVerdict(None, service.refusal)
     try:
         published = publishing.tool(tool, cluster_ip=service.cluster_ip)
     except ValueError as error:
-        return ToolVerdict(None, Problem(Reason.INVALID, f"spec: {error}"))
+        return ToolVerdict(None, Cause(ConditionReason.INVALID, f"spec: {error}"))
     odd = tuple(
-        Weakness(Reason.HIDDEN_TEXT, *place.said, hidden_text.HINT)
+        Weakness(ConditionReason.HIDDEN_TEXT, *place.said, hidden_text.HINT)
         for place in found[: hidden_text.MOST_PLACES]
     )
     return ToolVerdict(published, service=service.missing, credential=credential, weaknesses=odd)
 
 
-def invalid(findings: tuple[Finding, ...]) -> Problem:
+def invalid(findings: tuple[Finding, ...]) -> Cause:
     """All findings in one message."""
-    return Problem(Reason.INVALID, "; ".join(map(str, findings)))
+    return Cause(ConditionReason.INVALID, "; ".join(map(str, findings)))

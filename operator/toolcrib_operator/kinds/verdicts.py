@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from toolcrib.lint.weaknesses import Weakness
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Cause:
     """Why something is not as asked for; an empty message means the reason's general meaning."""
 
-    reason: Reason
+    reason: ConditionReason
     message: str = ""
 
 
@@ -25,9 +25,9 @@ class ToolVerdict:
     """
 
     published: PublishedTool | None
-    refusal: Problem | None = None
-    service: Problem | None = None
-    credential: Problem | None = None
+    refusal: Cause | None = None
+    service: Cause | None = None
+    credential: Cause | None = None
     weaknesses: tuple[Weakness, ...] = ()
 
 
@@ -36,16 +36,16 @@ class BindingVerdict:
     """A refused binding grants nothing; `published` then is None, or holds its denials alone. Times: seconds."""
 
     published: PublishedBinding | None
-    refusal: Problem | None = None
+    refusal: Cause | None = None
 
-    def dates(self, now: float) -> Reason:
+    def dates(self, now: float) -> ConditionReason:
         """EXPIRED, NOT_YET_VALID or IN_FORCE."""
         b = self.published
         if b is not None and b.expires_at is not None and b.expires_at <= now:
-            return Reason.EXPIRED
+            return ConditionReason.EXPIRED
         if b is not None and b.not_before is not None and now < b.not_before:
-            return Reason.NOT_YET_VALID
-        return Reason.IN_FORCE
+            return ConditionReason.NOT_YET_VALID
+        return ConditionReason.IN_FORCE
 
     def next_change(self, now: float) -> float | None:
         """When the dates will say something else, if ever."""

@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Collection
 
 from toolcrib.errors import EpochFenced
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.telemetry import logs, tracing
 from toolcrib.wire.publish import IndexAnswer, IndexRequest
 from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
-from toolcrib_operator.kinds.verdicts import Problem
+from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.ports import Replica
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Changed = Callable[[Collection[str] | None], None]
 
 
-class Indexing:
+class IndexSync:
     """Keeps the index equal to what is published. `held` is what it is known to hold: tool id → digest."""
 
     def __init__(
@@ -62,17 +62,17 @@ class Indexing:
         """Replace who is told."""
         self._on_change = told
 
-    def state(self, tool_id: str, digest: str) -> tuple[bool | None, Problem | None]:
+    def state(self, tool_id: str, digest: str) -> tuple[bool | None, Cause | None]:
         """Whether this definition is in the index (None: nobody knows), and what keeps it out."""
         unavailable = self._backoff.failures >= self._settings.unavailable_after
-        problem = Problem(Reason.INDEX_UNAVAILABLE, self.problem or "") if unavailable else None
+        problem = Cause(ConditionReason.INDEX_UNAVAILABLE, self.problem or "") if unavailable else None
         if self.held is None:
             return None, problem
         if self.held.get(tool_id) == digest:
             return True, None
         failed = self._failed.get(tool_id)
         if problem is None and failed is not None and failed[0] == digest:
-            problem = Problem(Reason.NOT_INDEXED, f"the index refuses the definition: {failed[1]}")
+            problem = Cause(ConditionReason.NOT_INDEXED, f"the index refuses the definition: {failed[1]}")
         return False, problem
 
     @property

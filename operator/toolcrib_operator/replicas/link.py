@@ -23,7 +23,7 @@ from toolcrib.wire.publish import (
 )
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.ports import Replica
-from toolcrib_operator.replicas.transfer import Full
+from toolcrib_operator.replicas.transfer import SnapshotTransfer
 from toolcrib_operator.settings import PublisherSettings
 from toolcrib_operator.timers import Backoff, wait
 
@@ -42,7 +42,7 @@ class Source(Protocol):
     @property
     def credentials(self) -> tuple[int, Credentials] | None: ...
     def steps(self, since: Revision | None) -> list[Publish] | None: ...
-    def full(self) -> Full: ...
+    def full(self) -> SnapshotTransfer: ...
     def may_act(self) -> bool: ...
     def proven(self) -> bool: ...
     def age(self) -> float: ...
@@ -146,7 +146,7 @@ class Link:
             state = await self.replica.publish(step.model_copy(update={"age": age}))
         self._confirm(state, step.to, ours, full=False, last=ours is not None)
 
-    async def _deliver_full(self, full: Full) -> None:
+    async def _deliver_full(self, full: SnapshotTransfer) -> None:
         """Everything, in chunks where the replica takes them. It is asked: another version may answer by now."""
         source = self._source
         self._working_on(full.to)

@@ -27,7 +27,7 @@ from toolcrib.wire.publish import (
 from toolcrib_operator.errors import ReplicasUnknown
 from toolcrib_operator.ports import Replica, Replicas
 from toolcrib_operator.replicas.link import Link
-from toolcrib_operator.replicas.transfer import Full, Tools, held_tools
+from toolcrib_operator.replicas.transfer import SnapshotTransfer, Tools, held_tools
 from toolcrib_operator.settings import PublisherSettings
 from toolcrib_operator.timers import Backoff, wait
 
@@ -200,10 +200,10 @@ class Publisher:
                 return tail[::-1]
         return None
 
-    def full(self) -> Full:
+    def full(self) -> SnapshotTransfer:
         """Everything of the latest revision."""
         assert self.snapshot.revision is not None
-        return Full(self.snapshot, self.snapshot.revision, self._tools)
+        return SnapshotTransfer(self.snapshot, self.snapshot.revision, self._tools)
 
     @property
     def links(self) -> list[Link]:

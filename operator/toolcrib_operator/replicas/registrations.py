@@ -30,7 +30,7 @@ _LATE = "The operator took it too late; nothing has changed."
 _AWAY = "The API server did not confirm that it was created; ask again."
 
 
-class Registering:
+class RegistrationIntake:
     """Creates the Tools that callers of `POST /tools/register` wait for."""
 
     def __init__(

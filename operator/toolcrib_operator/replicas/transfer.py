@@ -44,7 +44,7 @@ async def held_tools(snapshot: Snapshot) -> AsyncIterator[PublishedTool]:
 
 
 @dataclass(frozen=True)
-class Full:
+class SnapshotTransfer:
     """Everything of one revision."""
 
     snapshot: Snapshot

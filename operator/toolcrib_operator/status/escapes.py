@@ -1,7 +1,7 @@
 """Tools that left a deny: edited, or deleted and created again, so that a binding that denied them does not any more.
 
 What moved is known at the moment it is published, so nothing is kept of the tools that stay. A status remembers what was
-found (`reconcile.statuses.Held`), so a restart forgets nothing of it. Not seen: what changed while no operator ran, and a
+found (`kinds.statuses.DenialHistory`), so a restart forgets nothing of it. Not seen: what changed while no operator ran, and a
 tool that comes back under another object name.
 """
 

@@ -14,15 +14,15 @@ from toolcrib import authorizer
 from toolcrib.authorizer import Denial
 from toolcrib.resources import durations
 from toolcrib.resources.admission import FINALIZER
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.binding import Territories, matched_tools
 from toolcrib_operator.kinds.questions import fired, questions
-from toolcrib_operator.kinds.statuses import Desired, Held, Progress, Reach, Status
+from toolcrib_operator.kinds.statuses import BindingReach, DenialHistory, Desired, Progress, Status
 from toolcrib_operator.kinds.verdicts import BindingVerdict, ToolVerdict
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.status.escapes import MOST_ESCAPED, Escapes
@@ -38,7 +38,7 @@ class Plan:
     again: float | None = None
 
 
-class Board:
+class StatusPlanner:
     """Knows how far each object has come. `waiting` are those that progress of a replica may finish."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Board:
         world: World,
         assessor: Assessor,
         publisher: Publisher,
-        indexing: Indexing,
+        index_sync: IndexSync,
         settings: LoopSettings,
         escapes: Escapes | None = None,
     ) -> None:
@@ -55,7 +55,7 @@ class Board:
         self._world = world
         self._assessor = assessor
         self._publisher = publisher
-        self._indexing = indexing
+        self._index_sync = index_sync
         self._settings = settings
         self._started: float | None = None
         self._changed: dict[Ref, Revision] = {}
@@ -173,10 +173,12 @@ class Board:
         propagated = links > 0 and publisher.confirmed_by_all(revision)
         if isinstance(item, PublishedBinding):
             return Progress(published=published, propagated=propagated, replicas=links)
-        indexed, problem = self._indexing.state(item.tool_id, item.digest)
+        indexed, problem = self._index_sync.state(item.tool_id, item.digest)
         return Progress(published, propagated, links, indexed, problem)
 
-    def _reach(self, entry: Entry, verdict: BindingVerdict, now: float) -> tuple[Reach | None, float | None]:
+    def _reach(
+        self, entry: Entry, verdict: BindingVerdict, now: float
+    ) -> tuple[BindingReach | None, float | None]:
         """What it reaches, if that may be written now, and when it may be otherwise."""
         if verdict.published is None or verdict.refusal is not None:
             return None, None
@@ -198,15 +200,15 @@ class Board:
                 self._stale[entry.ref] = now - self._settings.hold_back  # until it is really written
         return reach, None
 
-    def _look(self, entry: Entry, binding: PublishedBinding, now: float) -> Reach:
+    def _look(self, entry: Entry, binding: PublishedBinding, now: float) -> BindingReach:
         snapshot = self._publisher.snapshot
         exists = self._assessor.account_exists
         tools = self._territories.tools_of(binding, snapshot)
         found = questions(binding, tools, exists=exists, applied=self._applied(entry, now))
         held = self._held(entry, binding, tools) if binding.denies else None
-        return Reach(matched_tools(binding, snapshot), found, held)
+        return BindingReach(matched_tools(binding, snapshot), found, held)
 
-    def _held(self, entry: Entry, binding: PublishedBinding, tools: list[PublishedTool]) -> Held:
+    def _held(self, entry: Entry, binding: PublishedBinding, tools: list[PublishedTool]) -> DenialHistory:
         """What this generation has denied: what its status remembers, and what is seen now."""
         same = entry.status.get("observedGeneration") == entry.generation
         remembered = entry.status if same else {}
@@ -220,7 +222,7 @@ class Board:
         escaped = [
             i for i in sorted(left) if (t := snapshot.tools.get(i)) and not any(True for _ in denials(t))
         ]
-        return Held(
+        return DenialHistory(
             fired=tuple("/".join(e) for e in found),
             stopped=tuple("/".join(e) for e in found if e not in now),
             escaped=tuple(escaped[:MOST_ESCAPED]),
@@ -231,7 +233,7 @@ class Board:
         if entry.status.get("observedGeneration") != entry.generation:
             return self._first_seen.get(entry.ref, ("", 0, now))[2]
         odd, why = statuses.questioned(entry.status)
-        if odd and why.reason is Reason.EXPIRED_AT_APPLY:
+        if odd and why.reason is ConditionReason.EXPIRED_AT_APPLY:
             return math.inf  # said of this generation already, and true for good
         return durations.instant(entry.created) if entry.created and entry.generation == 1 else -math.inf
 

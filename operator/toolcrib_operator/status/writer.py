@@ -20,7 +20,7 @@ from toolcrib_operator.kinds.statuses import BAD, announced, difference, transit
 from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.status.events import Events
-from toolcrib_operator.status.planner import Board, Plan
+from toolcrib_operator.status.planner import Plan, StatusPlanner
 from toolcrib_operator.timers import Backoff, wait
 from toolcrib_operator.world import BINDINGS, Ref, World
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass
-class Counts:
+class WriteCounts:
     """What was written so far, for metrics and tests."""
 
     statuses: int = 0
@@ -37,13 +37,13 @@ class Counts:
     failures: int = 0
 
 
-class Writes:
+class StatusWriter:
     """Writes statuses and finalizers when they are due."""
 
     def __init__(
         self,
         world: World,
-        board: Board,
+        planner: StatusPlanner,
         writer: ClusterWriter,
         events: Events,
         settings: LoopSettings,
@@ -51,9 +51,9 @@ class Writes:
         clock: Callable[[], float] = time.time,
         may_act: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.counts = Counts()
+        self.counts = WriteCounts()
         self.problem: str | None = None
-        self._world, self._board, self._writer, self._events = world, board, writer, events
+        self._world, self._planner, self._writer, self._events = world, planner, writer, events
         self._concurrency = settings.concurrency
         self._clock, self._may_act = clock, may_act
         self._heap: list[tuple[float, Ref]] = []
@@ -129,7 +129,7 @@ class Writes:
         return None, None
 
     def _plan(self, ref: Ref) -> Plan | None:
-        plan = self._board.plan(ref, self._clock())
+        plan = self._planner.plan(ref, self._clock())
         if plan.again is not None:
             self.due(ref, plan.again)
         if plan.status is None and plan.finalizers is None:
@@ -165,7 +165,7 @@ class Writes:
 
     async def _carry_out(self, ref: Ref) -> None:
         # planned again: the object may have changed while this waited for its turn
-        plan = self._board.plan(ref, self._clock())
+        plan = self._planner.plan(ref, self._clock())
         if plan.again is not None:
             self.due(ref, plan.again)
         if plan.finalizers is not None:
@@ -191,7 +191,7 @@ class Writes:
             )
         self.counts.statuses += 1
         self._world.wrote(ref, entry.uid, answer.resource_version, status=answer.status)
-        self._board.wrote(ref, entry.status, plan.status, self._clock())
+        self._planner.wrote(ref, entry.status, plan.status, self._clock())
         for condition in transitions(entry.status, plan.status):
             _say(ref, entry.generation, condition)
         for condition in announced(entry.status, plan.status, questions=ref.kind in BINDINGS):

@@ -1,1 +1,1 @@
-"""kopf's side: its watches record into the World, and nothing else happens here."""
+"""How the World hears of the cluster: kopf's watches record into it, lists and proofs complete it."""

@@ -18,7 +18,7 @@ from toolcrib import process
 from toolcrib.resources import GROUP, KINDS, VERSION
 from toolcrib_operator.adapters.cluster import PAGE
 from toolcrib_operator.adapters.kube import Access, Kube
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import ENDPOINT_SLICE, NAMESPACE, SERVICE, SERVICE_ACCOUNT, World, key_of
 
 RETRIES = (0.2, 0.5, 1, 2, 3, 5, 5, 5)
@@ -83,9 +83,9 @@ def keep_nothing(settings: kopf.OperatorSettings) -> None:
 class Memo:
     """What handlers get: the one World. kopf copies memos for each object, so a copy is the thing itself."""
 
-    def __init__(self, world: World, watching: Watching) -> None:
+    def __init__(self, world: World, resync: Resync) -> None:
         self.world = world
-        self.watching = watching
+        self.resync = resync
 
     def __copy__(self) -> Self:
         return self
@@ -111,7 +111,7 @@ def recorder(kind: str) -> Any:
 
     async def record(event: Any, memo: Memo, **_: Any) -> None:
         manifest = event["object"]
-        memo.watching.heard(kind)
+        memo.resync.heard(kind)
         if event["type"] == "DELETED":
             version = manifest.get("metadata", {}).get("resourceVersion", "")
             memo.world.remove(kind, key_of(manifest), version)

@@ -21,7 +21,7 @@ from toolcrib_operator.world import SECRET, WATCHED, World
 log = logging.getLogger(__name__)
 
 
-class Watching:
+class Resync:
     """Lists what the World must know, and keeps the account of what is proven."""
 
     def __init__(

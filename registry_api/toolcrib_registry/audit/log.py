@@ -1,7 +1,7 @@
 """The decision log as the registry's other parts see it: what is recorded of what is asked.
 
 A list or a search is one record (counts, revision, digest of the view); describe, load and call are one record a tool
-named. What is refused, and what one caller does again and again, is folded (`repeats`). In the mode `strict` a call's
+named. What is refused, and what one caller does again and again, is folded (`folding`). In the mode `strict` a call's
 record stands on the disk before the call is made.
 """
 

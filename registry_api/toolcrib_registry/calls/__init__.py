@@ -1,1 +1,1 @@
-"""Calls: arguments checked, a request built, the backend's answer judged."""
+"""A call: decided, charged, let in, its arguments checked, sent to the tool's backend, and the response judged."""

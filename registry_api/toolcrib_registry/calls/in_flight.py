@@ -99,7 +99,7 @@ def _blamed(found: Decision, before: Decision) -> Decision:
     grant, named = before.binding, found.binding
     if found.allowed or found.reason is Reason.DENIED or grant is None:
         return found
-    return found if named is not None and named.uid == grant.uid else replace(found, binding=grant)
+    return found if named is not None and named.uid == grant.uid else found._replace(binding=grant)
 
 
 class InFlight:

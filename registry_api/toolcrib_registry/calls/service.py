@@ -177,7 +177,7 @@ async def call(
         held = parts.in_flight.hold(asker.identity, named.tool, named.decision)
         async with held as hold, charged as by:
             if by.binding is not None:
-                decision = replace(named.decision, binding=by.binding)
+                decision = named.decision._replace(binding=by.binding)
                 named = replace(named, decision=decision, charged=by.uids)
                 parts.metrics.charged(by.binding)
                 hold.rest_on(by.uids, decision, named.caller_view.snapshot.policy)

@@ -1,1 +1,1 @@
-"""How much may be called by a grant: whom a call is charged to, and what happens where there is no room."""
+"""How much may be in progress: limits of grants, whom a call is charged to, and room for large requests."""

@@ -7,7 +7,7 @@ With the store of counters away, a call that only bindings with limits grant goe
 read-only, and is refused else: what changes something must not run unbounded, what reads need not stop. A store that
 is well, but has more to count than it can, lets nothing through uncounted: else a burst would switch limits off.
 
-A call that no `maxConcurrent` bounds takes one of the places that every agent has on a replica (`default`).
+A call that no `maxConcurrent` bounds takes one of the places that every agent has on a replica (`agent_limit`).
 """
 
 from __future__ import annotations

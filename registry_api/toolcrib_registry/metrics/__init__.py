@@ -1,1 +1,1 @@
-"""What is counted, and how many series there may be."""
+"""What is counted, and the budgets of series."""

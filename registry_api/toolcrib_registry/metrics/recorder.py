@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from toolcrib import process
-from toolcrib.authorizer import STEPS, Decision, Reason
+from toolcrib.authorizer import Decision, Order, Reason
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import exposition
@@ -225,7 +225,7 @@ class Metrics:
 
     def cut(self, decision: Decision) -> None:
         """A call in flight was cut because of `decision`: its caller does not see the tool any more."""
-        told = self.full or STEPS.get(decision.reason) == 1  # about the caller, whatever the tool
+        told = self.full or decision.reason.step is Order.IDENTITY  # about the caller, whatever the tool
         self._cut.labels(decision.reason.value if told else NOT_PERMITTED).inc()
 
     def searched(self, mode: str, found: int, seconds: float, *, degraded: bool) -> None:

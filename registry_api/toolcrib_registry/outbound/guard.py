@@ -1,6 +1,6 @@
 """The outbound guard: outbound is an allowlist (DESIGN §5). Pure; the client enforces what it says at the socket.
 
-`target` decides from names alone where a call would go and by which rule (its reach); `check_address` decides
+`target` decides from names alone where a call would go and by which rule; `check_address` decides
 on each address that the name resolves to, and the client dials that very address.
 """
 
@@ -49,7 +49,7 @@ class EgressPolicy:
         loopback: url: backends may name loopback hosts (the local mode), without an entry in `allow`.
         forbidden: networks, addresses, `address:port`, or host names (`name.namespace.svc` is a Service) that nothing
             but `backends` may reach: the registry's, the store's and the API server's own. A host name also closes the
-            addresses that it resolves to (`forbidden_names`, `check_address`).
+            addresses that it resolves to (`forbidden_hosts`, `check_address`).
         cluster: the cluster's service and pod ranges: closed to url: backends. Where set, Services are called there
             and nowhere else; else in any private range.
         backends: `namespace/service` → `host:port`, for a registry outside the cluster.

@@ -1,1 +1,1 @@
-"""Finding tools by what they do: entries, text, ranking and the searcher. Pure but for `searcher`'s awaits."""
+"""Finding tools by what they do, within a caller's view: the service, the ranking below it, and the ports of index and vectors."""

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-import toolcrib.authorizer
 import toolcrib.view
 from oracle import decisions, proof, worlds
 from oracle.paths import PATHS
 from oracle.proof import Disagreement
 from oracle.rig import rig
 from toolcrib import names
-from toolcrib.authorizer import STEPS, Action, Decision, Reason, decide
+from toolcrib.authorizer import Action, Decision, Policy, Reason, decide
+from toolcrib.authorizer.bindings import CompiledBinding
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedBinding
 from toolcrib_registry.calls import service as calls
@@ -77,7 +77,7 @@ def test_the_authorizer_gives_the_oracles_reason_and_names_the_oracles_binding()
                         for tool in world["tools"]:
                             wanted = decisions.decide(world, caller, issuers, tool, "call", at)
                             found = decide(asker.identity, tools[tool["id"]], Action.CALL, policy, at)
-                            step = STEPS.get(found.reason, 0)
+                            step = found.reason.step or 0
                             said = (
                                 found.allowed,
                                 AGREES_WITH[step],
@@ -97,31 +97,29 @@ def test_the_authorizer_gives_the_oracles_reason_and_names_the_oracles_binding()
 
 
 def never_denies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        toolcrib.authorizer._Compiled, "in_namespaces", lambda self, tool: self.source.scopes != ()
-    )
+    monkeypatch.setattr(CompiledBinding, "in_namespaces", lambda self, tool: self.source.scopes != ())
 
 
 def deaf_to_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = toolcrib.authorizer._Compiled.of
+    real = CompiledBinding.of
 
     def of(binding: PublishedBinding) -> Any:
         return real(binding.model_copy(update={"deny_scopes": ()}))
 
-    monkeypatch.setattr(toolcrib.authorizer._Compiled, "of", of)
+    monkeypatch.setattr(CompiledBinding, "of", of)
 
 
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolcrib.authorizer._Compiled, "in_namespaces", lambda self, tool: True)
+    monkeypatch.setattr(CompiledBinding, "in_namespaces", lambda self, tool: True)
 
 
 def on_any_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolcrib.authorizer._Compiled, "in_servers", lambda self, tool: True)
+    monkeypatch.setattr(CompiledBinding, "in_servers", lambda self, tool: True)
 
 
 def for_a_second_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        toolcrib.authorizer._Compiled,
+        CompiledBinding,
         "valid",
         lambda self, now: (self.source.not_before or 0) <= now <= (self.source.expires_at or 4e9) + 1,
     )
@@ -137,7 +135,7 @@ def leaking_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def accounts_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolcrib.authorizer.Policy, "_present", lambda self, identity: True)
+    monkeypatch.setattr(Policy, "_present", lambda self, identity: True)
 
 
 def views_that_outlive_their_grants(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from toolcrib.telemetry import logs, otel, tracing
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.adapters.replica_http import HttpReplica
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, World
@@ -70,7 +70,7 @@ async def world(registry: RegistryProcess, tmp_path: Path) -> AsyncIterator[Worl
         loop = Loop(
             world,
             publisher,
-            Indexing(publisher),
+            IndexSync(publisher),
             MemoryWriter(world),
             settings=LoopSettings(finalizers=False, services=False),
         )

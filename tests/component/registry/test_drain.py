@@ -35,7 +35,7 @@ class Backend:
     def answer(self, asked: Asked) -> Answer:
         if asked.path == "/slow":
             self.waiting.set()
-            self.release.wait(30)
+            self.release.wait(120)
         return Answer(b"42")
 
 
@@ -49,7 +49,10 @@ def upstream() -> Iterator[Backend]:
 
 @contextmanager
 def replica(folder: Path, upstream: Backend, **settings: object) -> Iterator[RegistryProcess]:
-    tools = [tool(name, backend=backend(upstream.port, f"/{name}")) for name in ("quick", "slow")]
+    # a slow call lasts until it is released, however long a busy machine takes to get there
+    tools = [
+        tool(name, backend=backend(upstream.port, f"/{name}", timeout=120)) for name in ("quick", "slow")
+    ]
     with process(configuration(folder, egress={"loopback": True}, **settings)) as running:
         running.publish(*tools, bindings=(binding("bot", ("quick:use", "slow:use")),))
         yield running
@@ -114,7 +117,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
         long_call: list[object] = []
 
         def call_slow() -> None:
-            answer = httpx.post(one.url + "/tools/slow", json={}, headers=AUTH, timeout=30, verify=False)
+            answer = httpx.post(one.url + "/tools/slow", json={}, headers=AUTH, timeout=120, verify=False)
             long_call.append((answer.status_code, answer.json(), answer.headers["connection"]))
 
         slow = threading.Thread(target=call_slow)
@@ -132,7 +135,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
             assert listens(one.admin)
             assert one.child.poll() is None
             upstream.release.set()
-            slow.join(30)
+            slow.join(60)
             assert one.child.wait(30) == 0
             before = sum(sent.values())
             wait_until(lambda: sum(sent.values()) > before + 50, 60)

@@ -18,6 +18,8 @@ from toolcrib.wire.publish import PublishedTool
 Pair = tuple[dict[str, Any], Any]
 """A schema, and what makes it work hard."""
 BODY = 900_000
+CALLS = 2
+"""Of each case that is asked for."""
 _ANSWERS = {"", "invalid_arguments", "arguments_too_complex"}
 
 
@@ -119,7 +121,7 @@ MAKERS = (_options, _pattern, _unique, _recursive, _contains, _tower, _rows, _ro
 def attack(stage: Stage, draw: random.Random, count: int) -> int:
     """Calls of generated schemas with generated arguments."""
     target = stage.target()
-    calls, codes = 0, set()
+    calls, codes, count = 0, set(), CALLS * count
     while calls < count:
         tools: list[PublishedTool] = []
         sent: list[tuple[str, dict[str, Any], bytes]] = []

@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from attack.stage import Stage, Target, hold
@@ -25,8 +26,9 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
     for number in range(count):
         (_origin if number % 2 else _email)(stage, draw, target)
     with stage.folder("plain-keys") as folder:
-        for number in range(STARTS):
-            _plain_keys(draw, folder / str(number))
+        issuers = [_plain_keys(draw) for _ in range(STARTS)]
+        with ThreadPoolExecutor(STARTS) as pool:
+            list(pool.map(_refused, issuers, [folder / str(number) for number in range(STARTS)]))
     return count + STARTS
 
 
@@ -126,12 +128,15 @@ def _registry_of_addresses(stage: Stage) -> Target:
     return stage.target("addresses", issuers=[written, users])
 
 
-def _plain_keys(draw: random.Random, folder: Any) -> None:
+def _plain_keys(draw: random.Random) -> dict[str, Any]:
     url = draw.choice(
         ["http://127.0.0.1:9/jwks", "HTTP://keys.example/jwks", "http://[::1]/k", "http://keys.example:443/k"]
     )
     place: dict[str, Any] = draw.choice([{"jwks_uri": url}, {"jwks_uri": url, "scopes": "intersection"}])
-    issuer = {"issuer": "https://idp.example", "audience": ["toolcrib"], "scopes": "bindings", **place}
+    return {"issuer": "https://idp.example", "audience": ["toolcrib"], "scopes": "bindings", **place}
+
+
+def _refused(issuer: dict[str, Any], folder: Any) -> None:
     config = configuration(folder, issuers=[issuer], admin_subjects=[OPERATOR])
     done = subprocess.run([*COMMAND, "--config", str(config)], capture_output=True, text=True, timeout=60)
     hold(

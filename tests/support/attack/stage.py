@@ -7,6 +7,7 @@ import random
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +17,8 @@ from typing import Any, Self
 import httpx
 
 import held_loops
+from admission_server import ROOT, Admission, admission_server
+from realparts import lookup
 from registry_harness import OPERATOR, mint
 from registry_process import RegistryProcess, configuration, process
 from toolcrib.wire.publish import (
@@ -28,6 +31,8 @@ from toolcrib.wire.publish import (
     Revision,
 )
 
+SERVICE_RANGE = "198.51.100.0/24"
+"""Addresses for documentation: what is dialled there reaches nobody."""
 NAMESPACES = ("team", "north", "south", "evil")
 JSON = {"Content-Type": "application/json"}
 
@@ -201,11 +206,16 @@ class Stage:
         self._folder, self._stack = folder, ExitStack()
         self._targets: dict[str, Target] = {}
         self._backend: Backend | None = None
+        self._starting: Future[Admission] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._starting is not None:
+            wait([self._starting])
+        for target in self._targets.values():
+            target.running.child.terminate()  # all at the same time, not one after the other
         self._stack.close()
 
     @property
@@ -214,6 +224,31 @@ class Stage:
         if self._backend is None:
             self._backend = self._stack.enter_context(Backend())
         return self._backend
+
+    def begin(self) -> None:
+        """Start the API server beside what is attacked until it is needed."""
+        if self._starting is None:
+            for program in ("kube-apiserver", "etcd", "kubectl"):
+                lookup.path_of(program)  # says what is missing
+            pool = ThreadPoolExecutor(1)
+            self._starting = pool.submit(self._start)
+            pool.shutdown(wait=False)
+
+    def _start(self) -> Admission:
+        server = admission_server([f"--service-cluster-ip-range={SERVICE_RANGE}"])
+        started = self._stack.enter_context(server)
+        roles = started.server.kubectl("apply", "-f", str(ROOT / "examples/cluster/rbac.yaml"))
+        if roles.returncode:
+            raise RuntimeError(f"the stage is broken: {roles.stderr}")
+        started.settle()
+        return started
+
+    @property
+    def admission(self) -> Admission:
+        """A real API server with the definitions and the admission policies in force."""
+        self.begin()
+        assert self._starting is not None
+        return self._starting.result()
 
     def target(self, name: str = "registry", within: Sequence[str] = (), **changes: Any) -> Target:
         """A registry of these settings; the same name gives the same one."""

@@ -56,3 +56,32 @@ def test_a_percentile_is_one_of_the_values(measure: ModuleType) -> None:
     assert measure.percentile(values, 0.5) == 101.0
     assert measure.percentile(values, 0.99) == 199.0
     assert measure.percentile([3.0], 0.99) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("missed", "status", "said"), [([], 0, "met"), (["x by 0.31 µs"], 1, "missed: x by 0.31 µs")]
+)
+def test_a_part_that_is_asked_for_and_misses_its_goal_ends_the_run_with_1(
+    measure: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    missed: list[str],
+    status: int,
+    said: str,
+) -> None:
+    class Part(ModuleType):
+        @staticmethod
+        def run(quick: bool) -> dict[str, object]:
+            measure.verdict("at most 2 µs", missed)
+            return {"missed": missed}
+
+    bench = import_module("run")
+    monkeypatch.setattr(bench, "HERE", tmp_path)
+    monkeypatch.setitem(sys.modules, "hidden", Part("hidden"))
+    monkeypatch.setattr(sys, "argv", ["run.py", "hidden"])
+
+    assert bench.main() == status
+    assert f"goal, at most 2 µs: {said}\n" in capsys.readouterr().out
+    assert (tmp_path / "out" / "hidden.json").exists()
+    sys.modules.pop("run")

@@ -16,7 +16,7 @@ from toolcrib_cli import main as cli
 from toolcrib_cli.commands import access
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.prediction.outcome import folder_world, read_files
-from toolcrib_cli.prediction.sources import Here, Question
+from toolcrib_cli.prediction.sources import AccessQuestion, Here
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 HEIST, ACCESS = str(EXAMPLES / "heist"), EXAMPLES / "access"
@@ -149,7 +149,7 @@ def test_what_the_asked_change_takes_away_is_not_taken_for_a_misspelt_name(
 def test_a_service_account_that_the_cluster_does_not_have_is_noted() -> None:
     def notes(subject: str) -> tuple[str, ...]:
         return (
-            Here(Question(), lambda: folder_world(read_files([Path(HEIST)])), "x")
+            Here(AccessQuestion(), lambda: folder_world(read_files([Path(HEIST)])), "x")
             .what_can(subject, hidden=False)
             .notes
         )
@@ -165,7 +165,9 @@ def test_an_account_that_bindings_name_and_the_cluster_lacks_is_noted_once(tmp_p
     file = tmp_path / "new.yaml"
     file.write_text((ACCESS / "hacker-files.yaml").read_text().replace("name: hacker\n", "name: ghost\n"))
     source = Here(
-        Question(bindings=(file,), namespace="heist"), lambda: folder_world(read_files([Path(HEIST)])), "x"
+        AccessQuestion(bindings=(file,), namespace="heist"),
+        lambda: folder_world(read_files([Path(HEIST)])),
+        "x",
     )
 
     assert source.what_can("heist/ghost", hidden=False).notes == ("there is no ServiceAccount heist/ghost",)

@@ -10,7 +10,7 @@ from toolcrib_cli import cluster
 from toolcrib_cli import main as cli
 from toolcrib_cli.errors import Exit
 from toolcrib_cli.prediction.outcome import folder_world, read_files
-from toolcrib_cli.prediction.sources import Here, Question, cluster_source, folder_source
+from toolcrib_cli.prediction.sources import AccessQuestion, Here, cluster_source, folder_source
 from toolcrib_registry.identity.issuer.local import ISSUER as LOCAL
 
 HEIST = Path(__file__).parents[3] / "examples" / "heist"
@@ -49,28 +49,28 @@ def seen(source: Here) -> tuple[set[str], list[str]]:
 
 def unsaid(*files: Path, delete: tuple[str, ...] = ()) -> Here:
     """Asked of a cluster whose API server does not tell its issuer."""
-    return Here(Question(bindings=files, delete=delete), lambda: folder_world(read_files([HEIST])), "x")
+    return Here(AccessQuestion(bindings=files, delete=delete), lambda: folder_world(read_files([HEIST])), "x")
 
 
 def test_in_a_folder_the_issuer_is_that_of_the_local_mode_whatever_bindings_name(
     file: Path, tmp_path: Path
 ) -> None:
-    tools, assumed = seen(folder_source(Question(bindings=(file,)), [HEIST]))
-    own = seen(folder_source(Question(bindings=(binding(tmp_path, LOCAL),)), [HEIST]))
+    tools, assumed = seen(folder_source(AccessQuestion(bindings=(file,)), [HEIST]))
+    own = seen(folder_source(AccessQuestion(bindings=(binding(tmp_path, LOCAL),)), [HEIST]))
 
     assert tools == UNTOUCHED
     assert assumed == [
         f"the cluster's issuer is {LOCAL}, as in the local mode; groups of service accounts of {OTHER} have no members "
         "(--cluster-issuer says which it is)"
     ]
-    assert folder_source(Question(bindings=(file,)), [HEIST]).diff(None).subjects == ()
+    assert folder_source(AccessQuestion(bindings=(file,)), [HEIST]).diff(None).subjects == ()
     assert own == (
         CHANGED,
         [
             f"the cluster's issuer is {LOCAL}, as in the local mode (--cluster-issuer says which it is)",
         ],
     )
-    assert seen(folder_source(Question(), [HEIST]))[1] == [], "no binding names such a group"
+    assert seen(folder_source(AccessQuestion(), [HEIST]))[1] == [], "no binding names such a group"
 
 
 def test_an_issuer_that_is_said_is_taken_and_not_assumed(
@@ -112,7 +112,7 @@ def test_an_issuer_that_the_api_server_told_is_believed_and_groups_of_others_are
 ) -> None:
     def told(*files: Path) -> Here:
         world = folder_world(read_files([HEIST]))
-        return Here(Question(bindings=files), lambda: world, "x", cluster_issuer=OURS)
+        return Here(AccessQuestion(bindings=files), lambda: world, "x", cluster_issuer=OURS)
 
     only, both = told(file), told(file, binding(tmp_path, OURS))
 
@@ -142,7 +142,7 @@ def test_an_issuer_that_the_api_server_does_not_tell_is_guessed_from_bindings_an
 
 def test_a_group_that_only_a_deleted_binding_named_loses_its_tools(file: Path) -> None:
     gone = Here(
-        Question(delete=("AgentScopeBinding/heist/agents-of-accounts.example.com",)),
+        AccessQuestion(delete=("AgentScopeBinding/heist/agents-of-accounts.example.com",)),
         lambda: folder_world(read_files([HEIST, file])),
         "x",
     )
@@ -200,8 +200,10 @@ def test_the_api_server_is_not_asked_for_an_issuer_that_is_said(
     kubeconfig.write_text("{}")
     monkeypatch.setattr(cluster, "read_issuer", lambda **_: OURS)
 
-    assert cluster_source(Question(), str(kubeconfig), None).cluster_issuer == OURS
-    assert cluster_source(Question(), str(kubeconfig), None, cluster_issuer=OTHER).cluster_issuer == OTHER
+    assert cluster_source(AccessQuestion(), str(kubeconfig), None).cluster_issuer == OURS
+    assert (
+        cluster_source(AccessQuestion(), str(kubeconfig), None, cluster_issuer=OTHER).cluster_issuer == OTHER
+    )
 
 
 def test_options_that_would_do_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from toolcrib_cli import main as cli
 from toolcrib_cli.errors import Exit
 from toolcrib_cli.prediction import sources
 from toolcrib_cli.prediction.outcome import APPLY_REFUSED, predict, read_files
-from toolcrib_cli.prediction.sources import Here, Question
+from toolcrib_cli.prediction.sources import AccessQuestion, Here
 from toolcrib_cli.prediction.validation import expected
 from toolcrib_cli.three_way_merge import LAST_APPLIED, LiveWorld, applied
 
@@ -56,7 +56,7 @@ def file_of(folder: Path, *manifests: Manifest) -> Path:
 
 
 def source(world: LiveWorld, file: Path) -> Here:
-    return Here(Question(bindings=(file,)), lambda: world, "a cluster")
+    return Here(AccessQuestion(bindings=(file,)), lambda: world, "a cluster")
 
 
 def test_a_merge_is_kubectls_own_for_any_objects() -> None:
@@ -204,7 +204,7 @@ def test_in_a_folder_the_file_is_the_object(tmp_path: Path) -> None:
     file_of(base, SPACE, TOOL, limited)
     head = file_of(tmp_path, GRANT)
 
-    found = sources.folder_source(Question(bindings=(head,)), [base]).diff(None)
+    found = sources.folder_source(AccessQuestion(bindings=(head,)), [base]).diff(None)
 
     assert [s.gained for s in found.subjects] == [1]
 

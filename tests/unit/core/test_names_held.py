@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from published import binding, bot, client, tool
-from toolcrib.authorizer import Policy, reach
+from toolcrib.authorizer import Action, Policy, Question, reach
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
@@ -42,7 +42,7 @@ class World:
     def reached(self, who: Identity, now: float) -> list[PublishedTool]:
         """In any state."""
         policy = Policy.compile(self.bindings)
-        return [t for t in self.tools if reach(who, t, policy, now)]
+        return [t for t in self.tools if reach(Question(who, t, Action.LIST, policy, now))]
 
 
 def snapshot_of(tools: Iterable[PublishedTool], bindings: Iterable[PublishedBinding]) -> Snapshot:
@@ -156,7 +156,7 @@ def test_names_tell_nothing_of_tools_out_of_reach_or_of_other_callers_bindings(
         t.model_copy(update={"tool_id": f"{t.namespace}/hidden-{i}", "scopes": ("secret",)})
         for i, t in enumerate(other.tools)
     )
-    assume(not any(reach(who, t, policy, now) for t in hidden))
+    assume(not any(reach(Question(who, t, Action.LIST, policy, now)) for t in hidden))
 
     mixed = World((*world.tools, *hidden), (*world.bindings, *strangers))
 

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from toolcrib import digest
 from toolcrib.resources import durations
-from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, Condition, Reason, condition, merge
+from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, Condition, ConditionReason, condition, merge
 from toolcrib.text import escape, truncate
 
 
@@ -137,10 +137,10 @@ def test_the_route_digest_ignores_the_order_of_scopes_and_nothing_else() -> None
 
 
 def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
-    old = condition("Ready", False, Reason.NOT_ACCEPTED, generation=1, now=1_000.0)
+    old = condition("Ready", False, ConditionReason.NOT_ACCEPTED, generation=1, now=1_000.0)
 
-    same = condition("Ready", False, Reason.NOT_INDEXED, generation=2, now=2_000.0)
-    turned = condition("Ready", True, Reason.READY, generation=2, now=2_000.0)
+    same = condition("Ready", False, ConditionReason.NOT_INDEXED, generation=2, now=2_000.0)
+    turned = condition("Ready", True, ConditionReason.READY, generation=2, now=2_000.0)
 
     (kept,), (moved,) = merge([old], [same]), merge([old], [turned])
     assert kept.last_transition_time == old.last_transition_time == "1970-01-01T00:16:40Z"
@@ -149,27 +149,30 @@ def test_a_condition_keeps_its_transition_time_while_its_status_stays() -> None:
 
 
 def test_merging_the_same_observation_again_changes_nothing() -> None:
-    first = merge([], [condition("Ready", None, Reason.PENDING, generation=3, now=1_000.0)])
+    first = merge([], [condition("Ready", None, ConditionReason.PENDING, generation=3, now=1_000.0)])
 
-    assert merge(first, [condition("Ready", None, Reason.PENDING, generation=3, now=9_000.0)]) == first
+    assert (
+        merge(first, [condition("Ready", None, ConditionReason.PENDING, generation=3, now=9_000.0)]) == first
+    )
 
 
 def test_conditions_that_are_no_longer_observed_go() -> None:
-    old = [condition(t, True, Reason.READY, generation=1, now=1.0) for t in ("Ready", "Gone")]
+    old = [condition(t, True, ConditionReason.READY, generation=1, now=1.0) for t in ("Ready", "Gone")]
 
     assert [c.type for c in merge(old, old[:1])] == ["Ready"]
 
 
 def test_every_reason_has_a_meaning_and_fits_the_kubernetes_format() -> None:
-    assert set(MEANINGS) == set(Reason)
-    for reason in Reason:
+    assert set(MEANINGS) == set(ConditionReason)
+    for reason in ConditionReason:
         made = condition("Ready", True, reason, generation=1, now=0.0)
         assert Condition.model_validate(made.model_dump(by_alias=True)) == made
 
 
 def test_a_long_message_is_cut() -> None:
     assert (
-        len(condition("Ready", True, Reason.INVALID, "x" * 5_000, generation=1, now=0).message) == MAX_MESSAGE
+        len(condition("Ready", True, ConditionReason.INVALID, "x" * 5_000, generation=1, now=0).message)
+        == MAX_MESSAGE
     )
 
 

@@ -16,7 +16,7 @@ from toolcrib.resources.admission import FINALIZER
 from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Ref, World
@@ -34,7 +34,7 @@ class Stage:
     world: World
     publisher: Publisher
     loop: Loop
-    indexing: Indexing
+    index_sync: IndexSync
     replicas: list[MemoryReplica]
     objects: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
@@ -68,14 +68,14 @@ async def staged(
     )
     world = World()
     publisher = Publisher(epoch, FixedReplicas(*found), settings=FAST)
-    indexing = Indexing(publisher, settings=INDEX)
-    loop = Loop(world, publisher, indexing, MemoryWriter(world), settings=settings, clock=clock)
+    index_sync = IndexSync(publisher, settings=INDEX)
+    loop = Loop(world, publisher, index_sync, MemoryWriter(world), settings=settings, clock=clock)
     for kind in listed:
         world.replace(kind, [o for o in objects if o["kind"] == kind])
     stop = asyncio.Event()
     task = asyncio.create_task(loop.run(stop))
     try:
-        yield Stage(world, publisher, loop, indexing, found)
+        yield Stage(world, publisher, loop, index_sync, found)
     finally:
         stop.set()
         await task
@@ -142,12 +142,12 @@ async def test_a_steady_state_writes_and_publishes_nothing() -> None:
         await stage.ready("heist/reader")
         await stage.in_force("heist/planner")
         await asyncio.sleep(0.5)
-        before, revision = replace(stage.loop.writes.counts), stage.publisher.revision
+        before, revision = replace(stage.loop.status_writer.counts), stage.publisher.revision
         for manifest in everything:
             stage.world.upsert(manifest["kind"], manifest)
         stage.world.touch([Ref("Tool", "heist/calculator"), Ref("AgentScopeBinding", "heist/planner")])
         await asyncio.sleep(0.5)
-        assert stage.loop.writes.counts == before
+        assert stage.loop.status_writer.counts == before
         assert stage.publisher.revision == revision
 
 
@@ -168,11 +168,11 @@ async def test_a_restarted_operator_publishes_in_full_and_writes_nothing() -> No
         await until(
             lambda: second.publisher.revision and second.publisher.confirmed_by_all(second.publisher.revision)
         )
-        await until(lambda: second.indexing.held is not None)
+        await until(lambda: second.index_sync.held is not None)
         await asyncio.sleep(1)
         assert replica.snapshot.revision is not None
         assert replica.snapshot.revision.epoch == 2
-        assert second.loop.writes.counts.statuses == 0
+        assert second.loop.status_writer.counts.statuses == 0
         assert len(replica.index_requests) == written
 
 
@@ -260,22 +260,22 @@ async def test_the_lag_of_the_index_is_the_age_of_what_waits_longest_and_ends_wi
     replica = MemoryReplica()
     async with staged(tool("calculator"), replicas=[replica]) as stage:
         await stage.ready("heist/calculator")
-        assert stage.indexing.lag == 0.0
+        assert stage.index_sync.lag == 0.0
         replica.index_down = True
         began = time.monotonic()
         stage.world.upsert("Tool", tool("reader"))
-        await until(lambda: stage.indexing.lag > 0.3)
+        await until(lambda: stage.index_sync.lag > 0.3)
         stage.world.upsert("Tool", tool("writer"))
-        await until(lambda: stage.indexing.lag > 0.5)
-        assert stage.indexing.lag <= time.monotonic() - began
+        await until(lambda: stage.index_sync.lag > 0.5)
+        assert stage.index_sync.lag <= time.monotonic() - began
         replica.index_down = False
         await stage.ready("heist/writer")
-        await until(lambda: stage.indexing.lag == 0.0)
+        await until(lambda: stage.index_sync.lag == 0.0)
         # other scopes are in no digest, and a search depends on them
         replica.index_down = True
         stage.world.upsert("Tool", tool("reader", scopes=["other:use"]))
-        await until(lambda: stage.indexing.lag > 0.05)
-        assert stage.indexing.waiting == 0
+        await until(lambda: stage.index_sync.lag > 0.05)
+        assert stage.index_sync.waiting == 0
 
 
 async def test_heartbeats_stop_while_the_view_of_the_cluster_is_unproven() -> None:
@@ -324,11 +324,11 @@ async def test_a_fenced_leader_stops_publishing_and_writing() -> None:
         async with staged(tool("reader"), replicas=old.replicas, epoch=2) as new:
             await new.ready("heist/reader")
             await until(lambda: not old.publisher.still_leads())
-            written = old.loop.writes.counts.statuses
+            written = old.loop.status_writer.counts.statuses
             old.world.upsert("Tool", tool("intruder"))
             await asyncio.sleep(0.3)
             assert list(old.replicas[0].snapshot.tools) == ["heist/reader"]
-            assert old.loop.writes.counts.statuses == written
+            assert old.loop.status_writer.counts.statuses == written
 
 
 async def test_the_older_tool_keeps_a_name_and_the_younger_gets_it_when_it_is_free() -> None:
@@ -372,7 +372,7 @@ async def test_a_tool_whose_namespace_is_being_deleted_is_withdrawn_and_nothing_
                 stage.world.upsert("Namespace", {"kind": "Namespace", "metadata": ending})
             )
         assert set(stage.replicas[0].snapshot.tools) == {"bank/calculator"}
-        await until(lambda: not stage.loop._board.waiting)
+        await until(lambda: not stage.loop._planner.waiting)
 
 
 async def test_a_selector_on_a_label_nobody_trusts_is_refused() -> None:
@@ -475,7 +475,7 @@ async def test_the_count_of_matched_tools_is_corrected_soon_and_then_rarely() ->
         now[0] += seconds
         stage.world.touch([ref])
         await stage.loop.published(stage.world.change)
-        await until(lambda: stage.loop.writes.backlog == 0)
+        await until(lambda: stage.loop.status_writer.backlog == 0)
 
     def count() -> Any:
         return (stage.status(ref.kind, ref.key) or {}).get("matchedTools")
@@ -531,7 +531,7 @@ async def test_a_refused_tool_that_is_deleted_leaves_no_retries_behind() -> None
     async with staged(tool("odd"), replicas=[Refusing()]) as stage:
         await until(lambda: stage.conditions("Tool", "heist/odd").get("Indexed") == ("False", "NotIndexed"))
         stage.world.remove("Tool", "heist/odd")
-        await until(lambda: not stage.indexing._failed and not stage.indexing._retries)
+        await until(lambda: not stage.index_sync._failed and not stage.index_sync._retries)
 
 
 async def test_changed_scopes_that_the_index_refuses_are_tried_again_with_backoff() -> None:
@@ -583,7 +583,7 @@ async def test_a_binding_deleted_long_ago_still_waits_for_the_replicas_a_little(
         await until(lambda: finalizers() == ())
         assert time.time() - began >= settings.removal_least
         stage.world.remove("AgentScopeBinding", "heist/planner", "8")
-        await until(lambda: ref not in stage.loop._board._gone)
+        await until(lambda: ref not in stage.loop._planner._gone)
 
 
 async def test_what_a_turn_over_many_objects_makes_is_frozen() -> None:

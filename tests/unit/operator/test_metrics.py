@@ -18,19 +18,19 @@ from registry_harness import tool as published_tool
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedSubject
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.counts.grants import INFO_FACTOR, Ledger, subject
-from toolcrib_operator.counts.reach import Reach
+from toolcrib_operator.counts.grants import INFO_FACTOR, GrantCounts, subject
+from toolcrib_operator.counts.reach import ReachCounts
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.health import serving
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Lease, Written
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import ElectionSettings, LoopSettings
 from toolcrib_operator.state import Leading, State
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import WATCHED, Ref, World
 from waiting import until
 
@@ -68,17 +68,17 @@ class Leader:
         self.world = World()
         self.writer = Moody(self.world)
         self.publisher = Publisher(1, FixedReplicas(*replicas))
-        indexing = Indexing(self.publisher)
+        index_sync = IndexSync(self.publisher)
         self.propagated = Propagated()
         self.loop = Loop(
-            self.world, self.publisher, indexing, self.writer, settings=settings,
+            self.world, self.publisher, index_sync, self.writer, settings=settings,
             on_propagated=self.propagated.observe,
         )  # fmt: skip
         reader: Any = None
         self.elector = Elector(OneLease(), "o-0", settings=ElectionSettings(renew=600))
         self.state = State(self.elector)
-        watching = Watching(self.world, reader)
-        self.leading = Leading(self.world, watching, self.publisher, indexing, self.loop)
+        resync = Resync(self.world, reader)
+        self.leading = Leading(self.world, resync, self.publisher, index_sync, self.loop)
         self.port = 0
 
     async def scrape(self) -> dict[str, dict[tuple[str, ...], float]]:
@@ -183,7 +183,7 @@ async def test_the_oldest_thing_that_waits_has_an_age_until_it_is_written() -> N
         made.writer.away = True
         began = time.monotonic()
         made.world.upsert("Tool", tool("calculator", description="Another"))
-        await until(lambda: made.loop.writes.counts.failures)
+        await until(lambda: made.loop.status_writer.counts.failures)
         await until(lambda: made.loop.oldest_waiting > 0.2)
         waits = (await made.scrape())["toolcrib_operator_oldest_waiting_seconds"][()]
         assert 0.2 < waits < time.monotonic() - began
@@ -237,15 +237,15 @@ async def test_ten_thousand_tools_and_grants_make_a_bounded_number_of_series_and
 
 async def test_rows_are_made_once_a_revision() -> None:
     publisher = Publisher(1, FixedReplicas())
-    reach = Reach(publisher)
-    ledger = Ledger(publisher, reach)
+    reach = ReachCounts(publisher)
+    grants = GrantCounts(publisher, reach)
     publisher.publish(tools=[published_tool("calculator")], bindings=[published_binding("bot")])
-    rows = ledger.rows(0.0)
+    rows = grants.rows(0.0)
 
-    assert ledger.rows(1.0) is rows
+    assert grants.rows(1.0) is rows
     await reach.count()
-    assert ledger.rows(1.0) is not rows
-    assert ledger.rows(1.0).tool_grants == {("team/calculator", ""): 1}
+    assert grants.rows(1.0) is not rows
+    assert grants.rows(1.0).tool_grants == {("team/calculator", ""): 1}
 
 
 def test_subjects_are_named_as_the_registry_names_agents_and_groups_apart() -> None:

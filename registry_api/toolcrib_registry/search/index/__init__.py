@@ -1,1 +1,1 @@
-"""What the search index holds is brought about: embedded, written, read back."""
+"""Keeps the search index in step with what is published: embeds, writes, reads back."""

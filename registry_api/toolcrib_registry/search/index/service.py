@@ -20,7 +20,7 @@ from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.errors import SearchError, StoreRejected
-from toolcrib_registry.search.index.vectors import DocumentVectors
+from toolcrib_registry.search.index.document_vectors import DocumentVectors
 from toolcrib_registry.search.store import CatalogStore
 
 log = logging.getLogger(__name__)

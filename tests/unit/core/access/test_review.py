@@ -13,7 +13,7 @@ from toolcrib.access.answers import Explanation
 from toolcrib.access.changes import changes
 from toolcrib.access.review import AccessReview, UnknownTool
 from toolcrib.access.subjects import SubjectError, Tokens, Who
-from toolcrib.authorizer import STEPS, Action, Reason, considered, decide
+from toolcrib.authorizer import Action, Reason, considered, decide
 from toolcrib.identity import ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import ScopeMatch, ToolState
@@ -83,7 +83,7 @@ def test_an_explanation_ends_in_the_decision_for_every_action() -> None:
             assert (found.binding and found.binding.generation) == (
                 wanted.binding and wanted.binding.generation
             )
-            assert concluded(found) == (wanted.allowed, STEPS.get(wanted.reason))
+            assert concluded(found) == (wanted.allowed, wanted.reason.step)
             if wanted.allowed:
                 assert found.name == view_of(identity, api.snapshot, NOW, action).listed_name(one.tool_id)
             reasons.add(wanted.reason)

@@ -6,7 +6,7 @@ import pytest
 
 from toolcrib.lint.weaknesses import EMBEDDED, HINTS, SearchLint, words
 from toolcrib.resources import Tool, parse
-from toolcrib.resources.conditions import MEANINGS, Reason
+from toolcrib.resources.conditions import MEANINGS, ConditionReason
 
 GOOD = "Look up who guards which corridor"
 
@@ -137,7 +137,7 @@ def test_weaknesses_come_in_the_order_of_the_rules_and_say_what_to_do() -> None:
 
 def test_every_rule_has_a_meaning_and_a_hint() -> None:
     assert all(MEANINGS[code] and HINTS[code] for code in HINTS)
-    assert next(iter(HINTS)) is Reason.NO_DESCRIPTION
+    assert next(iter(HINTS)) is ConditionReason.NO_DESCRIPTION
 
 
 def test_other_peoples_text_in_a_message_is_short_and_harmless() -> None:
@@ -155,7 +155,7 @@ def test_a_change_of_one_of_very_many_alike_concerns_its_neighbours_alone() -> N
     touched = [len(lint.update(t.tool_id, t)) for t in tools]
     assert max(touched) <= 4
     assert lint.update("heist/thing1000", None) == {"heist/thing0999", "heist/thing1001"}
-    (after,) = [w for w in lint.weaknesses(tools[1001]) if w.reason is Reason.DUPLICATE_DESCRIPTION]
+    (after,) = [w for w in lint.weaknesses(tools[1001]) if w.reason is ConditionReason.DUPLICATE_DESCRIPTION]
     assert "heist/thing0999" in after.message
 
 

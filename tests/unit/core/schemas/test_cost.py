@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolcrib.lint.weaknesses import SearchLint
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
 from toolcrib.schemas.argument_cost import BUDGET
 from toolcrib.schemas.cost import SchemaCost
@@ -215,6 +215,6 @@ def test_a_tool_whose_ordinary_calls_would_be_refused_is_remarked_on(
     lint, made = SearchLint(), tool(schema)
     lint.update(made.tool_id, made)
     found = {w.reason: w for w in lint.weaknesses(made)}
-    assert (Reason.SCHEMA_COSTLY in found) is odd
+    assert (ConditionReason.SCHEMA_COSTLY in found) is odd
     if odd:
-        assert found[Reason.SCHEMA_COSTLY].field == "spec.inputSchema"
+        assert found[ConditionReason.SCHEMA_COSTLY].field == "spec.inputSchema"

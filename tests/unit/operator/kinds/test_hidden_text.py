@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from operator_harness import tool
 from operator_stage import SETTINGS, staged
 from toolcrib.lint.hidden_text import Hidden
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib_operator import options
 from toolcrib_operator.kinds.tool import assess_tool
 from toolcrib_operator.world import entry_of
@@ -31,11 +31,13 @@ def test_a_tool_with_hidden_text_is_refused_by_default_and_used_with_a_warning_w
     refused = assess_tool(entry, owner=None, credential=None)
     assert refused.published is None
     assert refused.refusal is not None
-    assert refused.refusal.reason is Reason.HIDDEN_TEXT
+    assert refused.refusal.reason is ConditionReason.HIDDEN_TEXT
     assert f"spec.{field}: hidden U+{ord(character):04X}" in refused.refusal.message
     warned = assess_tool(entry, owner=None, credential=None, hidden=Hidden.WARN)
     assert warned.published is not None
-    assert [(w.reason, w.field) for w in warned.weaknesses] == [(Reason.HIDDEN_TEXT, f"spec.{field}")]
+    assert [(w.reason, w.field) for w in warned.weaknesses] == [
+        (ConditionReason.HIDDEN_TEXT, f"spec.{field}")
+    ]
 
 
 async def test_the_condition_says_where_and_which_and_the_setting_decides() -> None:

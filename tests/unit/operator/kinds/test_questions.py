@@ -14,7 +14,7 @@ from operator_stage import ACCOUNT, SETTINGS, staged
 from published import tool as published_tool
 from toolcrib import publishing
 from toolcrib.resources import parse
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import ToolState
 from toolcrib_operator.kinds.questions import NONE, Question, questions, summary
 from toolcrib_operator.world import SERVICE_ACCOUNT, Ref
@@ -88,7 +88,7 @@ def test_the_condition_has_the_first_reason_and_every_message() -> None:
     )
     odd, why = summary(everything)
     assert odd
-    assert why.reason is Reason.EXPIRED_AT_APPLY
+    assert why.reason is ConditionReason.EXPIRED_AT_APPLY
     order = ["spec.expiresAt", "spec.subjects[0]", "spec.tools.allow[0]", "spec.tools.deny[1]", "spec.tools.allow[0]"]  # fmt: skip
     assert [part.split(": ")[0] for part in why.message.split("; ")] == order
     assert summary(()) == (False, NONE)

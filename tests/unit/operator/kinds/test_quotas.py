@@ -200,7 +200,7 @@ async def test_another_leader_comes_to_the_same_places_and_writes_no_status_agai
     world.touch([e.ref for e in world.all("Tool")])
     async with staged(settings=limited(5), world=world) as stage:
         await until(lambda: len(stage.loop.assessor.published) == 5)
-        await until(lambda: not stage.loop.writes.backlog and not stage.loop._board.waiting)
+        await until(lambda: not stage.loop.status_writer.backlog and not stage.loop._planner.waiting)
         assert stage.writer.statuses == 0
         assert {e.ref.name for e in world.all("Tool") if e.ref in stage.loop.assessor.published} == {
             "t0", "t1", "t2", "t3", "t4"

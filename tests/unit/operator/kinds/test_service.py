@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from operator_harness import endpoint_slice, service, tool
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.verdicts import ToolVerdict
 from toolcrib_operator.service_facts import compact_slice, slice_facts
@@ -88,7 +88,7 @@ def test_a_service_that_may_lead_elsewhere_is_refused_with_the_remedy(
 
     assert found.published is None
     assert found.refusal is not None
-    assert found.refusal.reason is Reason.SERVICE_UNSUPPORTED
+    assert found.refusal.reason is ConditionReason.SERVICE_UNSUPPORTED
     assert said in found.refusal.message
     assert "Service heist/example-tools" in found.refusal.message
     assert "Use a Service with a selector and a cluster IP" in found.refusal.message
@@ -115,7 +115,7 @@ def test_one_foreign_endpoint_slice_beside_the_controllers_refuses_the_service(w
 
     assert found.published is None
     assert found.refusal is not None
-    assert found.refusal.reason is Reason.SERVICE_UNSUPPORTED
+    assert found.refusal.reason is ConditionReason.SERVICE_UNSUPPORTED
     assert "EndpointSlice example-tools-evil" in found.refusal.message
     assert "delete that EndpointSlice" in found.refusal.message
 
@@ -147,7 +147,7 @@ def test_what_is_not_there_yet_is_said_and_no_address_is_published(
 
     assert address(found) is None
     assert found.service is not None
-    assert found.service.reason is Reason.SERVICE_MISSING
+    assert found.service.reason is ConditionReason.SERVICE_MISSING
     assert said in found.service.message
 
 

@@ -14,7 +14,7 @@ from operator_harness import MemoryReplica, binding, cluster_binding, tool
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.loop import Loop
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
@@ -177,11 +177,11 @@ async def staged(*objects: dict[str, Any], accounts: bool = True, epoch: int = 1
     world = World()
     fast = PublisherSettings(heartbeat=0.1, discover=0.05, backoff=(0.01, 0.05))
     publisher = Publisher(epoch, FixedReplicas(replica), settings=fast)
-    indexing = Indexing(publisher, settings=IndexSettings(inventory=0.2))
+    index_sync = IndexSync(publisher, settings=IndexSettings(inventory=0.2))
     settings = LoopSettings(
         hold_back=0.1, takeover_hold=0.2, finalizers=False, services=False, accounts=accounts
     )
-    loop = Loop(world, publisher, indexing, MemoryWriter(world), settings=settings)
+    loop = Loop(world, publisher, index_sync, MemoryWriter(world), settings=settings)
     for kind in listed:
         world.replace(kind, [o for o in objects if o["kind"] == kind])
     stop = asyncio.Event()

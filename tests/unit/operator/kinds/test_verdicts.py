@@ -9,7 +9,7 @@ import pytest
 from operator_harness import binding, cluster_binding, conditions, tool
 from toolcrib import publishing
 from toolcrib.lint.weaknesses import Weakness
-from toolcrib.resources.conditions import Reason
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Revision
@@ -18,9 +18,9 @@ from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.binding import assess_binding, matched_tools
 from toolcrib_operator.kinds.credential import HOSTS, LABEL, assess_credential
-from toolcrib_operator.kinds.statuses import Progress, Reach
+from toolcrib_operator.kinds.statuses import BindingReach, Progress
 from toolcrib_operator.kinds.tool import assess_tool, name_owner
-from toolcrib_operator.kinds.verdicts import BindingVerdict, Problem, ToolVerdict
+from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, ToolVerdict
 from toolcrib_operator.world import Entry, World, entry_of
 
 NOW = 1_800_000_000.0
@@ -38,16 +38,20 @@ def entry(manifest: dict[str, Any], **metadata: Any) -> Entry:
         ({}, None, ""),
         ({"state": "Disabled"}, None, ""),
         ({"state": "Deprecated", "replacedBy": "other"}, None, ""),
-        ({"scopes": []}, Reason.INVALID, "spec.scopes"),
-        ({"scopes": ["registry:write"]}, Reason.INVALID, "registry"),
-        ({"backend": {}}, Reason.INVALID, "backend"),
-        ({"inputSchema": {"type": "array"}}, Reason.SCHEMA_UNSAFE, "spec.inputSchema/type"),
-        ({"inputSchema": {"$ref": "https://x/y"}}, Reason.SCHEMA_UNSAFE, "spec.inputSchema"),
-        ({"outputSchema": {"$ref": "file:///etc/passwd"}}, Reason.SCHEMA_UNSAFE, "spec.outputSchema"),
+        ({"scopes": []}, ConditionReason.INVALID, "spec.scopes"),
+        ({"scopes": ["registry:write"]}, ConditionReason.INVALID, "registry"),
+        ({"backend": {}}, ConditionReason.INVALID, "backend"),
+        ({"inputSchema": {"type": "array"}}, ConditionReason.SCHEMA_UNSAFE, "spec.inputSchema/type"),
+        ({"inputSchema": {"$ref": "https://x/y"}}, ConditionReason.SCHEMA_UNSAFE, "spec.inputSchema"),
+        (
+            {"outputSchema": {"$ref": "file:///etc/passwd"}},
+            ConditionReason.SCHEMA_UNSAFE,
+            "spec.outputSchema",
+        ),
     ],
 )
 def test_a_tool_is_published_exactly_when_it_is_not_refused(
-    spec: dict[str, Any], reason: Reason | None, said: str
+    spec: dict[str, Any], reason: ConditionReason | None, said: str
 ) -> None:
     verdict = assess_tool(entry(tool("calculator", **spec)), owner=None, credential=None)
     assert (verdict.published is None) == (reason is not None)
@@ -69,7 +73,7 @@ def test_the_oldest_tool_keeps_a_name_then_the_lower_uid_and_the_deleted_do_not_
     assert name_owner([leaving, young]) is young
     verdict = assess_tool(young, owner=old, credential=None)
     assert verdict.refusal is not None
-    assert verdict.refusal.reason is Reason.NAME_CONFLICT
+    assert verdict.refusal.reason is ConditionReason.NAME_CONFLICT
     assert "heist/a" in verdict.refusal.message
 
 
@@ -107,7 +111,10 @@ def test_one_untrusted_label_among_trusted_ones_refuses_the_selector() -> None:
     verdict = assess_binding(entry(manifest), namespaces={}, trusted=("team",))
     assert verdict.published is None
     assert verdict.refusal is not None
-    assert (verdict.refusal.reason, "'mine'" in verdict.refusal.message) == (Reason.UNTRUSTED_LABEL, True)
+    assert (verdict.refusal.reason, "'mine'" in verdict.refusal.message) == (
+        ConditionReason.UNTRUSTED_LABEL,
+        True,
+    )
 
 
 @pytest.mark.parametrize("denies", [{"deny": ["x"]}, {"denyScopes": ["x"]}])
@@ -169,23 +176,28 @@ def secret(hosts: str = "api.example.com", label: str = "true", **data: str) -> 
         (remote(), secret("other.com, API.example.com", token="v"), None, None),
         (remote(None), secret("backend.heist.svc", token="v"), None, None),
         (remote(None), secret("backend:80", token="v"), None, None),
-        (remote(None), secret("backend:81", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(None), secret("backend:81", token="v"), None, ConditionReason.CREDENTIAL_NOT_ALLOWED),
         (remote(), secret("https://api.example.com/", token="v"), None, None),
-        (remote("http://api.example.com/x"), secret(token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote("http://api.example.com/x"), secret(token="v"), None, ConditionReason.CREDENTIAL_NOT_ALLOWED),
         (remote("http://api.example.com/x"), secret("http://api.example.com", token="v"), None, None),
-        (remote("https://api.example.com:8443/x"), secret(token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (
+            remote("https://api.example.com:8443/x"),
+            secret(token="v"),
+            None,
+            ConditionReason.CREDENTIAL_NOT_ALLOWED,
+        ),
         (remote("https://api.example.com:8443/x"), secret("api.example.com:8443", token="v"), None, None),
-        (remote(), secret(token="v"), ("other",), Reason.CREDENTIAL_MISSING),
-        (remote(), None, None, Reason.CREDENTIAL_MISSING),
-        (remote(), secret(other="v"), None, Reason.CREDENTIAL_MISSING),
-        (remote(), secret(label="false", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
-        (remote(), secret("", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
-        (remote(), secret("*.example.com", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
-        (remote(), secret("example.com", token="v"), None, Reason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret(token="v"), ("other",), ConditionReason.CREDENTIAL_MISSING),
+        (remote(), None, None, ConditionReason.CREDENTIAL_MISSING),
+        (remote(), secret(other="v"), None, ConditionReason.CREDENTIAL_MISSING),
+        (remote(), secret(label="false", token="v"), None, ConditionReason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("", token="v"), None, ConditionReason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("*.example.com", token="v"), None, ConditionReason.CREDENTIAL_NOT_ALLOWED),
+        (remote(), secret("example.com", token="v"), None, ConditionReason.CREDENTIAL_NOT_ALLOWED),
     ],
 )
 def test_a_secret_goes_only_where_its_label_and_hosts_say(
-    tool: Tool, secret: Entry | None, allowed: tuple[str, ...] | None, reason: Reason | None
+    tool: Tool, secret: Entry | None, allowed: tuple[str, ...] | None, reason: ConditionReason | None
 ) -> None:
     credential, problem = assess_credential(tool, secret, allowed=allowed, domain="cluster.local")
     assert (credential is None) == (reason is not None)
@@ -225,7 +237,7 @@ DONE = Progress(published=True, propagated=True, replicas=1, indexed=True)
         (Progress(replicas=1), ("False", "NotPublished"), ("False", "NotIndexed"), True),
         (Progress(True, True, 1, False), ("False", "NotIndexed"), ("False", "NotIndexed"), True),
         (
-            Progress(True, True, 1, False, Problem(Reason.INDEX_UNAVAILABLE)),
+            Progress(True, True, 1, False, Cause(ConditionReason.INDEX_UNAVAILABLE)),
             ("False", "IndexUnavailable"),
             ("False", "IndexUnavailable"),
             False,
@@ -273,7 +285,9 @@ def test_a_transition_time_changes_with_the_status_alone() -> None:
 
 def test_a_refusal_takes_the_digests_out_of_the_status() -> None:
     found = entry(tool("calculator") | {"status": {"digest": "sha256:1", "toolId": "heist/calculator"}})
-    desired = statuses.tool_status(found, ToolVerdict(None, Problem(Reason.INVALID, "spec: bad")), DONE, NOW)
+    desired = statuses.tool_status(
+        found, ToolVerdict(None, Cause(ConditionReason.INVALID, "spec: bad")), DONE, NOW
+    )
     patch = statuses.difference(found.status, desired.status)
     assert patch["digest"] is None
     assert patch["toolId"] is None
@@ -293,14 +307,14 @@ def test_a_bindings_dates_are_judged_by_the_clock(
 ) -> None:
     found = entry(binding("planner", ["calculator:use"], **dates))
     verdict = assess_binding(found, namespaces={}, trusted=())
-    desired = statuses.binding_status(found, verdict, DONE, Reach(1), NOW)
+    desired = statuses.binding_status(found, verdict, DONE, BindingReach(1), NOW)
     assert conditions(desired.status)["Ready"] == ready
     assert conditions(desired.status)["Expired"] == expired
 
 
 def test_a_tool_that_a_search_finds_badly_is_used_and_says_so() -> None:
     found = entry(tool("calculator"))
-    weakness = Weakness(Reason.NO_DESCRIPTION, "spec.description", "there is none", "write one")
+    weakness = Weakness(ConditionReason.NO_DESCRIPTION, "spec.description", "there is none", "write one")
     verdict = replace(assess_tool(found, owner=None, credential=None), weaknesses=(weakness,))
     status = statuses.tool_status(found, verdict, DONE, NOW).status
     said = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
@@ -311,14 +325,14 @@ def test_a_tool_that_a_search_finds_badly_is_used_and_says_so() -> None:
 
 
 def test_what_waited_and_is_then_refused_is_told_twice_and_each_once() -> None:
-    def refused(reason: Reason, message: str, before: dict[str, Any]) -> dict[str, Any]:
+    def refused(reason: ConditionReason, message: str, before: dict[str, Any]) -> dict[str, Any]:
         found = entry(binding("planner", ["calculator:use"]) | {"status": before})
-        verdict = BindingVerdict(None, Problem(reason, message))
-        return statuses.binding_status(found, verdict, DONE, Reach(0), NOW).status
+        verdict = BindingVerdict(None, Cause(reason, message))
+        return statuses.binding_status(found, verdict, DONE, BindingReach(0), NOW).status
 
-    waits = refused(Reason.ADMISSION_POLICY_UNREAD, "It waits.", {})
-    missing = refused(Reason.ADMISSION_POLICY_MISSING, "Nobody checked.", waits)
-    again = refused(Reason.ADMISSION_POLICY_MISSING, "Nobody checked.", missing)
+    waits = refused(ConditionReason.ADMISSION_POLICY_UNREAD, "It waits.", {})
+    missing = refused(ConditionReason.ADMISSION_POLICY_MISSING, "Nobody checked.", waits)
+    again = refused(ConditionReason.ADMISSION_POLICY_MISSING, "Nobody checked.", missing)
     told = [statuses.announced(*each) for each in (({}, waits), (waits, missing), (missing, again))]
     assert [[(c["type"], c["message"]) for c in each] for each in told] == [
         [("Ready", "It waits.")],

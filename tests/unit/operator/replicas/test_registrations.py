@@ -15,9 +15,9 @@ from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid
 from toolcrib_operator.kinds.registration import manifest_of
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.options import parse
-from toolcrib_operator.replicas.index import Indexing
+from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.replicas.registrations import Registering
+from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.world import WATCHED, World
 from waiting import until
@@ -68,10 +68,10 @@ class Parts:
         self.replicas = [MemoryReplica("a"), MemoryReplica("b")]
         self.leads = True
         self.publisher = Publisher(3, FixedReplicas(*self.replicas), may_act=lambda: self.leads)
-        indexing = Indexing(self.publisher)
-        self.loop = Loop(self.world, self.publisher, indexing, MemoryWriter(self.world))
+        index_sync = IndexSync(self.publisher)
+        self.loop = Loop(self.world, self.publisher, index_sync, MemoryWriter(self.world))
         by_name = {r.name: r for r in self.replicas}
-        self.registering = Registering(
+        self.intake = RegistrationIntake(
             self.world, self.publisher, self.objects, by_name.__getitem__, self.loop.published,
             settings=RegistrationSettings(wait=0.2, in_force=in_force),
         )  # fmt: skip
@@ -91,7 +91,7 @@ async def running(in_force: float = 60) -> AsyncIterator[Parts]:
     parts, stop = Parts(in_force), asyncio.Event()
     for kind in WATCHED:
         parts.world.replace(kind, [])
-    tasks = [asyncio.create_task(parts.loop.run(stop)), asyncio.create_task(parts.registering.run(stop))]
+    tasks = [asyncio.create_task(parts.loop.run(stop)), asyncio.create_task(parts.intake.run(stop))]
     try:
         await until(lambda: parts.publisher.revision is not None)
         yield parts
@@ -107,7 +107,7 @@ async def test_the_answer_comes_when_every_replica_has_the_tool() -> None:
         assert [list(r.snapshot.tools) for r in parts.replicas] == [[tool_id]] * 2
         assert parts.replicas[0].snapshot.tools[tool_id].source == "runtime"
         assert parts.objects.made[0]["metadata"]["labels"] == {"toolcrib.dev/source": "runtime"}
-        assert parts.registering.created == 1
+        assert parts.intake.created == 1
 
 
 async def test_a_replica_that_is_away_delays_the_answer_no_longer_than_it_may() -> None:
@@ -117,7 +117,7 @@ async def test_a_replica_that_is_away_delays_the_answer_no_longer_than_it_may() 
         assert asked().tool_id in parts.replicas[0].snapshot.tools
         parts.replicas[1].down = False
         await until(lambda: asked().tool_id in parts.replicas[1].snapshot.tools)
-        await until(lambda: not parts.registering.problems)
+        await until(lambda: not parts.intake.problems)
 
 
 async def test_a_name_that_any_object_of_the_namespace_has_is_taken() -> None:

@@ -9,7 +9,7 @@ import pytest
 from toolcrib_operator.adapters.cluster import PAGE, Cluster
 from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.watches.recorder import Memo, watch
-from toolcrib_operator.watches.resync import Watching
+from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import World
 
 KUBECONFIG = """
@@ -55,7 +55,7 @@ def kube(tmp_path: Path) -> Kube:
 def run(kube: Kube, *statuses: int) -> Operator:
     stop = threading.Event()
     operator = Operator(stop, *statuses)
-    memo = Memo(World(), Watching(World(), Cluster(kube)))
+    memo = Memo(World(), Resync(World(), Cluster(kube)))
     watch(kube, memo, stop, pause=0.01, operate=operator)
     return operator
 

@@ -1,0 +1,129 @@
+"""All bindings of a revision, compiled and found by whom they name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from toolcrib.authorizer.bindings import CompiledBinding
+from toolcrib.identity import Identity
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
+
+SubjectKey = tuple[str, str, str]
+
+
+def subject_keys(identity: Identity) -> tuple[SubjectKey, ...]:
+    """Every key under which a binding may name this identity: always issuer (or cluster) and claim together."""
+    keys: list[SubjectKey] = []
+    account = identity.service_account
+    if account is not None:
+        keys.append(("sa", *account))
+    if identity.client:
+        keys.append(("client", identity.issuer, identity.client))
+    if identity.user and not identity.cluster:
+        keys.append(("user", identity.issuer, identity.user))
+    keys.extend(("group", identity.issuer, g) for g in sorted(identity.groups))
+    return tuple(keys)
+
+
+def _binding_keys(binding: PublishedBinding) -> Iterable[SubjectKey]:
+    for s in binding.subjects:
+        match s.kind:
+            case SubjectKind.SERVICE_ACCOUNT | SubjectKind.AGENT if s.namespace and s.name:
+                yield ("sa", s.namespace, s.name)
+            case SubjectKind.OAUTH_CLIENT if s.issuer and s.client_id:
+                yield ("client", s.issuer, s.client_id)
+            case SubjectKind.USER if s.issuer and s.name:
+                yield ("user", s.issuer, s.name)
+            case SubjectKind.GROUP if s.issuer and s.name:
+                yield ("group", s.issuer, s.name)
+            case _:
+                continue
+
+
+@dataclass(frozen=True)
+class Policy:
+    """All bindings, compiled and indexed by subject. Immutable: a change makes a new one."""
+
+    by_subject: Mapping[SubjectKey, tuple[CompiledBinding, ...]] = field(default_factory=dict)
+    anonymous_list: bool = False
+    accounts: Mapping[tuple[str, str], str] | None = None
+    """UIDs of bound ServiceAccounts by (namespace, name); None: not known here, none is checked."""
+    _last: list[tuple[Identity, tuple[CompiledBinding, ...]]] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+    """The latest answer of `of`: a view asks it for one identity thousands of times."""
+
+    @classmethod
+    def compile(
+        cls,
+        bindings: Iterable[PublishedBinding],
+        *,
+        anonymous_list: bool = False,
+        accounts: Mapping[tuple[str, str], str] | None = None,
+    ) -> Policy:
+        """Index `bindings`; the cost is paid once a revision."""
+        table: dict[SubjectKey, list[CompiledBinding]] = {}
+        for b in bindings:
+            compiled = CompiledBinding.of(b)
+            for key in set(_binding_keys(b)):
+                table.setdefault(key, []).append(compiled)
+        ordered = {k: tuple(sorted(v, key=CompiledBinding.order)) for k, v in table.items()}
+        return cls(by_subject=MappingProxyType(ordered), anonymous_list=anonymous_list, accounts=accounts)
+
+    def of(self, identity: Identity) -> tuple[CompiledBinding, ...]:
+        """The bindings of this identity, cluster before namespaced, then by namespace and name.
+
+        None of a ServiceAccount that is gone: neither what it was granted nor what it was denied says anything.
+        """
+        for last, answer in self._last:
+            if last is identity:
+                return answer
+        found: dict[str, CompiledBinding] = {}
+        for key in subject_keys(identity):
+            for compiled in self.by_subject.get(key, ()):
+                found[compiled.source.uid] = compiled
+        answer = tuple(sorted(found.values(), key=CompiledBinding.order))
+        if answer and not self._present(identity):
+            answer = ()
+        self._last[:] = [(identity, answer)]
+        return answer
+
+    def is_gone(self, identity: Identity) -> bool:
+        """Whether it is a bound ServiceAccount that was deleted, or made anew since its token was issued."""
+        if self._present(identity):
+            return False
+        return any(key in self.by_subject for key in subject_keys(identity))
+
+    def _present(self, identity: Identity) -> bool:
+        account = identity.service_account
+        if account is None or self.accounts is None:
+            return True
+        return identity.account_uid is not None and self.accounts.get(account) == identity.account_uid
+
+    def bindings_of(self, identity: Identity) -> tuple[PublishedBinding, ...]:
+        """The same as published objects."""
+        return tuple(c.source for c in self.of(identity))
+
+
+def concerned(tool: PublishedTool, policy: Policy) -> tuple[PublishedBinding, ...]:
+    """Every binding, whoever its subjects are, that denies the tool or may grant one of its scopes at some time."""
+    found: dict[str, PublishedBinding] = {}
+    passed: set[str] = set()
+    wanted = frozenset(tool.scopes)
+    for several in policy.by_subject.values():
+        for b in several:
+            if b.source.uid in passed:
+                continue
+            passed.add(b.source.uid)
+            if b.denies(tool) or (wanted & b.scopes and b.in_namespaces(tool) and b.in_servers(tool)):
+                found[b.source.uid] = b.source
+    return tuple(found.values())
+
+
+def deniers(policy: Policy) -> Callable[[PublishedTool], dict[str, PublishedBinding]]:
+    """Every binding that denies a tool, whoever its subjects are, by UID."""
+    compiled = {b.source.uid: b for several in policy.by_subject.values() for b in several if b.source.denies}
+    return lambda tool: {uid: b.source for uid, b in compiled.items() if b.denies(tool)}

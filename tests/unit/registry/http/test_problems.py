@@ -1,0 +1,50 @@
+"""What services raise, which know no HTTP, as problem documents: status, headers and members by its code."""
+
+import json
+from typing import Any
+
+import pytest
+
+from toolcrib_registry.calls.errors import CallError, UpstreamTimeout
+from toolcrib_registry.failures import Failure, Unauthenticated
+from toolcrib_registry.http.problems import CODES, problem_of
+
+
+def answered(error: Failure | CallError) -> tuple[int, dict[str, str], dict[str, Any]]:
+    response = problem_of(error).response()
+    return response.status_code, dict(response.headers), json.loads(bytes(response.body))
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_a_failure_has_the_status_and_the_title_of_its_code(code: str) -> None:
+    status, _headers, body = answered(Failure(code, "Why."))
+
+    assert (status, body["status"], body["title"]) == (CODES[code][0], *CODES[code])
+    assert (body["code"], body["detail"]) == (code, "Why.")
+
+
+def test_when_to_try_again_is_a_header_and_further_members_stand_in_the_body() -> None:
+    error = Failure("limit_exceeded", "Wait.", retry_after=7, extra={"limit": "per_minute"})
+
+    _status, headers, body = answered(error)
+
+    assert headers["retry-after"] == "7"
+    assert body["limit"] == "per_minute"
+    assert "retry-after" not in answered(Failure("limit_exceeded", "Wait."))[1]
+
+
+def test_a_call_that_failed_at_its_backend_keeps_its_own_status() -> None:
+    status, _headers, body = answered(UpstreamTimeout("It took 30 s."))
+
+    assert (status, body["code"], body["detail"]) == (504, "upstream_timeout", "It took 30 s.")
+
+
+def test_who_sends_no_token_is_told_to_and_whose_token_is_bad_why() -> None:
+    status, headers, body = answered(Unauthenticated(None))
+    assert (status, body["code"]) == (401, "unauthenticated")
+    assert headers["www-authenticate"] == 'Bearer realm="toolcrib"'
+
+    status, headers, body = answered(Unauthenticated("it has expired"))
+    assert (status, body["code"]) == (401, "invalid_token")
+    assert "it has expired" in body["detail"]
+    assert 'error="invalid_token"' in headers["www-authenticate"]

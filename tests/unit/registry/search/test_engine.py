@@ -1,0 +1,42 @@
+"""What is searched of a caller's view: made once for all who see the same, and gone with it."""
+
+import weakref
+from pathlib import Path
+
+import pytest
+
+from published import account, binding, bot, tool
+from registry_harness import ManualClock
+from toolcrib.wire.publish import Publish, Revision
+from toolcrib_registry.adapters.embedded.store import EmbeddedStore
+from toolcrib_registry.policy.state import PolicyState
+from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.engine import SearchEngine
+from toolcrib_registry.search.entries import EntryCache
+from toolcrib_registry.search.searcher import Searcher
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_callers_who_see_the_same_share_what_is_searched_and_it_goes_with_their_views(
+    tmp_path: Path,
+) -> None:
+    clock, embedder = ManualClock(), HashEmbedder()
+    store = await EmbeddedStore.open(tmp_path, identity_of(embedder))
+    engine, state = SearchEngine(Searcher(store, embedder), EntryCache(), clock), PolicyState(clock)
+    everything = binding(subjects=(account(), account(name="twin")))
+    first, second = Revision(epoch=1, seq=1), Revision(epoch=1, seq=2)
+    await state.publish(Publish(base=None, to=first, tools=(tool(),), bindings=(everything,)))
+
+    one = engine.entries_of(await state.caller_view(bot()))
+    assert one.keys() == {"team-a/calculator"}
+    assert engine.entries_of(await state.caller_view(bot())) is one
+    assert engine.entries_of(await state.caller_view(bot(name="twin"))) is one
+
+    kept = weakref.ref(one)
+    del one
+    await state.publish(Publish(base=first, to=second, tools=(tool("team-a/other"),)))
+    assert kept() is None
+
+    engine.close()
+    await store.aclose()
