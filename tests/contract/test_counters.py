@@ -10,7 +10,7 @@ import random
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -22,6 +22,7 @@ from toolcrib_registry.adapters.counters import redis
 from toolcrib_registry.adapters.counters.memory import MemoryCounters
 from toolcrib_registry.adapters.counters.redis import RedisCounters, RedisPlace
 from toolcrib_registry.limits.counters import Charge, Counters, Limit, Shortage
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 LEASE = 30.0
@@ -191,7 +192,11 @@ async def test_a_release_that_is_cancelled_goes_on_by_itself(stored: Subject) ->
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.wait([task])
-    await _until(lambda: stored.counters.room(stored.account, PublishedLimits(concurrent=1)))
+
+    async def is_room() -> bool:
+        return await stored.counters.room(stored.account, PublishedLimits(concurrent=1)) is None
+
+    await until(is_room)
 
 
 async def test_random_histories_never_exceed_a_window_and_never_refuse_without_need(stored: Subject) -> None:
@@ -228,10 +233,3 @@ def _says(answer: object, limit: Limit, wait: float) -> bool:
     """Whether it refuses for `limit` and names the next whole second; by rounding it may name the one after."""
     assert isinstance(answer, Shortage), answer
     return answer.limit is limit and answer.seconds - max(1, math.ceil(wait - 1e-3)) in (0, 1)
-
-
-async def _until(room: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while await room() is not None:  # type: ignore[misc]
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)

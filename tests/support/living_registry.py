@@ -13,8 +13,7 @@ import asyncio
 import contextlib
 import re
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Ref, World
 from toolcrib_registry.search.entry import Vector
+from waiting import until
 
 SAME = {
     "sky": "umbrella wet drizzle weather rain forecast tomorrow storm",
@@ -131,14 +131,6 @@ class Living:
         """Everything that is really in the store."""
         found: dict[str, str] = await asyncio.to_thread(self.r.on_loop, self.r.registry.store.inventory)
         return found
-
-
-async def until(holds: Callable[[], Any], seconds: float = 60.0) -> None:
-    """Poll twice in 10 ms until it is true."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "did not come true"
-        await asyncio.sleep(0.005)
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ import hashlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -171,17 +171,6 @@ class MemoryReplica:
         done = {ack.id for ack in acks.acks}
         self.wanted = [entry for entry in self.wanted if entry.id not in done]
         return self.state
-
-
-async def until(holds: Callable[[], Any], seconds: float = 30.0, what: str = "") -> Any:
-    """Poll until `holds()` is true and return it; fail with `what` after `seconds`."""
-    deadline = time.monotonic() + seconds
-    over = False
-    while not (found := holds()):
-        assert not over, what or "did not come true"
-        await asyncio.sleep(0.01)
-        over = time.monotonic() > deadline  # looked at once more: this process may have got no time
-    return found
 
 
 def tool(name: str, namespace: str = "heist", /, **spec: Any) -> dict[str, Any]:

@@ -4,10 +4,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from stub_server import Answer, Asked, answering
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +77,18 @@ def collecting(hang: threading.Event | None = None) -> Iterator[Collector]:
     """A collector; with `hang` it answers nobody before that is set."""
     collector = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            if hang is not None:
-                hang.wait(60)
-            else:
-                assert self.path == "/v1/traces"
-                collector.take(body, {k.lower(): v for k, v in self.headers.items()})
-            self.send_response(200)
-            self.send_header("content-type", "application/x-protobuf")
-            self.send_header("content-length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    collector.url = f"http://127.0.0.1:{server.server_address[1]}"
-    try:
-        yield collector
-    finally:
+    def answer(asked: Asked) -> Answer:
         if hang is not None:
-            hang.set()
-        server.shutdown()
-        server.server_close()
+            hang.wait(60)
+        else:
+            assert asked.path == "/v1/traces"
+            collector.take(asked.body, dict(asked.headers))
+        return Answer(headers={"content-type": "application/x-protobuf"})
+
+    with answering(answer) as port:
+        collector.url = f"http://127.0.0.1:{port}"
+        try:
+            yield collector
+        finally:
+            if hang is not None:
+                hang.set()

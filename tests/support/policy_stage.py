@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
-from operator_harness import MemoryReplica, conditions, until
+from operator_harness import MemoryReplica, conditions
 from toolcrib.resources import admission
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.admission.admitted import Admitted
@@ -17,6 +17,7 @@ from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PolicySettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Entry, Ref, World
+from waiting import until
 
 SETTINGS = LoopSettings(hold_back=0.05, takeover_hold=0.1, finalizers=False, services=False)
 REFUSED = ("False", "AdmissionPolicyMissing")

@@ -3,7 +3,6 @@
 import re
 import select
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -70,12 +69,3 @@ def closed(connection: socket.socket) -> bool:
         return connection.recv(1, socket.MSG_PEEK) == b""
     except ConnectionError:
         return True
-
-
-def until(condition: object, seconds: float = 60.0) -> None:
-    """Wait for it."""
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)

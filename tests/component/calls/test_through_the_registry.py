@@ -1,45 +1,32 @@
 """Calls through the registry to a real backend, and registrations at run time."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from registry_harness import backend, binding, running_registry, tool
+from stub_server import Answer, Asked, answering
 from toolcrib.wire.publish import Publish, PublishedTool, Revision
 from toolcrib_registry.compose import Registry
 
 
-class Backend(BaseHTTPRequestHandler):
+def echo(asked: Asked) -> Answer:
     """Answers what it was sent; /text with text, /broken with 500."""
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        status = 500 if self.path == "/broken" else 200
-        seen = {"path": self.path, "arguments": json.loads(body or b"null"), "headers": dict(self.headers)}
-        kind = "text/plain" if self.path == "/text" else "application/json"
-        answer = b"plain words" if self.path == "/text" else json.dumps(seen).encode()
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *_: object) -> None:
-        return
+    if asked.path == "/text":
+        return Answer(b"plain words", headers={"content-type": "text/plain"})
+    seen = {
+        "path": asked.path,
+        "arguments": json.loads(asked.body or b"null"),
+        "headers": dict(asked.headers),
+    }
+    return Answer(json.dumps(seen).encode(), 500 if asked.path == "/broken" else 200)
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(echo) as port:
+        yield port
 
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "additionalProperties": False}

@@ -6,8 +6,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -16,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from realparts.processes import wait_until
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, RegistryProcess, configuration, process
 from secret_volume import SecretVolume
@@ -42,13 +41,6 @@ def served(port: int, name: str | None = None) -> x509.Certificate:
 def issued_by(port: int, name: str | None = None) -> str:
     (issuer,) = served(port, name).issuer
     return str(issuer.value)
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def command_line(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -82,18 +74,20 @@ def test_new_certificates_are_served_at_once_connections_stay_and_old_versions_o
             assert not _handshakes(running.agents, ssl.TLSVersion.TLSv1_1)
 
             volume.swap("two")
-            until(lambda: issued_by(running.agents) == issued_by(running.admin) == "ca two")
+            wait_until(lambda: issued_by(running.agents) == issued_by(running.admin) == "ca two", 60)
             assert issued_by(running.agents, "registry.test") == "ca two"
             # the connection of before is still the same: a new one would not be trusted
             assert kept.get(running.url + "/").json()["total_available"] == 1
 
             volume.swap("three", key_of="one")
-            until(lambda: said(running, "no pair that can be served", "certificate of before is kept"))
+            wait_until(
+                lambda: said(running, "no pair that can be served", "certificate of before is kept"), 60
+            )
             assert issued_by(running.agents) == "ca two"
             assert kept.get(running.url + "/").status_code == 200
 
             volume.swap("four")
-            until(lambda: issued_by(running.agents) == issued_by(running.admin) == "ca four")
+            wait_until(lambda: issued_by(running.agents) == issued_by(running.admin) == "ca four", 60)
         token = tmp_path / "token"
         token.write_text(AUTH["Authorization"].removeprefix("Bearer "))
         listed = command_line("tools", "--url", running.url, "--token-file", str(token))

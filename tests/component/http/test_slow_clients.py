@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from registry_process import configuration, process
 from secret_volume import SecretVolume
-from slow_clients import ask, closed, connected, drip, rest, until
+from slow_clients import ask, closed, connected, drip, rest
 from toolcrib_registry.http import serving
 from toolcrib_registry.http.connection_limits import ConnectionGate, ConnectionLimits
 
@@ -98,7 +99,7 @@ def test_a_body_that_goes_on_after_its_answer_is_not_waited_for(r: RunningRegist
         head = b"POST /v1/call HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n"
         assert b" 401 " in ask(connection, head)
         assert drip(connection, b" " * 400) == b""
-    until(lambda: counted(r.metrics(), "agents", "body") == before + 1)
+    wait_until(lambda: counted(r.metrics(), "agents", "body") == before + 1, 60)
 
 
 def test_a_client_that_never_reads_its_answers_is_gone_and_one_that_reads_is_not() -> None:
@@ -107,7 +108,7 @@ def test_a_client_that_never_reads_its_answers_is_gone_and_one_that_reads_is_not
         request = f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {running.token('team', 'bot')}\r\n\r\n"
         with connected(port_of(running, "agents"), receive_buffer=4096) as connection:
             connection.sendall(request.encode() * 4)
-            until(lambda: counted(running.metrics(), "agents", "answer") == 1)
+            wait_until(lambda: counted(running.metrics(), "agents", "answer") == 1, 60)
         whole = httpx.get(running.url + "/", headers=running.auth("team", "bot"), timeout=60)
         assert whole.json()["total_available"] == 1000
         assert counted(running.metrics(), "agents", "answer") == 1
@@ -116,13 +117,13 @@ def test_a_client_that_never_reads_its_answers_is_gone_and_one_that_reads_is_not
 def test_watch_streams_and_long_calls_outlast_the_deadlines(r: RunningRegistry) -> None:
     with httpx.stream("GET", r.url + "/v1/watch", headers=r.auth("team", "bot"), timeout=60) as stream:
         lines = stream.iter_lines()
-        until(lambda: next(lines).startswith("event:"))
+        wait_until(lambda: next(lines).startswith("event:"), 60)
         # the deadlines of others pass meanwhile
         for _ in range(3):
             with connected(port_of(r, "agents")) as other:
                 assert rest(other) == b""
         r.publish([tool("calculator"), tool("later", scopes=("calculator:use",))], [binding("bot")])
-        until(lambda: "later" in next(lines))
+        wait_until(lambda: "later" in next(lines), 60)
 
 
 def test_a_peer_has_512_connections_a_proxy_all_of_them_and_places_are_given_back() -> None:
@@ -136,7 +137,7 @@ def test_a_peer_has_512_connections_a_proxy_all_of_them_and_places_are_given_bac
                 assert rest(fourth) == b""
             assert not any(closed(each) for each in (first, second, third))
             assert counted(running.metrics(), "agents", "connections_per_peer") == 1
-        until(lambda: 'toolcrib_connections{listener="agents"} 0.0' in running.metrics())
+        wait_until(lambda: 'toolcrib_connections{listener="agents"} 0.0' in running.metrics(), 60)
         assert httpx.get(running.url + "/health").status_code == 200
     with running_registry([], [], limits=limits, trusted_proxies=["127.0.0.0/8"]) as running:
         port = port_of(running, "agents")

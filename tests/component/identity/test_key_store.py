@@ -23,6 +23,7 @@ from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.identity.jwks import JwksInvalid, public_keys
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -50,12 +51,6 @@ async def store(one: Issuer, clock: Clock | None = None, **options: Any) -> Asyn
             yield keys
         finally:
             await keys.close()
-
-
-async def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 def kids(keys: KeyStore, one: Issuer) -> set[str]:
@@ -193,7 +188,7 @@ async def test_an_issuer_that_is_down_at_the_start_is_found_soon_without_help(
         async with store(one) as keys:  # whose refreshes are five minutes apart
             assert kids(keys, one) == set()
             server.down = False
-            await eventually(lambda: kids(keys, one) == {"k"})
+            await until(lambda: kids(keys, one) == {"k"})
 
 
 async def test_keys_are_refreshed_from_time_to_time() -> None:
@@ -202,7 +197,7 @@ async def test_keys_are_refreshed_from_time_to_time() -> None:
         one = issuer(jwks_uri=up.url)
         async with store(one, refresh_seconds=0.02) as keys:
             server.keys = [Signer("b").jwk]
-            await eventually(lambda: kids(keys, one) == {"b"})
+            await until(lambda: kids(keys, one) == {"b"})
 
 
 def discovery(document: Callable[[Upstream], dict[str, Any]], signer: Signer, box: list[Upstream]) -> Any:
@@ -280,7 +275,7 @@ async def test_keys_of_a_file_follow_the_file(tmp_path: Path, monkeypatch: pytes
         draft = tmp_path / "new"
         draft.write_text(json.dumps({"keys": [Signer("b").jwk]}))
         os.replace(draft, file)
-        await eventually(lambda: kids(keys, one) == {"b"})
+        await until(lambda: kids(keys, one) == {"b"})
         file.write_text("{")
         assert kids(keys, one) == {"b"}
 

@@ -2,40 +2,14 @@
 
 import contextlib
 import socket
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from registry_harness import backend, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
+from stub_server import Answer, answering
 
 ANSWER = b'"' + b"a" * 3_900_000 + b'"'
 MOST = (32 << 20) // len(ANSWER)
-
-
-class _Backend(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(ANSWER)))
-        self.end_headers()
-        self.wfile.write(ANSWER)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-@contextlib.contextmanager
-def large_answers() -> Iterator[int]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Backend) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def called(registry: RegistryProcess, account: str) -> socket.socket:
@@ -63,7 +37,10 @@ def rest(connection: socket.socket) -> int:
 
 
 def test_the_oldest_unread_answers_of_an_agent_are_cut_and_others_come_whole(tmp_path: Path) -> None:
-    with large_answers() as port, process(configuration(tmp_path, egress={"loopback": True})) as registry:
+    with (
+        answering(lambda _: Answer(ANSWER)) as port,
+        process(configuration(tmp_path, egress={"loopback": True})) as registry,
+    ):
         accounts = ("greedy", "modest")
         bindings = tuple(binding(name, ("large:use",)) for name in accounts)
         registry.publish(tool("large", backend=backend(port, "/large")), bindings=bindings)

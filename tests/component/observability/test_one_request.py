@@ -4,10 +4,8 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 from otlp_receiver import Collector, Received, collecting
 from registry_harness import backend, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
+from stub_server import Answer, Asked, answering
 from toolcrib_runner import scripted
 
 SECRET = "the vault is at 4711"
@@ -51,26 +50,13 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     folder = tmp_path_factory.mktemp("one-request")
     seen: list[dict[str, str]] = []
 
-    class Backend(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            seen.append({k.lower(): v for k, v in self.headers.items()})
-            status = 200 if self.path == "/calculator" else 500
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", "2")
-            self.end_headers()
-            self.wfile.write(b"42")
+    def answer(asked: Asked) -> Answer:
+        seen.append(dict(asked.headers))
+        return Answer(b"42", 200 if asked.path == "/calculator" else 500)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    upstream = ThreadingHTTPServer(("127.0.0.1", 0), Backend)
-    threading.Thread(target=upstream.serve_forever, daemon=True).start()
-    port = upstream.server_address[1]
     decisions = folder / "decisions.jsonl"
     config = configuration(folder, decision_log=str(decisions), egress={"loopback": True})
-    with collecting() as collector, scripted.serving() as model:
+    with answering(answer) as port, collecting() as collector, scripted.serving() as model:
         otel = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_HEADERS": "x-collector-key=k1",
@@ -109,8 +95,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
             collector.wait_for("toolcrib-registry", "POST /v1/search")
         told.decisions += [json.loads(line) for line in decisions.read_text().splitlines()]
         yield told
-    upstream.shutdown()
-    upstream.server_close()
 
 
 def called(told: Told, tool: str = "calculator") -> dict[str, Any]:

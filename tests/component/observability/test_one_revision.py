@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from operator_harness import binding, tool, until
+from operator_harness import binding, tool
 from otlp_receiver import Collector, Received, collecting
 from registry_harness import OPERATOR, mint
 from registry_process import RegistryProcess, configuration, process
@@ -24,6 +24,7 @@ from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, World
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
-from operator_harness import until
 from registry_harness import (
     ManualClock,
     RunningRegistry,
@@ -30,6 +29,7 @@ from toolcrib_operator.replicas.transfer import CHUNK_BYTES as CHUNK_AIM
 from toolcrib_registry.http.routes.admin import CHUNK_BYTES
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
+from waiting import until
 
 NEXT = Revision(epoch=1, seq=2)
 STAGE, OTHER = "a" * 32, "b" * 32

@@ -1,12 +1,12 @@
 """What is bounded: label values, waiting records, and readers that do not read."""
 
 import socket
-import time
 from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 
+from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib_registry.metrics.recorder import Metrics
 
@@ -39,20 +39,12 @@ def test_a_reader_that_does_not_read_is_dropped() -> None:
             connection.sendall(
                 f"GET /v1/watch HTTP/1.1\r\nHost: {parts.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
             )
-            _until(lambda: "toolcrib_watch_streams_dropped_total 1.0" in _metrics(r))
+            wait_until(lambda: "toolcrib_watch_streams_dropped_total 1.0" in _metrics(r), 60)
         assert "toolcrib_watch_streams 0.0" in _metrics(r)
 
 
 def _metrics(r: RunningRegistry) -> str:
     return r.metrics()
-
-
-def _until(holds: object) -> None:
-    assert callable(holds)
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class BrokenCalls:

@@ -1,9 +1,7 @@
 """Details that are easily lost: a stale policy, late revocations, quiet streams, addresses and media types."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +10,7 @@ import pytest
 
 from hash_embedder import HashEmbedder
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
+from stub_server import Answer, answering
 from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.compose import Registry
@@ -137,30 +136,11 @@ def test_a_registry_does_not_take_itself_for_a_backend() -> None:
     assert [t.backend.url for t in registrar.made if t.backend] == [f"http://127.0.0.1:{other}/fx"]
 
 
-class Typed(BaseHTTPRequestHandler):
-    """Answers `a,b` as whatever media type its path names."""
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        self.send_response(200)
-        self.send_header("content-type", urlsplit(self.path).path[1:])
-        self.send_header("content-length", "3")
-        self.end_headers()
-        self.wfile.write(b"a,b")
-
-    def log_message(self, *_: object) -> None:
-        return
-
-
 @pytest.fixture
 def typed() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Typed)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """Answers `a,b` as whatever media type the path names."""
+    with answering(lambda a: Answer(b"a,b", headers={"content-type": urlsplit(a.path).path[1:]})) as port:
+        yield port
 
 
 KINDS: Sequence[str] = ("text/csv", "text/javascript", "image/svg+xml", "application/octet-stream")

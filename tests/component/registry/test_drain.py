@@ -6,71 +6,53 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import aiohttp
 import httpx
 import pytest
 
+from realparts.processes import wait_until
 from registry_harness import backend, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
 from service_proxy import load, service
+from stub_server import Answer, Asked, answering
 from toolcrib_runner.modes.dynamic import DynamicToolAgent
 
 TOKEN = mint("system:serviceaccount:team:bot")
 AUTH = {"Authorization": f"Bearer {TOKEN}"}
 
 
-class Backend(ThreadingHTTPServer):
+class Backend:
     """Answers /quick at once, and /slow when `release` is set; `waiting` is set while somebody waits."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
         self.release, self.waiting = threading.Event(), threading.Event()
+        self.port = 0
 
-    def handle_error(self, *_: object) -> None:
-        """Whoever asked may be gone."""
-
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Backend
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
-        if self.path == "/slow":
-            self.server.waiting.set()
-            self.server.release.wait(120)
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", "2")
-        self.end_headers()
-        self.wfile.write(b"42")
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+    def answer(self, asked: Asked) -> Answer:
+        if asked.path == "/slow":
+            self.waiting.set()
+            self.release.wait(120)
+        return Answer(b"42")
 
 
 @pytest.fixture
 def upstream() -> Iterator[Backend]:
-    with Backend() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server
-        server.release.set()
-        server.shutdown()
-        thread.join(5)
+    made = Backend()
+    with answering(made.answer) as made.port:
+        yield made
+        made.release.set()
 
 
 @contextmanager
 def replica(folder: Path, upstream: Backend, **settings: object) -> Iterator[RegistryProcess]:
-    port = int(upstream.server_address[1])
     # a slow call lasts until it is released, however long a busy machine takes to get there
-    tools = [tool(name, backend=backend(port, f"/{name}", timeout=120)) for name in ("quick", "slow")]
+    tools = [
+        tool(name, backend=backend(upstream.port, f"/{name}", timeout=120)) for name in ("quick", "slow")
+    ]
     with process(configuration(folder, egress={"loopback": True}, **settings)) as running:
         running.publish(*tools, bindings=(binding("bot", ("quick:use", "slow:use")),))
         yield running
@@ -88,13 +70,6 @@ def answered_in_time() -> Iterator[None]:
     yield
     took = time.monotonic() - began
     assert took < 15, f"slow: {took:.1f} s"
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_has_begun(
@@ -150,12 +125,12 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
         assert upstream.waiting.wait(30)
         workers = [lambda c=c: over_httpx(c) for c in kept]  # type: ignore[misc]
         with load(*workers, fresh, over_aiohttp, an_agent) as failures:
-            until(lambda: min(front.counts.values()) > 3)
+            wait_until(lambda: min(front.counts.values()) > 3, 60)
             one.child.send_signal(signal.SIGTERM)
-            until(lambda: httpx.get(f"{one.admin_url}/readyz").status_code == 503)
+            wait_until(lambda: httpx.get(f"{one.admin_url}/readyz").status_code == 503, 60)
             drained = httpx.get(f"{one.admin_url}/readyz").json()
             raw = httpx.get(one.url + "/", headers=AUTH)
-            until(lambda: not listens(one.agents))
+            wait_until(lambda: not listens(one.agents), 60)
             # the operator's listener stays until the last call is done
             assert listens(one.admin)
             assert one.child.poll() is None
@@ -163,7 +138,7 @@ def test_a_replica_that_drains_under_load_fails_no_request_and_finishes_what_it_
             slow.join(60)
             assert one.child.wait(30) == 0
             before = sum(sent.values())
-            until(lambda: sum(sent.values()) > before + 50)
+            wait_until(lambda: sum(sent.values()) > before + 50, 60)
         for client in kept:
             client.close()
 

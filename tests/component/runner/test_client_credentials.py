@@ -2,13 +2,12 @@
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from stub_server import Answer, Asked, answering
 from toolcrib_runner import ClientCredentials, TokenUnavailable
 
 
@@ -24,30 +23,15 @@ class Endpoint:
 def endpoint() -> Iterator[Endpoint]:
     endpoint = Endpoint()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"])).decode()
-            basic = base64.b64decode(self.headers["authorization"].removeprefix("Basic ")).decode()
-            endpoint.asked.append((basic, body))
-            answer = endpoint.answer or {"access_token": f"t{len(endpoint.asked)}", "expires_in": 100}
-            content = json.dumps(answer).encode()
-            self.send_response(endpoint.status)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(asked: Asked) -> Answer:
+        basic = base64.b64decode(asked.headers["authorization"].removeprefix("Basic ")).decode()
+        endpoint.asked.append((basic, asked.body.decode()))
+        token = endpoint.answer or {"access_token": f"t{len(endpoint.asked)}", "expires_in": 100}
+        return Answer(json.dumps(token).encode(), endpoint.status)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    endpoint.url = f"http://127.0.0.1:{server.server_address[1]}/oauth/token"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    yield endpoint
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(answer) as port:
+        endpoint.url = f"http://127.0.0.1:{port}/oauth/token"
+        yield endpoint
 
 
 def test_a_token_is_kept_until_shortly_before_it_expires_or_is_refused(endpoint: Endpoint) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from realparts.processes import free_port, wait_until
 from small_registry import Problem, SmallRegistry, SmallTool, serving
+from stub_server import Answer, Asked, answering
 from toolcrib_runner import (
     AmbiguousTool,
     DynamicToolAgent,
@@ -428,26 +429,12 @@ def test_an_entry_that_cannot_be_read_hides_no_other(registry: SmallRegistry) ->
 def test_a_redirect_is_not_followed_and_the_token_goes_nowhere_else() -> None:
     visits: list[str] = []
 
-    class Elsewhere(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            visits.append(self.path)
-            self.send_response(302)
-            self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def elsewhere(asked: Asked) -> Answer:
+        visits.append(asked.path)
+        return Answer(status=302, headers={"Location": "/elsewhere"})
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            with pytest.raises(RegistryAnswerInvalid):
-                DynamicToolAgent("a", TOKEN, f"http://127.0.0.1:{server.server_address[1]}", strict=True)
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(elsewhere) as port, pytest.raises(RegistryAnswerInvalid):
+        DynamicToolAgent("a", TOKEN, f"http://127.0.0.1:{port}", strict=True)
     assert visits == ["/"]
 
 

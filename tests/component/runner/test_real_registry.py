@@ -4,13 +4,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
+from stub_server import Answer, Asked, answering
 from toolcrib_runner import (
     DynamicToolAgent,
     InvalidArguments,
@@ -55,31 +55,12 @@ class Backend:
 def executing() -> Iterator[Backend]:
     made = Backend()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(asked: Asked) -> Answer:
+        status, result = made.routes[asked.path](asked.json())
+        return Answer(json.dumps(result).encode(), status)
 
-        def do_POST(self) -> None:
-            arguments = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            status, answer = made.routes[self.path](arguments)
-            body = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    made.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield made
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with answering(answer) as made.port:
+        yield made
 
 
 @contextmanager

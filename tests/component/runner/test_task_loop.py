@@ -1,11 +1,11 @@
 """The task loop with the scripted endpoint, over real HTTP on both sides."""
 
+import contextlib
 import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx
@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from realparts.processes import free_port
 from small_registry import Problem, SmallRegistry, SmallTool, serving
+from stub_server import Answer, Asked, answering
 from toolcrib_runner import DynamicToolAgent, Pace, RunnerMetrics, health, scripted
 from toolcrib_runner.adapters.openai_model import OpenAIModel
 from toolcrib_runner.loop import Bounds, Outcome, TaskLoop
@@ -251,37 +252,19 @@ class _FlakyModel:
     def __init__(self, *statuses: int, body: bytes = b'{"error": {"message": "later"}}') -> None:
         self.statuses = list(statuses)
         self.body = body
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                status = outer.statuses.pop(0) if outer.statuses else 200
-                document = scripted.completion(scripted.reply(request["messages"], []), 1)
-                body = outer.body if status != 200 else json.dumps(document).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> str:
-        self._thread.start()
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"http://127.0.0.1:{self._stack.enter_context(answering(self._answer))}/v1"
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._stack.close()
+
+    def _answer(self, asked: Asked) -> Answer:
+        if (status := self.statuses.pop(0) if self.statuses else 200) != 200:
+            return Answer(self.body, status)
+        document = scripted.completion(scripted.reply(asked.json()["messages"], []), 1)
+        return Answer(json.dumps(document).encode())
 
 
 def run_with(url: str, bounds: Bounds) -> Any:

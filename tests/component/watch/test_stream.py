@@ -353,10 +353,7 @@ def _close(r: RunningRegistry) -> Any:
 
 
 def _until_closed(r: RunningRegistry) -> None:
-    deadline = time.monotonic() + 30
-    while r.registry.deps.metrics.open_streams and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert r.registry.deps.metrics.open_streams == 0
+    wait_until(lambda: r.registry.deps.metrics.open_streams == 0)
 
 
 def test_streams_of_one_tool_hold_one_definition_of_it() -> None:

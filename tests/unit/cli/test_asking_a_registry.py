@@ -1,15 +1,14 @@
 """What a client command says of tokens, addresses and registries that are not as they should be."""
 
 import contextlib
-import http.server
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from stub_server import Answer, answering
 from toolcrib.telemetry import logs
 from toolcrib_cli import cluster, options
 from toolcrib_cli import main as cli
@@ -26,28 +25,8 @@ def run(*arguments: str) -> int:
 def serving(status: int, body: bytes) -> Iterator[str]:
     """The address of a server that answers every request like this."""
 
-    class Answering(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with answering(lambda _: Answer(body, status, {})) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def registry(status: int, **problem: object) -> contextlib.AbstractContextManager[str]:

@@ -1,54 +1,33 @@
 """`toolcrib health` against real servers on loopback: what it asks, what it believes, and what it says."""
 
 import contextlib
-import http.server
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from realparts import pki, processes
+from stub_server import Answer, Asked, answering
 from toolcrib_cli import main as cli
 from toolcrib_cli import probe
 from toolcrib_cli.errors import Exit
 
 
-class _Part(http.server.BaseHTTPRequestHandler):
+def _part(asked: Asked) -> Answer:
     """Alive, but not ready; `/moved` redirects."""
-
-    def do_GET(self) -> None:
-        status, body = {
-            "/healthz": (200, b'{"status":"healthy"}\nmore'),
-            "/readyz": (503, b'{"ready":false,"missing":["snapshot"]}'),
-            "/moved": (302, b""),
-        }.get(self.path, (404, b"not found"))
-        self.send_response(status)
-        if status == 302:
-            self.send_header("Location", "/healthz")
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+    if asked.path == "/moved":
+        return Answer(status=302, headers={"Location": "/healthz"})
+    status, body = {
+        "/healthz": (200, b'{"status":"healthy"}\nmore'),
+        "/readyz": (503, b'{"ready":false,"missing":["snapshot"]}'),
+    }.get(asked.path, (404, b"not found"))
+    return Answer(body, status)
 
 
-@contextlib.contextmanager
-def served(context: ssl.SSLContext | None = None) -> Iterator[int]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Part)
-    if context is not None:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        server.handle_error = lambda request, address: None  # type: ignore[method-assign]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server.server_address[1]
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def served(context: ssl.SSLContext | None = None) -> contextlib.AbstractContextManager[int]:
+    return answering(_part, context)
 
 
 @pytest.fixture(scope="module")

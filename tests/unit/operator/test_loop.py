@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from frozen_heap import frozen_by
-from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool, until
+from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool
 from toolcrib.process.garbage import LARGE
 from toolcrib.resources.admission import FINALIZER
 from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
@@ -20,6 +20,7 @@ from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import WATCHED, Ref, World
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from operator_harness import MemoryReplica, tool, until
+from operator_harness import MemoryReplica, tool
 from operator_stage import SETTINGS, staged
 from toolcrib import publishing
 from toolcrib.resources.tools import Tool
@@ -29,6 +29,7 @@ from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.packing import PackedTool, shared
 from toolcrib_operator.timers import paced
 from toolcrib_operator.world import WATCHED, Entry, Ref, World, entry_of
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from operator_harness import MemoryReplica, binding, cluster_binding, tool, until
+from operator_harness import MemoryReplica, binding, cluster_binding, tool
 from registry_harness import binding as published_binding
 from registry_harness import tool as published_tool
 from toolcrib.resources.bindings import SubjectKind
@@ -32,6 +32,7 @@ from toolcrib_operator.settings import ElectionSettings, LoopSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import WATCHED, Ref, World
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

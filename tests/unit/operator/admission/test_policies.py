@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, tool, until
+from operator_harness import binding, tool
 from policy_stage import REFUSED, Shelf, Stage, accepted_condition
 from toolcrib.resources import admission
 from toolcrib_operator.admission.admitted import differs, obstacle
 from toolcrib_operator.errors import ClusterUnavailable, NotListable
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

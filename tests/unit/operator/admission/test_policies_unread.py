@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, tool, until
+from operator_harness import binding, tool
 from policy_stage import REFUSED, WAITS, EarlyShelf, Shelf, Stage, accepted_condition, entry_of
 from toolcrib_operator import assessment
 from toolcrib_operator.admission.admitted import Admitted
@@ -16,6 +16,7 @@ from toolcrib_operator.errors import ClusterUnavailable, NotListable
 from toolcrib_operator.kinds.binding import assess_binding
 from toolcrib_operator.kinds.verdicts import BindingVerdict
 from toolcrib_operator.world import Ref
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

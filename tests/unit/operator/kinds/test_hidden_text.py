@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operator_harness import tool, until
+from operator_harness import tool
 from operator_stage import SETTINGS, staged
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib_operator import options
 from toolcrib_operator.kinds.tool import assess_tool
 from toolcrib_operator.world import entry_of
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 URLS = ["--registry-url", "http://r"]

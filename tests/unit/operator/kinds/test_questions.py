@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, cluster_binding, tool, until
+from operator_harness import binding, cluster_binding, tool
 from operator_stage import ACCOUNT, SETTINGS, staged
 from published import tool as published_tool
 from toolcrib import publishing
@@ -18,6 +18,7 @@ from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import ToolState
 from toolcrib_operator.kinds.questions import NONE, Question, questions, summary
 from toolcrib_operator.world import SERVICE_ACCOUNT, Ref
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

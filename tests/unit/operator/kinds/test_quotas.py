@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operator_harness import conditions, tool, until
+from operator_harness import conditions, tool
 from operator_stage import SETTINGS, Stage, staged
 from toolcrib.resources import quantities
 from toolcrib.resources.quantities import Quota
@@ -18,6 +18,7 @@ from toolcrib_cli.prediction import outcome
 from toolcrib_operator.kinds.quotas import Quotas
 from toolcrib_operator.options import parse
 from toolcrib_operator.world import Entry, Ref, World
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import MemoryReplica, binding, cluster_binding, tool, until
+from operator_harness import MemoryReplica, binding, cluster_binding, tool
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.loop import Loop
@@ -18,6 +18,7 @@ from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
 from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from operator_harness import MemoryReplica, until
+from operator_harness import MemoryReplica
 from toolcrib.audit import anchors as audit_anchors
 from toolcrib.wire.publish import AuditHead
 from toolcrib_operator.adapters.memory import FixedReplicas
@@ -17,6 +17,7 @@ from toolcrib_operator.ports import StoredAnchors
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import AnchorSettings, PublisherSettings
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 CHAIN = "registry-0@a"

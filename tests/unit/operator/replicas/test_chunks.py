@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from aiohttp import ClientSession
 
-from operator_harness import HttpReplica, MemoryReplica, until
+from operator_harness import HttpReplica, MemoryReplica
 from published import binding as published
 from published import tool as published_tool
 from toolcrib.errors import RevisionMismatch
@@ -30,6 +30,7 @@ from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.replicas.publisher import PART_BYTES, Publisher
 from toolcrib_operator.replicas.transfer import CHUNK_BYTES, Tools, held_tools
 from toolcrib_operator.settings import PublisherSettings
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operator_harness import MemoryReplica, until
+from operator_harness import MemoryReplica
 from published import binding as published
 from published import bot
 from published import tool as published_tool
@@ -19,6 +19,7 @@ from toolcrib.wire.publish import FEATURES, Publish, PublishedBinding, ReplicaSt
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import PublisherSettings
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

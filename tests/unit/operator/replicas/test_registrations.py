@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import MemoryReplica, tool, until
+from operator_harness import MemoryReplica, tool
 from toolcrib import names, publishing
 from toolcrib.wire.publish import OutboxEntry, PublishedAuth, PublishedBackend, PublishedTool, SecretReference
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
@@ -20,6 +20,7 @@ from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_operator.world import WATCHED, World
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 RUNTIME = "toolcrib-runtime"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, cluster_binding, tool, until
+from operator_harness import binding, cluster_binding, tool
 from operator_stage import ACCOUNT, SETTINGS, Stage, staged
 from toolcrib.authorizer import Policy
 from toolcrib_operator import assessment
@@ -15,6 +15,7 @@ from toolcrib_operator.kinds.verdicts import BindingVerdict
 from toolcrib_operator.packing import packed_status
 from toolcrib_operator.status.escapes import MOST_ESCAPED, Escapes, _left
 from toolcrib_operator.world import WATCHED, Ref, World
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 

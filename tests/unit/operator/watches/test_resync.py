@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from operator_harness import tool, until
+from operator_harness import tool
 from toolcrib_operator.errors import NotListable
 from toolcrib_operator.ports import Listing
 from toolcrib_operator.settings import WatchSettings
 from toolcrib_operator.watches.resync import Resync
 from toolcrib_operator.world import Ref, World, key_of
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
