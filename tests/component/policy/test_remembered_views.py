@@ -29,7 +29,7 @@ def caller_view(r: RunningRegistry, name: str) -> CallerView:
 
 
 def held(state: PolicyState) -> Any:
-    return state._sights
+    return state._view_cache
 
 
 def test_many_callers_who_see_the_same_share_one_view_and_one_answer() -> None:
