@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from hash_embedder import HashEmbedder
 from published import account, binding, bot, tool
 from registry_harness import ManualClock
 from toolcrib.wire.publish import Publish, Revision
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.policy.state import PolicyState
-from toolcrib_registry.search.embedding import HashEmbedder, identity_of
+from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.searcher import Searcher
