@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ctypes
 
-LARGE = 128 << 10
-"""Bytes from which a block gets its own mapping, which goes back to the system when the block is freed."""
-_MMAP_THRESHOLD = -3  # M_MMAP_THRESHOLD of malloc.h
+LIMIT = 128 << 10
+"""Bytes that a heap may keep free at its end, and from which a block gets a mapping of its own: glibc's first values."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 
 def give_back() -> bool:
-    """Fix that size at `LARGE`, before the first list; False where the C library has no such setting.
+    """Fix both at `LIMIT`, before the first list; False where the C library has no such settings.
 
-    128 KiB is also glibc's first value. But it raises the value, up to 32 MiB, when it frees a larger block. The pages of
-    a list then come from heaps, one a thread. Records that stay lie among them, so that the heaps cannot shrink.
+    Left alone, glibc raises them, to 64 and 32 MiB, as it frees large blocks. Each thread has a heap, and each heap then
+    keeps what a page of a list took.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except AttributeError:  # not glibc
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, LARGE))
+    return bool(mallopt(_TRIM_THRESHOLD, LIMIT) and mallopt(_MMAP_THRESHOLD, LIMIT))
