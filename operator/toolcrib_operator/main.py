@@ -15,7 +15,7 @@ import aiohttp
 from toolcrib import process
 from toolcrib.errors import EpochFenced
 from toolcrib.telemetry import logs, tracing
-from toolcrib_operator import options
+from toolcrib_operator import allocator, options
 from toolcrib_operator.adapters.anchors import KubeAnchors
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.endpoints import ServiceReplicas, UrlReplicas
@@ -48,6 +48,7 @@ log = logging.getLogger("toolcrib_operator")
 def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `toolcrib-operator`. Exit codes: 0 asked to stop, 1 leadership lost or a failure, 2 usage."""
     settings = options.parse(argv, os.environ)
+    allocator.give_back()
     try:
         logs.configure(os.environ)
     except ValueError as error:

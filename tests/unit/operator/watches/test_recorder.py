@@ -1,10 +1,12 @@
 """Running kopf: what ends it for a moment, and what ends it for good."""
 
 import asyncio
+import inspect
 import threading
 from pathlib import Path
 from typing import Any
 
+import kopf
 import pytest
 
 from operator_harness import tool
@@ -39,14 +41,13 @@ class Operator:
         self._stop, self._statuses = stop, list(statuses)
         self.runs = 0
 
-    async def __call__(self, *, stop_flag: threading.Event, settings: Any, memories: Any, **_: Any) -> None:
+    async def __call__(self, **given: Any) -> None:
         self.runs += 1
-        self.memories = memories
-        self.page = settings.watching.chunk_size
+        self.given = given
         if self._statuses:
             raise Answered(self._statuses.pop(0))
         self._stop.set()
-        assert stop_flag.wait(60), "kopf is not told to stop"
+        assert given["stop_flag"].wait(60), "kopf is not told to stop"
 
 
 @pytest.fixture
@@ -73,7 +74,11 @@ def test_a_watch_that_is_refused_ends_it(kube: Kube) -> None:
 
 
 def test_its_first_list_comes_by_pages_of_a_few_tools(kube: Kube) -> None:
-    assert run(kube).page == PAGE <= 100
+    assert run(kube).given["settings"].watching.chunk_size == PAGE <= 100
+
+
+def test_the_installed_kopf_has_every_option_that_it_is_given(kube: Kube) -> None:
+    inspect.signature(kopf.operator).bind(**run(kube).given)
 
 
 @pytest.mark.anyio
@@ -91,4 +96,4 @@ async def test_kopf_remembers_no_object(kube: Kube) -> None:
     memories = Forgetful()
     assert await memories.recall({"metadata": {"uid": "u1"}}) is not None
     assert not list(memories.iter_all_memories())
-    assert await asyncio.to_thread(lambda: type(run(kube).memories)) is Forgetful
+    assert await asyncio.to_thread(lambda: type(run(kube).given["memories"])) is Forgetful
