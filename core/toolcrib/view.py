@@ -120,11 +120,13 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
     return _view(visible, reachable, near, next_change(identity, policy, now))
 
 
-def most_visible(identity: Identity | None, snapshot: Snapshot) -> int:
-    """How many tools `view_of` asks about: what its time grows with."""
+def view_work(identity: Identity | None, snapshot: Snapshot) -> int:
+    """What the time of `view_of` grows with: tools, times the bindings and patterns that are held against each."""
     if identity is None:
         return len(snapshot.tools) if snapshot.policy.anonymous_list else 0
-    return len(_candidates(identity, snapshot, snapshot.policy))
+    policy = snapshot.policy
+    asked = sum(1 + len(b.source.allow or ()) + len(b.source.deny) for b in policy.of(identity))
+    return len(_candidates(identity, snapshot, policy)) * (1 + asked)
 
 
 def _candidates(identity: Identity, snapshot: Snapshot, policy: Policy) -> set[str]:

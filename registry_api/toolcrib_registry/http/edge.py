@@ -167,8 +167,9 @@ class Edge:
         self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
     ) -> None:
         deps = self._deps
-        caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
-        body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
+        caller_view, (body, etag) = await discovery.discovered(
+            deps.state, asker.identity, deps.settings, bad_token=asker.problem is not None
+        )
         deps.metrics.discovered(caller_view.identity, "/")
         deps.decisions.listed("list", caller_view)
         headers = [

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import orjson
 
+from toolcrib.identity import Identity
 from toolcrib.model_names import is_plain
 from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.version import __version__
@@ -110,6 +111,19 @@ def total_registered(caller_view: CallerView, settings: RegistrySettings) -> int
     if caller_view.identity is not None and settings.discovery.totals == "all":
         return caller_view.snapshot.active_tools
     return len(caller_view.view.tools)
+
+
+async def discovered(
+    state: PolicyState, identity: Identity | None, settings: RegistrySettings, *, bad_token: bool
+) -> tuple[CallerView, Answer]:
+    """The caller's view and its list, both of the moment at which they are given: a grant may go while a list is made."""
+    seen = await state.caller_view(identity, bad_token=bad_token)
+    while True:
+        made = await answer(state, seen, settings)
+        now = await state.caller_view(identity, bad_token=bad_token)
+        if now.view.digest == seen.view.digest and now.scopes == seen.scopes:
+            return now, made
+        seen = now
 
 
 async def answer(state: PolicyState, caller_view: CallerView, settings: RegistrySettings) -> Answer:

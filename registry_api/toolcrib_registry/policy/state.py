@@ -7,6 +7,7 @@ Used from one event loop only.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from toolcrib.authorizer import Policy, granted_scopes, is_valid
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Draft, Snapshot
-from toolcrib.view import EMPTY, View, most_visible, view_of
+from toolcrib.view import EMPTY, View, view_of, view_work
 from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState, Revision
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.leader import Leader
@@ -26,8 +27,14 @@ from toolcrib_registry.policy.view_cache import BYTES, Answer, CallerView, Conte
 
 __all__ = ["CallerView", "PolicyState"]
 
-AT_ONCE = 200
-"""Tools of a view that is made, and of a list that is encoded, on the event loop: some ten milliseconds."""
+AT_ONCE, BYTES_AT_ONCE = 200, 65_536
+"""Tools of a list, and bytes of their schemas, that are encoded on the event loop: some ten milliseconds."""
+WORK_AT_ONCE = 4_000
+"""`view_work` of a view that is made there."""
+TRIES = 3
+"""Times that a view is made without holding back the next snapshot."""
+LOCKED_SECONDS = 0.5
+"""How long a view may have taken to hold it back at all: revocations come with it."""
 
 
 @dataclass(slots=True)
@@ -62,7 +69,9 @@ class PolicyState:
     _view_cache: ViewCache = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    _single_flight: SingleFlight = field(default_factory=SingleFlight, init=False)
+    _views: SingleFlight = field(default_factory=SingleFlight, init=False)
+    _answers: SingleFlight = field(default_factory=SingleFlight, init=False)
+    """Of its own: every call needs a view, and none waits for a list."""
 
     def __post_init__(self) -> None:
         self.snapshot = Snapshot(policy=Policy(anonymous_list=self.anonymous_list))
@@ -195,11 +204,21 @@ class PolicyState:
             known = self._remembered(identity, now)
             if known is not None:
                 return known
-            if most_visible(identity, self.snapshot) <= AT_ONCE:
+            if view_work(identity, self.snapshot) <= WORK_AT_ONCE:
                 return self._remember(identity, now, view_of(identity, self.snapshot, now))
-            await self._single_flight.once(_key(identity), partial(self._make, identity))
+            await self._views.once(_key(identity), partial(self._make, identity))
 
     async def _make(self, identity: Identity | None) -> None:
+        """Remember the view, unless the snapshot changed each time and it takes too long to hold the next one back."""
+        began = 0.0
+        for _ in range(TRIES):
+            snapshot, now, began = self.snapshot, self.clock.now(), time.perf_counter()
+            view = await asyncio.to_thread(view_of, identity, snapshot, now)
+            if snapshot is self.snapshot:
+                self._remember(identity, now, view)
+                return
+        if time.perf_counter() - began > LOCKED_SECONDS:
+            return
         # the snapshot stays until its view is there: else a busy cluster would let a large view never be done
         async with self._writing:
             now = self.clock.now()
@@ -221,8 +240,8 @@ class PolicyState:
     async def answer(self, caller_view: CallerView, make: Callable[[], Answer]) -> Answer:
         """The encoded answer of `GET /` for `caller_view`, made once for all who get the same; a long one in a thread."""
         content = caller_view.content
-        if content.answer is None and len(caller_view.view.tools) > AT_ONCE:
-            made = await self._single_flight.once(content, partial(asyncio.to_thread, make))
+        if content.answer is None and _is_long(caller_view.view):
+            made = await self._answers.once(content, partial(asyncio.to_thread, make))
             return self._view_cache.answer(caller_view, lambda: made)
         return self._view_cache.answer(caller_view, make)
 
@@ -249,3 +268,8 @@ class PolicyState:
 
 def _key(identity: Identity | None) -> Any:
     return None if identity is None else identity.cache_key
+
+
+def _is_long(view: View) -> bool:
+    tools = view.tools.values()
+    return len(tools) > AT_ONCE or sum(len(tool.packed_input) for tool in tools) > BYTES_AT_ONCE

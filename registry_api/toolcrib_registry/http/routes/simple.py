@@ -75,8 +75,9 @@ Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed n
 )
 async def discover(deps: DepsOf, asker: AskerOf) -> Response:
     """Everything the caller may call now. Served by the edge from kept bytes; this is the same answer."""
-    caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
-    body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
+    _, (body, etag) = await discovery.discovered(
+        deps.state, asker.identity, deps.settings, bad_token=asker.problem is not None
+    )
     return Response(body, media_type="application/json", headers={"ETag": etag.decode()})
 
 

@@ -2,6 +2,9 @@
 
 import asyncio
 import hashlib
+import json
+import threading
+from typing import Any
 
 import pytest
 
@@ -9,9 +12,12 @@ from frozen_heap import frozen_by
 from published import binding, bot, tool
 from registry_harness import ManualClock
 from toolcrib.process.garbage import LARGE
+from toolcrib.view import View, view_of
 from toolcrib.wire.publish import Publish, Removed, Revision, SnapshotChunk, SnapshotCommit
+from toolcrib_registry.policy import discovery
 from toolcrib_registry.policy.staging import Staging
-from toolcrib_registry.policy.state import AT_ONCE, PolicyState
+from toolcrib_registry.policy.state import WORK_AT_ONCE, PolicyState
+from toolcrib_registry.settings import RegistrySettings
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +50,7 @@ async def test_what_a_large_snapshot_brings_is_frozen_however_small_its_chunks_a
     assert await frozen_by(lambda: publish(LARGE)) > LARGE
 
 
-MANY = 2 * AT_ONCE
+MANY = WORK_AT_ONCE // 2 + 1
 BOT, EVERYTHING = bot(), binding()
 
 
@@ -91,6 +97,49 @@ async def test_what_is_taken_back_while_a_view_is_made_is_not_in_it(count: int) 
     assert later.view.tools == {}
     # those who asked before have one view of one snapshot, the earlier or the later
     assert {len(one.view.tools) for one in await asyncio.gather(*asked)} <= {0, count}
+
+
+async def test_what_is_taken_back_while_a_list_is_encoded_is_not_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = await held(MANY)
+    settings = RegistrySettings(issuers=[])
+    await state.caller_view(BOT)
+    asked = asyncio.ensure_future(discovery.discovered(state, BOT, settings, bad_token=False))
+    await asyncio.sleep(0)
+    await revoke(state)
+    seen, (body, _) = await asked
+    assert seen.snapshot is state.snapshot
+    assert json.loads(body)["tools"] == []
+
+
+async def test_a_view_that_takes_long_holds_back_no_publish(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, begun, go = await held(MANY), threading.Event(), threading.Event()
+
+    def slow(*asked: Any) -> View:
+        begun.set()
+        assert go.wait(30)
+        return view_of(*asked)
+
+    monkeypatch.setattr("toolcrib_registry.policy.state.view_of", slow)
+    waiting = asyncio.ensure_future(state.caller_view(BOT))
+    assert await asyncio.to_thread(begun.wait, 30)
+    await revoke(state)
+    assert state.snapshot.revision == Revision(epoch=1, seq=2)
+    go.set()
+    assert (await waiting).view.tools == {}
+
+
+async def test_a_view_of_few_tools_under_many_bindings_is_made_aside() -> None:
+    state = PolicyState(ManualClock())
+    deny = tuple(f"other-{i}" for i in range(60))
+    tools = tuple(tool(f"team-a/tool-{i}") for i in range(100))
+    bindings = tuple(binding(f"grant-{i}", deny=deny) for i in range(50))
+    await state.publish(Publish(base=None, to=Revision(epoch=1, seq=1), tools=tools, bindings=bindings))
+    asked = asyncio.ensure_future(state.caller_view(BOT))
+    await asyncio.sleep(0)
+    assert not asked.done(), "the loop goes on meanwhile"
+    assert len((await asked).view.tools) == 100
 
 
 async def test_a_busy_cluster_does_not_keep_a_large_view_from_being_made() -> None:
