@@ -96,7 +96,7 @@ def _any_matches(patterns: Iterable[ToolPattern], tool: PublishedTool) -> bool:
 
 
 def matcher(binding: PublishedBinding) -> Callable[[PublishedTool], bool]:
-    """Whether an active tool is within a binding's reach, whoever asks and whatever the dates.
+    """Whether an active tool is within a binding's reach, for any caller and at any date.
 
     What `matchedTools` counts: tools the binding grants a scope of, or those it denies where it only denies.
     """

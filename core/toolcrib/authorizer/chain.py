@@ -190,7 +190,7 @@ class Reason(StrEnum):
     )
     ACCOUNT_GONE = (
         "account_gone",
-        "The token's ServiceAccount was deleted, or made anew since the token was issued.",
+        "The token's ServiceAccount was deleted, or recreated since the token was issued.",
         Order.IDENTITY,
         account_gone,
     )
@@ -296,7 +296,7 @@ def caller_refused(identity: Identity, policy: Policy, now: float) -> Decision |
 
 
 def tool_refused(q: Question) -> Decision | None:
-    """Step 2: what is wrong with the tool, whoever asks; None: nothing."""
+    """Step 2: what is wrong with the tool, for any caller; None: nothing."""
     return _first(_OF_TOOL, q)
 
 

@@ -92,7 +92,7 @@ class Policy:
         return answer
 
     def is_gone(self, identity: Identity) -> bool:
-        """Whether it is a bound ServiceAccount that was deleted, or made anew since its token was issued."""
+        """Whether it is a bound ServiceAccount that was deleted, or recreated since its token was issued."""
         if self._present(identity):
             return False
         return any(key in self.by_subject for key in subject_keys(identity))

@@ -30,7 +30,7 @@ _NOT_READY = ProblemError(
 _NO_KEYS = ProblemError(
     "not_ready", "The keys of the token's issuer have not been had yet.", headers={"Retry-After": "5"}
 )
-_GONE = Asker(problem="the token's service account was deleted, or made anew since the token was issued")
+_GONE = Asker(problem="the token's service account was deleted, or recreated since the token was issued")
 _UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token", JWKS_PATH})
 _ACTIONS = frozenset({"search", "describe", "load", "call", "watch", "access-review"})
 _CLOSED = ("/v1/", "/api/")

@@ -5,6 +5,7 @@ nothing about them.
 """
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,15 @@ def require_real(*names: str) -> None:
         if required():
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
+
+
+def require_file(path: Path, why: str) -> None:
+    """The same for a file of the system."""
+    if not path.exists():
+        said = f"{path} does not exist: {why}"
+        if required():
+            pytest.fail(said, pytrace=False)
+        pytest.skip(said)
 
 
 def require_prometheus() -> None:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+from realparts.required import require_file
 
 BASE, FACTOR = 12 << 10, 3
 """The bound of a tool in bytes, as in `bench/operator_memory.py`."""
@@ -49,8 +49,8 @@ print(resident() - before, sum(entry.size for entry in kept[10:]), len(kept) - 1
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
 def test_lists_of_tools_with_thousands_of_names_leave_no_more_memory_in_use_than_the_bound() -> None:
+    require_file(Path("/proc/self/statm"), "resident memory is read from it")
     done = subprocess.run(
         [sys.executable, "-c", STARTED + LISTED], capture_output=True, text=True, timeout=120, check=True
     )

@@ -99,9 +99,7 @@ async def test_what_is_taken_back_while_a_view_is_made_is_not_in_it(count: int) 
     assert {len(one.view.tools) for one in await asyncio.gather(*asked)} <= {0, count}
 
 
-async def test_what_is_taken_back_while_a_list_is_encoded_is_not_in_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_what_is_taken_back_while_a_list_is_encoded_is_not_in_it() -> None:
     state = await held(MANY)
     settings = RegistrySettings(issuers=[])
     await state.caller_view(BOT)
