@@ -21,6 +21,9 @@ _NO_HINTS: dict[str, bool] = {}
 _FIELDS = set(PublishedTool.model_fields)
 """Of all that is published: which fields were set matters to nobody, and a set of its own takes 2 KiB a tool."""
 
+_LEVELS = 100
+"""Levels of nesting that are read in any case."""
+
 
 @dataclass(frozen=True, slots=True)
 class PackedTool:
@@ -60,16 +63,24 @@ def packed_tool(tool: Tool, *, condense: bool) -> PackedTool | None:
         texts = spec.model_dump_json(
             by_alias=True, exclude=set(_SCHEMAS), exclude_none=True, exclude_defaults=True
         ).encode()
-        output = None if spec.output_schema is None else keep(to_json(spec.output_schema))
-        return PackedTool(keep(texts), keep(to_json(spec.input_schema)), output)
+        output = None if spec.output_schema is None else keep(_readable(spec.output_schema))
+        return PackedTool(keep(texts), keep(_readable(spec.input_schema)), output)
     except (PydanticSerializationError, ValueError):
         return None
+
+
+def _readable(value: Any) -> bytes:
+    """JSON of `value`; ValueError where it could not be read again: more levels can be written than read."""
+    text = to_json(value)
+    if text.count(b"{") + text.count(b"[") > _LEVELS:
+        from_json(text)
+    return text
 
 
 def packed_status(status: Mapping[str, Any]) -> bytes:
     """A status as it is kept; what JSON cannot carry counts as no status, and is written again."""
     try:
-        return condensed(to_json(status)) if status else b""
+        return condensed(_readable(status)) if status else b""
     except (PydanticSerializationError, ValueError):
         return b""
 

@@ -26,7 +26,7 @@ from toolcrib.wire.publish import (
 )
 from toolcrib_operator.adapters.cluster import PAGE, Cluster
 from toolcrib_operator.assessment import Assessor
-from toolcrib_operator.packing import PackedTool, shared
+from toolcrib_operator.packing import PackedTool, packed_status, read_status, shared
 from toolcrib_operator.timers import paced
 from toolcrib_operator.world import WATCHED, Entry, Ref, World, entry_of
 from waiting import until
@@ -251,3 +251,14 @@ async def test_others_get_their_turn_however_long_each_object_takes() -> None:
     assert sizes[1:] == [1] * (60 - sizes[0])
     assert turns >= len(sizes)
     assert [len(p) async for p in paced(list(range(430)))][-2:] == [100, 80]
+
+
+@pytest.mark.parametrize("levels", [50, 150, 199, 225, 250, 260])
+def test_what_is_kept_of_a_tool_or_a_status_can_be_read_again_however_deep_it_is(levels: int) -> None:
+    deep: dict[str, Any] = {"type": "object"}
+    for _ in range(levels):
+        deep = {"not": deep}
+    kept = packed_status({"deep": deep})
+    assert read_status(kept) == ({"deep": deep} if kept else {})
+    entry = entry_of("Tool", tool("calculator", inputSchema=deep))
+    assert entry.resource is None or entry.resource.spec.input_schema == deep
