@@ -109,7 +109,7 @@ class Policy:
 
 
 def concerned(tool: PublishedTool, policy: Policy) -> tuple[PublishedBinding, ...]:
-    """Every binding, whoever its subjects are, that denies the tool or may grant one of its scopes at some time."""
+    """Every binding, for any subjects, that denies the tool or may grant one of its scopes at some time."""
     found: dict[str, PublishedBinding] = {}
     passed: set[str] = set()
     wanted = frozenset(tool.scopes)
@@ -124,6 +124,6 @@ def concerned(tool: PublishedTool, policy: Policy) -> tuple[PublishedBinding, ..
 
 
 def deniers(policy: Policy) -> Callable[[PublishedTool], dict[str, PublishedBinding]]:
-    """Every binding that denies a tool, whoever its subjects are, by UID."""
+    """Every binding that denies a tool, for any subjects, by UID."""
     compiled = {b.source.uid: b for several in policy.by_subject.values() for b in several if b.source.denies}
     return lambda tool: {uid: b.source for uid, b in compiled.items() if b.denies(tool)}

@@ -54,7 +54,7 @@ class RefusalReasons:
         self._due: asyncio.Handle | None = None
 
     def add(self, action: Action, caller_view: CallerView, name: str) -> None:
-        """`action` with what `name` means was refused: whoever sees `caller_view` sees no such tool."""
+        """`action` with what `name` means was refused: there is no such tool in `caller_view`."""
         if not self._metrics.full:
             self._metrics.refused(action.value, caller_view.identity)
             if not self._decisions.enabled:

@@ -18,7 +18,7 @@ from pycares import errno
 from toolcrib_registry.adapters.outbound.dns_cache import Absent, Answer, NotFound
 
 LATE_SECONDS = 5.0
-"""When a lookup ends; whoever waits for it decides when that is too late."""
+"""When a lookup ends; its callers decide when that is too late."""
 LOOKUPS = 256
 UNPROVEN = 128
 """Lookups under way of names that have not answered yet: those that never do leave room for the others."""
