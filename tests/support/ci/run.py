@@ -3,6 +3,9 @@
     .ci/run            every step; exit status 0 if all passed, 1 if one was refused
     .ci/run NAME…      only these steps (`.ci/run --list` names them)
 
+The first step runs alone; then the lanes run side by side, each with its steps in order, since many tests wait for
+clocks and servers and leave a core idle. A refusal ends the steps that run beside it.
+
 Where tests of a step fail, their files run again in a process of their own, at most twice and for ten minutes in all.
 What passes then is printed in the section FLAKY at the end and refuses nothing; `outcomes.refusal` says what never
 runs again. Standard library only: it runs before there is an environment.
@@ -11,14 +14,17 @@ runs again. Standard library only: it runs before there is an environment.
 import argparse
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 if __package__ in (None, ""):
     # Run as a file: Python put this folder first.
@@ -32,11 +38,12 @@ REPORT = "TOOLCRIB_CI_REPORT"
 AGAIN = 2
 AGAIN_SECONDS = 600.0
 KILL_AFTER = 10.0
+POLL = 0.5
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: a make target with its arguments, and how long (s) it may take.
+    """One step: a make target with its arguments, how long (s) it may take, and its lane (0: before all others, alone).
 
     `again` selects the step's tests by pytest's `-m`, for a run of failed files; empty: it never runs again.
     """
@@ -45,6 +52,7 @@ class Step:
     title: str
     make: tuple[str, ...]
     seconds: float
+    lane: int
     again: str = ""
 
 
@@ -52,36 +60,39 @@ def steps(seed: int) -> tuple[Step, ...]:
     """All steps in their order."""
     cases = f"ARGS=--cases 20000 --seed {seed + 1}"
     return (
-        Step("env", "environment", ("env",), 1200),
-        Step("check", "lint, format, types, import contracts, generated files", ("check",), 600),
+        Step("env", "environment", ("env",), 1200, 0),
+        Step("check", "lint, format, types, import contracts, generated files", ("check",), 600, 1),
         Step(
             "test",
             "tests: make test (the first run builds the real servers)",
             ("test",),
             5400,
+            1,
             "not long and not node",
         ),
-        Step("search-gate", "search quality: make search-gate", ("search-gate",), 300),
-        Step("test-long", "longer tests: make test-long", ("test-long",), 1200, "long and not node"),
+        Step("search-gate", "search quality: make search-gate", ("search-gate",), 300, 1),
         Step(
             "proof",
             "20,000 random cases against the oracle, others than those of make test",
             ("proof", cases),
             600,
+            1,
         ),
         # one seed: what a new one finds is work for its finder, and none of the change that is judged here
-        Step("attack", "generated attacks on running registries: make attack", ("attack", "SEED=13"), 600),
-        Step("cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 3000, "node"),
+        Step("attack", "generated attacks on running registries: make attack", ("attack", "SEED=13"), 600, 1),
+        Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 1),
+        Step("cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"),
         Step(
             "fresh-machine",
             "every step of the README on a new Debian: make fresh-machine-test",
             # a variable given to make is one of the programs that it starts
             ("fresh-machine-test", "TOOLCRIB_REQUIRE_REAL=1"),
             1800,
+            2,
             "fresh",
         ),
-        Step("cluster-demo", "the cluster demo, which the README shows", ("cluster-demo",), 300),
-        Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900),
+        Step("test-long", "longer tests: make test-long", ("test-long",), 2400, 2, "long and not node"),
+        Step("cluster-demo", "the cluster demo, which the README shows", ("cluster-demo",), 600, 2),
     )
 
 
@@ -91,26 +102,41 @@ class Run:
 
     environ: Mapping[str, str]
     folder: Path
+    began: float = field(default_factory=time.monotonic)
     took: list[tuple[str, float, str]] = field(default_factory=list)
     flaky: list[tuple[str, str]] = field(default_factory=list)
     phases: list[outcomes.Phase] = field(default_factory=list)
     again_left: float = AGAIN_SECONDS
+    refused: dict[str, str] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
 
-    def step(self, step: Step) -> str:
-        """Run a step; why it is refused, or empty."""
+    def lane(self, steps: Sequence[Step], beside: bool) -> None:
+        """Run steps in their order, until one is refused here or in another lane; `beside`: each line names its step."""
+        for step in steps:
+            if self.over.is_set():
+                return
+            if why := self.step(step, f"{step.name:<13} | " if beside else ""):
+                self.refused.setdefault(step.name, why)
+                self.over.set()
+
+    def step(self, step: Step, prefix: str = "") -> str:
+        """Run a step; why it is refused, or empty (also where it was ended since another one was refused)."""
         say(f"\n=== {step.title}")
         began = time.monotonic()
         report = self.folder / f"{step.name}.jsonl"
         command = ["make", "--no-print-directory", *step.make]
-        status = bounded(command, step.seconds, {**self.environ, REPORT: str(report)})
-        why = self._judge(step, status, report)
-        self.took.append((step.name, time.monotonic() - began, "refused" if why else "passed"))
+        status = bounded(command, step.seconds, {**self.environ, REPORT: str(report)}, self.over, prefix)
+        why = self._judge(step, status, report, prefix)
+        ended = status == ENDED
+        verdict = "ended" if ended else "refused" if why else "passed"
+        self.took.append((step.name, time.monotonic() - began, verdict))
+        say(f"\n=== {step.name} {verdict} after {minutes(time.monotonic() - began).strip()}")
         return why
 
-    def _judge(self, step: Step, status: int, report: Path) -> str:
+    def _judge(self, step: Step, status: int, report: Path, prefix: str) -> str:
         phases = outcomes.read(report)
         self.phases += phases
-        if status == 0:
+        if status in (0, ENDED):
             return ""
         if status == TIMED_OUT:
             return f"not done after {step.seconds:g} s"
@@ -118,9 +144,9 @@ class Run:
             return f"it ended with {status}"
         if why := outcomes.refusal(status, phases):
             return why
-        return self._again(step, outcomes.failures(phases))
+        return self._again(step, outcomes.failures(phases), prefix)
 
-    def _again(self, step: Step, failed: Mapping[str, outcomes.Phase]) -> str:
+    def _again(self, step: Step, failed: Mapping[str, outcomes.Phase], prefix: str) -> str:
         why = ""
         for turn in range(1, AGAIN + 1):
             if self.again_left <= 0:
@@ -139,8 +165,10 @@ class Run:
             ]
             settings = {**self.environ, REPORT: str(report), "TOOLCRIB_REQUIRE_REAL": "1"}
             began = time.monotonic()
-            status = bounded(command, self.again_left, settings)
+            status = bounded(command, self.again_left, settings, self.over, prefix)
             self.again_left -= time.monotonic() - began
+            if status == ENDED:
+                return ""
             phases = outcomes.read(report)
             if kept := [t for t, phase in outcomes.failures(phases).items() if phase.guarantee]:
                 return f"a guarantee failed, which never runs again: {', '.join(kept)}"
@@ -155,7 +183,8 @@ class Run:
         say("\n=== where the time went")
         for name, seconds, verdict in self.took:
             say(f"  {minutes(seconds)}  {name:<14} {verdict}")
-        say(f"  {minutes(sum(seconds for _, seconds, _ in self.took))}  all")
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        say(f"  {minutes(time.monotonic() - self.began)}  all, and {minutes(used.ru_utime + used.ru_stime).strip()} of processor time")
         if self.phases:
             say("\n  tests by folder (seconds of all workers together)")
             for folder, tests, seconds in outcomes.by_folder(self.phases):
@@ -175,16 +204,34 @@ class Run:
 
 
 TIMED_OUT = -1000
+ENDED = -1001
 
 
-def bounded(command: Sequence[str], seconds: float, environ: Mapping[str, str]) -> int:
-    """Run a command in a process group of its own; its exit status, or TIMED_OUT once all of it was ended."""
+def bounded(
+    command: Sequence[str], seconds: float, environ: Mapping[str, str], over: threading.Event, prefix: str
+) -> int:
+    """Run a command in a process group of its own; its exit status, or TIMED_OUT or ENDED (`over`) once all of it was ended.
+
+    With a prefix, each line of its output comes with it, whole.
+    """
     process = subprocess.Popen(
-        command, cwd=ROOT, env=dict(environ), stdin=subprocess.DEVNULL, process_group=0
+        command,
+        cwd=ROOT,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if prefix else None,
+        stderr=subprocess.STDOUT if prefix else None,
+        process_group=0,
     )
+    told = threading.Thread(target=tell, args=(process.stdout, prefix), daemon=True)
+    told.start()
+    until = time.monotonic() + seconds
     try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
+        while time.monotonic() < until:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(min(POLL, max(until - time.monotonic(), 0)))
+            if over.is_set():
+                return ENDED
         return TIMED_OUT
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -193,6 +240,14 @@ def bounded(command: Sequence[str], seconds: float, environ: Mapping[str, str]) 
                     os.killpg(process.pid, number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(KILL_AFTER)
+        # what outlives the step may hold its output open
+        told.join(KILL_AFTER)
+
+
+def tell(output: IO[bytes] | None, prefix: str) -> None:
+    """Print each line of an output with a prefix, as it comes."""
+    for line in output or ():
+        say(prefix + line.decode(errors="replace").rstrip("\n"))
 
 
 def seed_of(environ: Mapping[str, str]) -> int:
@@ -212,8 +267,9 @@ def minutes(seconds: float) -> str:
 
 
 def say(text: str) -> None:
-    """One line of what goes on, at once."""
-    print(text, flush=True)
+    """One line of what goes on, at once and whole."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -237,18 +293,31 @@ def main(arguments: Sequence[str]) -> int:
     environ = {**os.environ, "CI": "true", "PYTHONUNBUFFERED": "1", "TOOLCRIB_PROOF_SEED": str(seed)}
     with tempfile.TemporaryDirectory(prefix="toolcrib-ci-") as folder:
         run = Run(environ, Path(folder))
+        threads: list[threading.Thread] = []
         try:
-            for step in chosen:
-                if why := run.step(step):
-                    run.tables()
-                    run.tell_flaky()
-                    say(f"\n=== REFUSED at {step.name}: {why}")
-                    return 1
+            lanes = [[step for step in chosen if step.lane == lane] for lane in range(3)]
+            run.lane(lanes[0], beside=False)
+            abreast = [lane for lane in lanes[1:] if lane]
+            threads += [
+                threading.Thread(target=run.lane, args=(lane, len(abreast) > 1), daemon=True)
+                for lane in abreast
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         except KeyboardInterrupt:
+            run.over.set()
+            for thread in threads:
+                thread.join(3 * KILL_AFTER)
             say("\ninterrupted")
             return 130
         run.tables()
         run.tell_flaky()
+    if run.refused:
+        for name, why in run.refused.items():
+            say(f"\n=== REFUSED at {name}: {why}")
+        return 1
     say("\n=== all green")
     return 0
 

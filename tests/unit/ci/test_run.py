@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,13 @@ INI = (
     "addopts = --import-mode=importlib -p no:cacheprovider\n"
 )
 
+MEETS = (
+    "import pathlib as p, time; p.Path('{mine}').touch(); end = time.monotonic() + 60; "
+    "[time.sleep(0.05) for _ in iter(lambda: p.Path('{other}').exists() or time.monotonic() > end, True)]; "
+    "assert p.Path('{other}').exists()"
+)
+"""A program that another one, which does the same, must run beside."""
+
 
 class Repository:
     """A repository with the real runner, where all steps but `test` do nothing."""
@@ -62,6 +70,12 @@ class Repository:
     def put(self, **files: str) -> None:
         for name, text in files.items():
             (self.folder / "checks" / f"test_{name}.py").write_text(text)
+
+    def target(self, name: str, recipe: str) -> None:
+        """Give one of the other steps something to do."""
+        makefile = self.folder / "Makefile"
+        lines = makefile.read_text().replace(f" {name} ", " ")
+        makefile.write_text(f"{lines}{name}:\n\t{recipe}\n")
 
     def run(self, *steps: str, workers: bool = False) -> subprocess.CompletedProcess[str]:
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOOLCRIB", "MAKE"))}
@@ -251,7 +265,8 @@ def test_a_run_that_breaks_without_a_failed_test_is_refused(repository: Reposito
 
 def test_a_step_that_takes_too_long_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    began = ci.bounded(["sh", "-c", f"sleep 300 & echo $! > {pid}; wait"], 2, os.environ)
+    command = ["sh", "-c", f"sleep 300 & echo $! > {pid}; wait"]
+    began = ci.bounded(command, 2, os.environ, threading.Event(), "")
 
     assert began == ci.TIMED_OUT
     processes.wait_until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), timeout=20)
@@ -261,7 +276,29 @@ def test_the_time_for_running_again_is_bounded_over_all_steps(tmp_path: Path) ->
     run = ci.Run({**os.environ, "VENV": sys.prefix}, tmp_path, again_left=0.0)
     failed = {"checks/test_a.py::test_it": None}
 
-    assert "no time is left" in run._again(ci.steps(0)[2], failed)  # type: ignore[arg-type]
+    assert "no time is left" in run._again(ci.steps(0)[2], failed, "")  # type: ignore[arg-type]
+
+
+def test_lanes_run_side_by_side_and_each_line_names_its_step(repository: Repository) -> None:
+    """Each of the two waits until the other has begun."""
+    repository.put(met=f"def test_met():\n    {MEETS.format(mine='a', other='b')}\n")
+    repository.target("cluster-test", f'@{sys.executable} -c "{MEETS.format(mine="b", other="a")}; print(1, 2)"')
+    done = repository.run()
+
+    assert done.returncode == 0, done.stdout
+    assert "cluster-test  | 1 2\n" in done.stdout
+    assert "of processor time" in done.stdout
+
+
+def test_a_refusal_ends_what_runs_beside_it(repository: Repository) -> None:
+    repository.put(broken=f"def test_broken():\n    {MEETS.format(mine='a', other='b')}; assert False\n")
+    repository.target("cluster-test", "@touch b; sleep 300")
+    done = repository.run()
+
+    assert done.returncode == 1
+    assert "REFUSED at test: failed again" in done.stdout
+    assert "=== cluster-test ended after" in done.stdout
+    assert "doing fresh-machine-test" not in done.stdout
 
 
 def test_an_unknown_step_is_refused_by_name(repository: Repository) -> None:
