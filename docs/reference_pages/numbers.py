@@ -10,10 +10,10 @@ from reference_pages.markdown import code, table
 
 from toolcrib_operator import metrics as operator_metrics
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.counts.grants import INFO_FACTOR
 from toolcrib_operator.elector import Elector
+from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.index import IndexSync

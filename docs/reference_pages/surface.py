@@ -12,14 +12,13 @@ from reference_pages.markdown import code, table
 from toolcrib_registry.calls.errors import CallError
 from toolcrib_registry.http.app import openapi_documents
 from toolcrib_registry.http.problems import CODES
-from toolcrib_registry.http.routes import oauth
-from toolcrib_registry.identity.issuer import LocalIssuer
+from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
 
 def http_page() -> str:
     """Every route of the three listeners."""
     with tempfile.TemporaryDirectory() as folder:
-        router = oauth.router(LocalIssuer.open(Path(folder) / "issuer"), lambda namespace, name: set())
+        router = ClientTokens(LocalIssuer.open(Path(folder) / "issuer"), lambda namespace, name: set())
         agents, admin, metrics = openapi_documents(router)
     text = "# HTTP surface\n\nThe registry serves its OpenAPI document at `/openapi.json`, with every body and example; this is its index.\n"
     text += "Errors are problem documents (RFC 9457) with a stable `code`: [errors](errors.md).\n\n"

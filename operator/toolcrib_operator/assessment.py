@@ -17,8 +17,8 @@ from toolcrib.resources.quantities import Quota
 from toolcrib.resources.tools import Tool
 from toolcrib.telemetry.logs import about_object
 from toolcrib.wire.publish import Credential, PublishedAccount, PublishedBinding, PublishedTool, Removed
-from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.binding import assess_binding, uses_selector
 from toolcrib_operator.kinds.credential import assess_credential, secret_of
 from toolcrib_operator.kinds.quotas import Quotas

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection
 from toolcrib import process
 from toolcrib.telemetry import logs
 from toolcrib.wire.publish import Revision
-from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.assessment import Assessor, Batch
 from toolcrib_operator.counts.grants import GrantCounts
 from toolcrib_operator.counts.propagation import Propagation
 from toolcrib_operator.counts.reach import ReachCounts
+from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher

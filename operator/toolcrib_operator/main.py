@@ -23,11 +23,11 @@ from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.adapters.leases import KubeLease
 from toolcrib_operator.adapters.replica_http import HttpReplica, connector
 from toolcrib_operator.adapters.trust import Trust
-from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.health import serving
+from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
@@ -42,6 +41,7 @@ from toolcrib_registry.http.app import (
 )
 from toolcrib_registry.http.connection_limits import ConnectionGate
 from toolcrib_registry.identity.authenticator import Authenticator
+from toolcrib_registry.identity.issuer import ClientTokens
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.identity.keys import Keys
 from toolcrib_registry.limits.charge import Charging
@@ -162,7 +162,7 @@ async def build(
     calls: Calls | None = None,
     counters: Counters | None = None,
     registrar: Registrar | None = None,
-    oauth: APIRouter | None = None,
+    oauth: ClientTokens | None = None,
     metrics_registry: CollectorRegistry | None = None,
 ) -> Registry:
     """A registry of `settings`; what is passed takes the place of what would be made.

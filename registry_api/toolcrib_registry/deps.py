@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fastapi import APIRouter
-
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.assertions.signing import Assertions
@@ -15,6 +13,7 @@ from toolcrib_registry.calls.credentials import CredentialSink
 from toolcrib_registry.calls.in_flight import InFlight
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.identity.authenticator import Authenticator
+from toolcrib_registry.identity.issuer import ClientTokens
 from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
@@ -33,7 +32,7 @@ class Deps:
     """The parts of one registry.
 
     `admin` verifies tokens of the admin listener; None: nobody is let in there. `registrar` None: registration is
-    off. `outbox` is the registrar of a cluster: the operator empties it. `oauth` is the local issuer's router.
+    off. `outbox` is the registrar of a cluster: the operator empties it. `oauth` is the local issuer's token endpoint.
     """
 
     settings: RegistrySettings
@@ -58,4 +57,4 @@ class Deps:
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None
-    oauth: APIRouter | None = None
+    oauth: ClientTokens | None = None

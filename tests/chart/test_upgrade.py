@@ -17,7 +17,7 @@ from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
 from toolcrib.resources import admission
-from toolcrib_operator.admission.admitted import obstacle
+from toolcrib_operator.admission.comparison import obstacle
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 

@@ -29,7 +29,7 @@ from admission_server import (
 from operator_harness import tool
 from realparts.processes import wait_until
 from toolcrib.resources import admission as policies
-from toolcrib_operator.admission.admitted import obstacle
+from toolcrib_operator.admission.comparison import obstacle
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
 

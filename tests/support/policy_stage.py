@@ -10,8 +10,8 @@ from typing import Any
 from operator_harness import MemoryReplica, conditions
 from toolcrib.resources import admission
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.admission.policies import Policies
+from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher

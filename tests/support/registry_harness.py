@@ -23,7 +23,6 @@ from unittest import mock
 import httpx
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
-from fastapi import APIRouter
 
 from toolcrib import publishing
 from toolcrib.identity import Issuer, KeySet, ScopesPolicy
@@ -47,6 +46,7 @@ from toolcrib_registry.calls.backends.port import Calls
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
+from toolcrib_registry.identity.issuer import ClientTokens
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.policy.registration import Registrar
@@ -276,7 +276,7 @@ def running_registry(
     calls: Calls | None = None,
     embedder: Embedder | None = None,
     registrar: Callable[[Registry], Registrar] | None = None,
-    oauth: APIRouter | None = None,
+    oauth: ClientTokens | None = None,
     one_port: bool = False,
     extra_keys: KeySet | None = None,
     patient: bool = False,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from toolcrib.resources.meta import GROUP
 from toolcrib_cli.doctor.facts import Facts, Unread, Verdict, failed, listed, passed
 from toolcrib_cli.doctor.rights import Right, of_account, rights
-from toolcrib_operator.admission.admitted import obstacle
+from toolcrib_operator.admission.comparison import obstacle
 
 EDIT = "rbac.authorization.k8s.io/aggregate-to-edit"
 EVERYBODY = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts")

@@ -42,8 +42,7 @@ from toolcrib_operator.world import World
 from toolcrib_registry.calls.assertions import keys as assertion_keys
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
-from toolcrib_registry.http.routes import oauth
-from toolcrib_registry.identity.issuer import IssuerError, LocalIssuer
+from toolcrib_registry.identity.issuer import ClientTokens, IssuerError, LocalIssuer
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import (
     Assertion,
@@ -236,7 +235,7 @@ async def _compose(
         settings,
         keys=_LocalKeys(issuer.keyset),
         registrar=Registrations(store.path("registrations"), world, published),
-        oauth=oauth.router(issuer, granted),
+        oauth=ClientTokens(issuer, granted),
     )
     stack.push_async_callback(registry.aclose)
     await registry.start(on_broken)

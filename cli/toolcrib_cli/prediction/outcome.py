@@ -22,8 +22,8 @@ from toolcrib_cli import manifests, three_way_merge
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.manifests import FileContent, Loaded
 from toolcrib_cli.three_way_merge import LiveWorld
-from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.assessment import Assessor, Batch
+from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, Entry, Ref, World
 

@@ -351,6 +351,11 @@ class BindingStatus(Model):
         default=None,
         description="Tools that were denied since the last edit and are not any more; at most 16 are named.",
     )
+    policies_seen: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None,
+        description="Only while it waits for the admission policies: which ones the operator had read last when that began;"
+        " empty: none.",
+    )
     conditions: Annotated[
         tuple[Condition, ...],
         Field(

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.telemetry import logs
-from toolcrib_operator.admission.admitted import UNKNOWN, Admitted, obstacle
+from toolcrib_operator.admission.comparison import obstacle
 from toolcrib_operator.errors import ClusterUnavailable, NotListable
+from toolcrib_operator.kinds.admission import UNKNOWN, Admitted
 from toolcrib_operator.ports import PolicyReader
 from toolcrib_operator.settings import PolicySettings
 from toolcrib_operator.timers import wait_any

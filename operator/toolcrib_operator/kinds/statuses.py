@@ -23,6 +23,8 @@ from toolcrib_operator.world import Entry
 Status = Mapping[str, Any]
 
 WEAKENED = "DenyWeakened"
+POLICIES_SEEN = "policiesSeen"
+"""Field of a binding that waits: which admission policies were read last when it began to; empty: none."""
 BAD = frozenset({"Expired", "MatchesNothing", "Questionable", "Drifted", WEAKENED})
 """Conditions of which True is the bad news."""
 
@@ -138,7 +140,8 @@ def binding_status(
         rows = [("Ready", False, Cause(ConditionReason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
                 ("Propagated", False, not_used), ("Expired", False, not_used), ("MatchesNothing", False, not_used),
                 ("Questionable", False, not_used)]  # fmt: skip
-        return Desired(_status(entry, rows, now, matchedTools=None, firedDenials=None, escapedTools=None))
+        unknown = dict.fromkeys(("matchedTools", "firedDenials", "escapedTools"))
+        return Desired(_status(entry, rows, now, **unknown, **{POLICIES_SEEN: verdict.policies_seen}))
     dates = verdict.dates(now)
     propagated = progress.propagated or holds(entry.status, "Propagated", generation=entry.generation)
     spread = Cause(ConditionReason.PROPAGATED)
@@ -173,7 +176,7 @@ def binding_status(
         ("MatchesNothing", nothing, Cause(match)),
         ("Questionable", odd, question),
     ]
-    fields: dict[str, Any] = {"matchedTools": matched}
+    fields: dict[str, Any] = {"matchedTools": matched, POLICIES_SEEN: None}
     if reach is None:
         fields |= {name: entry.status.get(name) for name in ("firedDenials", "escapedTools")}
         if (kept := _kept(entry.status, WEAKENED)) is not None:
@@ -190,11 +193,11 @@ def binding_status(
 
 def reached(status: Status) -> tuple[Any, ...]:
     """What a status says of a binding's reach: to tell whether it has changed. Its first item is None if it says nothing."""
-    found = _of(status, "Questionable")
+    found = condition(status, "Questionable")
     if status.get("matchedTools") is None or found is None:
         return (None,)
     said = [status["matchedTools"], found.get("status"), found.get("reason"), found.get("message")]
-    weak = _of(status, WEAKENED)
+    weak = condition(status, WEAKENED)
     said += [None, None] if weak is None else [weak.get("reason"), weak.get("message")]
     return (*said, *(tuple(status.get(name) or ()) for name in ("firedDenials", "escapedTools")))
 
@@ -218,7 +221,7 @@ def questioned(status: Status) -> tuple[bool, Cause]:
 
 def _kept(status: Status, kind: str) -> tuple[bool, Cause] | None:
     """A condition as it is written; None where there is none, or one that this version does not know."""
-    found = _of(status, kind)
+    found = condition(status, kind)
     try:
         return holds(status, kind), Cause(ConditionReason(found["reason"]), found["message"])  # type: ignore[index]
     except (TypeError, KeyError, ValueError):
@@ -235,10 +238,10 @@ def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[
     was_odd = holds(old, "Questionable")
     changed = transitions(old, new)
     kinds = {c["type"] for c in changed}
-    if "Accepted" in kinds and (ready := _of(new, "Ready")) is not None and "Ready" not in kinds:
+    if "Accepted" in kinds and (ready := condition(new, "Ready")) is not None and "Ready" not in kinds:
         changed.insert(0, dict(ready))
     # each further tool that leaves a deny is news
-    weak, before = _of(new, WEAKENED), _of(old, WEAKENED) or {}
+    weak, before = condition(new, WEAKENED), condition(old, WEAKENED) or {}
     if weak is not None and WEAKENED not in kinds and weak.get("message") != before.get("message"):
         changed.append(dict(weak))
     return [
@@ -252,19 +255,20 @@ def announced(old: Status, new: Status, *, questions: bool = True) -> list[dict[
 
 def told_quota(entry: Entry) -> Cause | None:
     """The refusal for want of room that its status tells of; None if it tells of none."""
-    found = _of(entry.status, "Accepted")
+    found = condition(entry.status, "Accepted")
     if found is None or found.get("reason") != ConditionReason.QUOTA_EXCEEDED:
         return None
     return Cause(ConditionReason.QUOTA_EXCEEDED, str(found.get("message") or ""))
 
 
-def _of(status: Status, kind: str) -> Mapping[str, Any] | None:
+def condition(status: Status, kind: str) -> Mapping[str, Any] | None:
+    """A condition as it is written; None where there is none."""
     return next((c for c in status.get("conditions") or () if c.get("type") == kind), None)
 
 
 def holds(status: Status, kind: str, *, generation: int | None = None) -> bool:
     """Whether a condition of the written status is True, and for this generation if one is given."""
-    found = _of(status, kind)
+    found = condition(status, kind)
     if found is None or found.get("status") != "True":
         return False
     return generation is None or found.get("observedGeneration") == generation

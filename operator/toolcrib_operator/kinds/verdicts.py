@@ -33,10 +33,15 @@ class ToolVerdict:
 
 @dataclass(frozen=True, slots=True)
 class BindingVerdict:
-    """A refused binding grants nothing; `published` then is None, or holds its denials alone. Times: seconds."""
+    """A refused binding grants nothing; `published` then is None, or holds its denials alone. Times: seconds.
+
+    `policies_seen` names the admission policies that were read last when it began to wait; empty: none were; None: it
+    does not wait.
+    """
 
     published: PublishedBinding | None
     refusal: Cause | None = None
+    policies_seen: str | None = None
 
     def dates(self, now: float) -> ConditionReason:
         """EXPIRED, NOT_YET_VALID or IN_FORCE."""

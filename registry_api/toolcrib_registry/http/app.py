@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -28,11 +28,13 @@ from toolcrib_registry.http.routes import (
     catalog,
     compat,
     metrics,
+    oauth,
     operations,
     search,
     simple,
     watch,
 )
+from toolcrib_registry.identity.issuer import ClientTokens
 
 AGENTS_TEXT = """Tools for AI agents: discovered at run time, within the caller's grants.
 
@@ -45,9 +47,9 @@ def create_agents_app(deps: Deps) -> FastAPI:
     return _with_routes(_agents(_bare(deps), deps.oauth))
 
 
-def openapi_documents(oauth: APIRouter | None = None) -> tuple[dict[str, Any], ...]:
+def openapi_documents(clients: ClientTokens | None = None) -> tuple[dict[str, Any], ...]:
     """The OpenAPI documents of the agents', the admin and the metrics listener, without a registry behind them."""
-    return _agents(FastAPI(), oauth).openapi(), _admin(FastAPI()).openapi(), _metrics(FastAPI()).openapi()
+    return _agents(FastAPI(), clients).openapi(), _admin(FastAPI()).openapi(), _metrics(FastAPI()).openapi()
 
 
 def create_app(deps: Deps) -> ASGIApp:
@@ -93,12 +95,14 @@ def _with_routes(app: FastAPI) -> FastAPI:
     return app
 
 
-def _agents(app: FastAPI, oauth: APIRouter | None) -> FastAPI:
+def _agents(app: FastAPI, clients: ClientTokens | None) -> FastAPI:
     routers = [
         operations.router, simple.router, catalog.router, search.router, compat.router, watch.router,
         access_review.router, assertion_keys.router,
     ]  # fmt: skip
-    for router in (*routers, *([oauth] if oauth is not None else [])):
+    if clients is not None:
+        routers.append(oauth.router(clients))
+    for router in routers:
         app.include_router(router)
     documentation.document(app, title="Toolcrib registry", description=AGENTS_TEXT)
     return app

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from starlette.types import Receive, Scope, Send
-
 from toolcrib.identity import Identity
 from toolcrib.wire.api import ToolDefinition, WatchRemoved, WatchSnapshot, WatchTool
 from toolcrib_registry.audit.log import DecisionLog
@@ -30,13 +28,7 @@ from toolcrib_registry.settings import RegistrySettings
 KEEP_ALIVE = 15.0
 """Seconds between comments on a quiet stream."""
 _SLICE = 64 * 1024
-"""Bytes handed to the server at one time: it waits for the reader between two of them."""
-_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"private, no-store"),
-    (b"vary", b"Authorization"),
-    (b"x-accel-buffering", b"no"),
-]
+"""Bytes handed over at one time: the reader is waited for between two of them."""
 
 Shown = dict[str, ToolDefinition]
 _made: WeakValueDictionary[tuple[int, str], ToolDefinition] = WeakValueDictionary()
@@ -76,7 +68,7 @@ def encode(kind: str, revision: str, data: str) -> bytes:
     return f"id: {revision}\nevent: {kind}\ndata: {data}\n\n".encode()
 
 
-class _Dropped(Exception):
+class Dropped(Exception):
     """The stream ends in the middle: its reader is slow."""
 
 
@@ -115,7 +107,7 @@ class Parts(Protocol):
 
 
 class WatchStream:
-    """An ASGI answer that streams one identity's view until its token is good no more or somebody stops.
+    """Streams one identity's view until its token is good no more or somebody stops.
 
     Args:
         identity: what the token proved.
@@ -129,13 +121,17 @@ class WatchStream:
         self._keys: int | None = None
         """The version of the keys that the token was verified by."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the token's end, the client's, or the service's."""
-        metrics, limit = self._parts.metrics, self._parts.settings.limits.watch_send_seconds
-        gone = asyncio.create_task(_disconnected(receive))
+    async def run(self, hand_over: Callable[[bytes], Awaitable[None]], left: asyncio.Task[None]) -> None:
+        """Hand over events until the token's end, the client's, or the service's.
 
-        async def hand_over(data: bytes) -> None:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+        Args:
+            hand_over: takes the next bytes, also none of them; returns when the reader has room for more.
+            left: done when the client has gone.
+
+        Raises:
+            Dropped: the reader was too slow. What was handed over is no whole stream.
+        """
+        metrics, limit = self._parts.metrics, self._parts.settings.limits.watch_send_seconds
 
         async def room() -> None:
             # the server waits for its reader before it takes something, even nothing: what is handed over next goes
@@ -144,23 +140,20 @@ class WatchStream:
                 async with asyncio.timeout(limit):
                     await hand_over(b"")
             except TimeoutError:
-                raise _Dropped from None
+                raise Dropped from None
 
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-            async for piece in self._pieces(gone, room):
+            async for piece in self._pieces(left, room):
                 for start in range(0, len(piece.data), _SLICE):
                     if start:
                         await room()
                         if not await self._holds(piece):
-                            raise _Dropped
+                            raise Dropped
                     await hand_over(piece.data[start : start + _SLICE])
             await room()
-            await send({"type": "http.response.body", "body": b""})
-        except _Dropped:
-            metrics.watch_dropped()  # without the end, which makes the server close the connection
-        finally:
-            gone.cancel()
+        except Dropped:
+            metrics.watch_dropped()
+            raise
 
     async def _pieces(
         self, gone: asyncio.Task[None], room: Callable[[], Awaitable[None]]
@@ -253,8 +246,3 @@ async def _first(
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -32,8 +32,7 @@ from token_kinds import (
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
 from toolcrib_registry.http.app import create_admin_app, create_agents_app, create_metrics_app
-from toolcrib_registry.http.routes import oauth
-from toolcrib_registry.identity.issuer import LocalIssuer
+from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
 pytestmark = pytest.mark.guarantee
 
@@ -183,7 +182,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegist
     local = LocalIssuer.open(tmp_path_factory.mktemp("issuer") / "data")
     with running_registry(
         publish=False, issuers=ISSUERS, admin_subjects=(OPERATOR,), extra_keys=KEYS,
-        oauth=oauth.router(local, lambda namespace, name: set()),
+        oauth=ClientTokens(local, lambda namespace, name: set()),
     ) as running:  # fmt: skip
         running.publish([TOOL], _bindings(), accounts=ACCOUNTS)
         running.publish(remove_bindings=["uid-team-revoked"])

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from registry_harness import binding, running_registry, tool
 from toolcrib.wire.publish import Publish, Revision
-from toolcrib_registry.http.routes import oauth
-from toolcrib_registry.identity.issuer import LocalIssuer
+from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
 TOOLS = [tool("calculator"), tool("hidden")]
 
@@ -13,7 +12,7 @@ TOOLS = [tool("calculator"), tool("hidden")]
 def test_a_client_gets_a_token_and_discovers_what_its_bindings_grant(tmp_path: Path) -> None:
     issuer = LocalIssuer.open(tmp_path / "issuer")
     secret = issuer.client_secret("team", "bot")
-    endpoint = oauth.router(issuer, lambda namespace, name: {"calculator:use"})
+    endpoint = ClientTokens(issuer, lambda namespace, name: {"calculator:use"})
     with running_registry(
         TOOLS,
         [binding("bot")],

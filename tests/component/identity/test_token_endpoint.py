@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from toolcrib.identity import Identity, ScopesPolicy, check_issuers, verify
 from toolcrib_registry.http.routes import oauth
-from toolcrib_registry.identity.issuer import LocalIssuer
+from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
 pytestmark = pytest.mark.anyio
 GRANTED = {"files:use", "calc:use"}
@@ -51,7 +51,9 @@ class Endpoint:
 async def endpoint(folder: Path) -> AsyncIterator[Endpoint]:
     issuer = LocalIssuer.open(folder / "data")
     app = FastAPI()
-    app.include_router(oauth.router(issuer, lambda ns, name: GRANTED if name == "planner" else set()))
+    app.include_router(
+        oauth.router(ClientTokens(issuer, lambda ns, name: GRANTED if name == "planner" else set()))
+    )
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
     task = asyncio.create_task(server.serve([listener]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
 
@@ -13,11 +12,10 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from toolcrib_registry.identity.issuer.errors import NotMintable
-from toolcrib_registry.identity.issuer.local import LocalIssuer
+from toolcrib_registry.identity.issuer.local import TTL, ClientTokens, LocalIssuer
 
 MAX_BODY = 8 * 1024
 MAX_FIELDS = 16
-TTL = 3_600
 _FORM = "application/x-www-form-urlencoded"
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
@@ -75,14 +73,8 @@ _BODY: dict[str, Any] = {
 }
 
 
-def router(issuer: LocalIssuer, granted: Callable[[str, str], set[str]], *, ttl: int = TTL) -> APIRouter:
-    """The token endpoint.
-
-    Args:
-        issuer: mints the tokens and knows the clients' secrets.
-        granted: (namespace, name) → the scopes that bindings grant this service account now.
-        ttl: seconds a token is valid.
-    """
+def router(clients: ClientTokens) -> APIRouter:
+    """The token endpoint."""
     routes = APIRouter(tags=["identity"])
 
     @routes.post(
@@ -98,7 +90,7 @@ def router(issuer: LocalIssuer, granted: Callable[[str, str], set[str]], *, ttl:
     )
     async def token(request: Request) -> JSONResponse:
         try:
-            answer = _answer(issuer, granted, ttl, request, await _body(request))
+            answer = _answer(clients, request, await _body(request))
         except TokenRefused as refused:
             headers = dict(_NO_STORE)
             if refused.status == 401:
@@ -110,26 +102,24 @@ def router(issuer: LocalIssuer, granted: Callable[[str, str], set[str]], *, ttl:
     return routes
 
 
-def _answer(
-    issuer: LocalIssuer, granted: Callable[[str, str], set[str]], ttl: int, request: Request, body: bytes
-) -> dict[str, Any]:
+def _answer(clients: ClientTokens, request: Request, body: bytes) -> dict[str, Any]:
     form = _form(request, body)
-    namespace, name = _client(issuer, request.headers.getlist("authorization"), form)
+    namespace, name = _client(clients.issuer, request.headers.getlist("authorization"), form)
     grant = form.get("grant_type")
     if grant is None:
         raise TokenRefused("invalid_request", "grant_type is missing")
     if grant != "client_credentials":
         raise TokenRefused("unsupported_grant_type", "only client_credentials is offered")
     wanted = form.get("scope")
-    answer: dict[str, Any] = {"token_type": "Bearer", "expires_in": ttl}
+    answer: dict[str, Any] = {"token_type": "Bearer", "expires_in": clients.ttl}
     if wanted is not None:
         # without a scope parameter bindings decide at every use; a token that names scopes carries no others
-        if not wanted.split() or not set(wanted.split()) <= granted(namespace, name):
+        if not wanted.split() or not set(wanted.split()) <= clients.granted(namespace, name):
             raise TokenRefused("invalid_scope", "a scope is malformed or not granted to this client")
         answer["scope"] = " ".join(dict.fromkeys(wanted.split()))
     try:
-        answer["access_token"] = issuer.mint(
-            namespace, name, answer.get("scope"), ttl, client=f"{namespace}/{name}"
+        answer["access_token"] = clients.issuer.mint(
+            namespace, name, answer.get("scope"), clients.ttl, client=f"{namespace}/{name}"
         )
     except NotMintable:
         raise TokenRefused("invalid_scope", "a scope is malformed or not granted to this client") from None

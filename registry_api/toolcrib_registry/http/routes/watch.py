@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractContextManager
 
 from fastapi import APIRouter
@@ -13,9 +14,17 @@ from toolcrib_registry.http.documentation import BEARER, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
 from toolcrib_registry.http.requests import AskerOf, DepsOf, StrictRoute
 from toolcrib_registry.watch.slots import TooManyStreams
-from toolcrib_registry.watch.stream import WatchStream
+from toolcrib_registry.watch.stream import Dropped, WatchStream
 
 router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
+
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"private, no-store"),
+    (b"vary", b"Authorization"),
+    (b"x-accel-buffering", b"no"),
+]
 
 
 class _Stream(Response):
@@ -28,7 +37,7 @@ class _Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             with self._place:
-                await self._stream(scope, receive, send)
+                await self._send_events(receive, send)
         except TooManyStreams:
             # the same words for either bound: nobody learns how many others watch
             raise ProblemError(
@@ -36,6 +45,25 @@ class _Stream(Response):
                 "Try again later, close streams that you have open, or poll GET /.",
                 headers={"Retry-After": "30"},
             ) from None
+
+    async def _send_events(self, receive: Receive, send: Send) -> None:
+        async def hand_over(data: bytes) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        left = asyncio.create_task(_disconnected(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._stream.run(hand_over, left)
+            await send({"type": "http.response.body", "body": b""})
+        except Dropped:
+            pass  # without the end, which makes the server close the connection
+        finally:
+            left.cancel()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 @router.get(

@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import jwt
@@ -27,6 +28,8 @@ ALGORITHM = "ES256"
 KEY_FILE = "issuer.pem"
 MAX_TTL = 366 * 86_400.0
 MAX_SCOPES = 64
+TTL = 3_600
+"""Seconds that a client's token is valid."""
 _BARE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,127}")
 
 
@@ -138,6 +141,21 @@ class LocalIssuer:
         """(namespace, name) of the client, if that is its secret."""
         namespace, _, name = client_id.partition("/")
         return (namespace, name) if self._clients.matches(client_id, secret) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTokens:
+    """What clients get tokens by, at `POST /oauth/token`.
+
+    Attributes:
+        issuer: mints the tokens and knows the clients' secrets.
+        granted: (namespace, name) → the scopes that bindings grant this service account now.
+        ttl: seconds a token is valid.
+    """
+
+    issuer: LocalIssuer
+    granted: Callable[[str, str], set[str]]
+    ttl: int = TTL
 
 
 def _subject(namespace: str | None, name: str, scopes: str | None) -> str:

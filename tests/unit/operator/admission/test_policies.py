@@ -8,7 +8,7 @@ import pytest
 from operator_harness import binding, tool
 from policy_stage import REFUSED, Shelf, Stage, accepted_condition
 from toolcrib.resources import admission
-from toolcrib_operator.admission.admitted import differs, obstacle
+from toolcrib_operator.admission.comparison import differs, obstacle
 from toolcrib_operator.errors import ClusterUnavailable, NotListable
 from waiting import until
 

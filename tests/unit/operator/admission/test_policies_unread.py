@@ -10,9 +10,9 @@ import pytest
 from operator_harness import binding, tool
 from policy_stage import REFUSED, WAITS, EarlyShelf, Shelf, Stage, accepted_condition, entry_of
 from toolcrib_operator import assessment
-from toolcrib_operator.admission.admitted import Admitted
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.errors import ClusterUnavailable, NotListable
+from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.binding import assess_binding
 from toolcrib_operator.kinds.verdicts import BindingVerdict
 from toolcrib_operator.world import Ref
@@ -149,6 +149,46 @@ async def test_a_leader_who_takes_over_knows_which_policies_a_grant_waits_for(
         await stage.until(REFUSED, "late")
 
 
+async def test_a_grant_that_waited_under_a_version_without_the_field_is_looked_at_as_if_it_were_new() -> None:
+    late = binding("late", ["calculator:use"])
+    late["metadata"] |= {"uid": "u1", "generation": 1, "resourceVersion": "11"}
+    late["status"] = {"conditions": [accepted_condition("False", WAITS[1], 1)]}
+    async with Stage(Shelf()).running(tool("calculator"), late) as stage:
+        await stage.until(("True", "Accepted"), "late")
+        assert stage.granted() == {"late"}
+    empty = Shelf()
+    empty.manifests = []
+    async with Stage(empty).running(tool("calculator"), late) as stage:
+        await stage.until(REFUSED, "late")
+        assert stage.granted() == set()
+
+
+async def test_which_policies_a_grant_waits_for_stands_in_its_status_until_it_is_decided() -> None:
+    shelf = Shelf()
+    async with Stage(shelf).running(tool("calculator")) as stage:
+        await until(lambda: stage.policies.known)
+        shelf.error = ClusterUnavailable("no answer")
+        await stage.write(binding("late", ["calculator:use"]))
+        await stage.until(WAITS, "late")
+        entry = stage.world.get(Ref("AgentScopeBinding", "heist/late"))
+        assert entry is not None
+        assert entry.status["policiesSeen"] == stage.policies.admitted.seen
+        shelf.error = None
+        await stage.until(("True", "Accepted"), "late")
+        entry = stage.world.get(Ref("AgentScopeBinding", "heist/late"))
+        assert entry is not None
+        assert "policiesSeen" not in entry.status
+
+
+async def test_a_grant_that_began_to_wait_before_any_policy_was_read_is_refused_by_the_next_leader() -> None:
+    late = binding("late", ["calculator:use"])
+    late["metadata"] |= {"uid": "u1", "generation": 1, "resourceVersion": "11"}
+    late["status"] = {"policiesSeen": "", "conditions": [accepted_condition("False", WAITS[1], 1)]}
+    async with Stage(Shelf()).running(tool("calculator"), late) as stage:
+        await stage.until(REFUSED, "late")
+        assert stage.granted() == set()
+
+
 async def test_a_grant_is_decided_by_the_look_of_its_own_turn() -> None:
     async with Stage(Shelf(), every=60).running() as stage:
         await until(lambda: stage.policies.known)
@@ -229,15 +269,15 @@ def test_what_waited_under_another_leader_waits_for_a_look_that_reads_the_polici
     admitted = Admitted(external=False)
     manifest = binding("planner", ["x:use"])
     manifest["metadata"] |= {"uid": "u1", "generation": 2}
-    message = "It waits: since it was written the admission policies (last seen: 0a1b) could not be read."
-    manifest["status"] = {"conditions": [accepted_condition("False", WAITS[1], 2) | {"message": message}]}
+    waits = accepted_condition("False", WAITS[1], 2)
+    manifest["status"] = {"policiesSeen": "0a1b", "conditions": [waits]}
     entry = entry_of(manifest)
     admitted.begun = admitted.answered = 3  # by which it is known that they may not be read
     admitted.notice(entry)
     admitted.begun = admitted.answered = 4
-    refusal = admitted.judge(entry, BindingVerdict(None)).refusal
-    assert refusal is not None
-    assert (refusal.reason, "last seen: 0a1b" in refusal.message) == (WAITS[1], True)
+    waiting = admitted.judge(entry, BindingVerdict(None))
+    assert waiting.refusal is not None
+    assert (waiting.refusal.reason, waiting.policies_seen) == (WAITS[1], "0a1b")
     assert admitted.ripe() == set(), "or the loop would turn for ever"
     admitted.begun = admitted.answered = 5
     assert admitted.ripe() == {entry.ref}
@@ -336,9 +376,9 @@ def test_what_a_grant_waits_for_are_the_policies_that_were_seen_when_it_came() -
     admitted.problem, admitted.seen, admitted.begun = None, "0a1b", 2
     admitted.notice(entry)
     admitted.seen, admitted.answered = "2c3d", 2
-    waits = admitted.judge(entry, BindingVerdict(None)).refusal
-    assert waits is not None
-    assert (waits.reason, "last seen: 0a1b)" in waits.message) == (WAITS[1], True)
+    waits = admitted.judge(entry, BindingVerdict(None))
+    assert waits.refusal is not None
+    assert (waits.refusal.reason, waits.policies_seen) == (WAITS[1], "0a1b")
     admitted.begun = admitted.answered = 3
     refusal = admitted.judge(entry, BindingVerdict(None)).refusal
     assert refusal is not None
@@ -350,12 +390,11 @@ def test_what_waited_for_restored_policies_to_be_in_force_is_refused_by_the_next
     entry = entry_of(binding("early", ["x:use"]))
     before.problem, before.seen, before.begun = "they were just put back", "0a1b", 1
     before.notice(entry)
-    waits = before.judge(entry, BindingVerdict(None)).refusal
-    assert waits is not None
+    waits = before.judge(entry, BindingVerdict(None))
     manifest = binding("early", ["x:use"])
     manifest["metadata"] |= {"uid": entry.uid, "generation": entry.generation}
-    told = accepted_condition("False", WAITS[1], entry.generation) | {"message": waits.message}
-    manifest["status"] = {"conditions": [told]}
+    told = accepted_condition("False", WAITS[1], entry.generation)
+    manifest["status"] = {"policiesSeen": waits.policies_seen, "conditions": [told]}
     after.problem, after.seen, after.begun, after.answered = None, "2c3d", 1, 1
     refusal = after.judge(entry_of(manifest), BindingVerdict(None)).refusal
     assert refusal is not None

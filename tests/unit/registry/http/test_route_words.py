@@ -13,8 +13,7 @@ from toolcrib import names
 from toolcrib.errors import InvalidManifest
 from toolcrib.resources import API_VERSION, parse
 from toolcrib_registry.http import app
-from toolcrib_registry.http.routes import oauth
-from toolcrib_registry.identity.issuer import LocalIssuer
+from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
 COMING = {".well-known", "mcp", "v0.1"}
 """First segments of routes that the design names and that are not here yet."""
@@ -39,7 +38,7 @@ def route_words(routes: Any) -> set[str]:
 
 
 def registry_routes(folder: Path) -> list[Any]:
-    issuer = oauth.router(LocalIssuer.open(folder / "issuer"), lambda namespace, name: set())
+    issuer = ClientTokens(LocalIssuer.open(folder / "issuer"), lambda namespace, name: set())
     agents, metrics, admin = (FastAPI(docs_url=None, redoc_url=None) for _ in range(3))
     return [*app._agents(agents, issuer).routes, *app._metrics(metrics).routes, *app._admin(admin).routes]
 

@@ -8,18 +8,15 @@ nothing that was not in force before.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
-from toolcrib.resources import admission
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.publish import PublishedBinding
 from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause
 from toolcrib_operator.world import Entry, Ref
 
-Found = Iterable[Mapping[str, Any]]
 UNKNOWN = "the admission policies have not been read yet"
 
 
@@ -89,7 +86,8 @@ class Admitted:
             unread = problem.reason is ConditionReason.ADMISSION_POLICY_UNREAD
             same = before is not None and before.uid == published.uid
             published = _meanwhile(before, published) if unread and before and same else _denials(published)
-        return BindingVerdict(published, problem)
+        waiting = self._waiting.get(entry.ref)
+        return BindingVerdict(published, problem, None if waiting is None else waiting.seen or "")
 
     def forget(self, ref: Ref) -> None:
         """The object is gone."""
@@ -125,14 +123,14 @@ class Admitted:
         seen = _seen(entry)
         if seen is not None and seen != self.seen:
             if self.seen is None:
-                self._waiting[entry.ref] = _Waiting(entry.uid, entry.generation, self.begun, None)
-                return _waiting(seen)
+                self._waiting[entry.ref] = _Waiting(entry.uid, entry.generation, self.begun, seen)
+                return _waiting()
             changed = "the admission policies could not be read, and were others when they could"
             return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(changed))
         self.notice(entry)
         waiting = self._waiting[entry.ref]
         if self.answered <= waiting.begun:
-            return _waiting(waiting.seen or "")
+            return _waiting()
         if self.problem is None and waiting.seen is not None and waiting.seen != self.seen:
             early = "the admission policies had just been put back or changed, and were not in force yet"
             return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(early))
@@ -176,77 +174,33 @@ def _union(one: Iterable[_T], other: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 
-def obstacle(found: Found, account: str | None) -> str | None:
-    """What is wrong with the policies and their bindings as the cluster has them; None if nothing is.
-
-    Args:
-        found: those that are labelled as ours, whatever their names.
-        account: the operator's user name; the policies of `crds/`, which know its name alone, will do as well.
-    """
-    have = {(m["kind"], m["metadata"]["name"]): m.get("spec") or {} for m in found}
-    accounts = [None] if account is None else [account, None]
-    wanted = [admission.guarding(each) for each in accounts]
-    for kind, name in wanted[0]:
-        if (kind, name) not in have:
-            return f"{kind} {name} is missing"
-        at = [differs(specs[kind, name], have[kind, name]) for specs in wanted]
-        if None not in at:
-            return f"{kind} {name} was altered: {at[0]}"
-    return None
-
-
-_KNOWN = frozenset({
-    "apiGroups", "apiVersions", "auditAnnotations", "excludeResourceRules", "expression", "failurePolicy", "matchConditions",
-    "matchConstraints", "matchPolicy", "matchResources", "message", "messageExpression", "name", "namespaceSelector",
-    "objectSelector", "operations", "paramKind", "paramRef", "policyName", "reason", "resourceNames", "resourceRules",
-    "resources", "scope", "validationActions", "validations", "variables",
-})  # fmt: skip
-
-
-def differs(wanted: Any, found: Any, path: str = "spec") -> str | None:
-    """Where a spec of the cluster says something else than ours, or None.
-
-    Empty values are absent ones. A field that no API server of today knows is a default of a later one; each that we
-    know has to be as we wrote it.
-    """
-    if wanted and isinstance(wanted, Mapping) and isinstance(found, Mapping):
-        for key in sorted({*wanted, *(k for k in found if k in _KNOWN)}):
-            at = differs(wanted.get(key), found.get(key), f"{path}.{key}")
-            if at is not None:
-                return at
-        return None
-    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
-        pairs = (differs(w, f, f"{path}[{i}]") for i, (w, f) in enumerate(zip(wanted, found, strict=True)))
-        return next((at for at in pairs if at is not None), None)
-    return None if (wanted or None) == (found or None) else path
-
-
 def _refusal(entry: Entry) -> Cause | None:
     """That this generation was refused for want of the policies, by its status."""
-    refused = ("Accepted", "False", ConditionReason.ADMISSION_POLICY_MISSING.value, entry.generation)
-    for c in entry.status.get("conditions") or ():
-        if (c.get("type"), c.get("status"), c.get("reason"), c.get("observedGeneration")) == refused:
-            return Cause(ConditionReason.ADMISSION_POLICY_MISSING, c.get("message") or "")
-    return None
+    found = statuses.condition(entry.status, "Accepted") or {}
+    refused = (found.get("status"), found.get("reason"), found.get("observedGeneration"))
+    if refused != ("False", ConditionReason.ADMISSION_POLICY_MISSING.value, entry.generation):
+        return None
+    return Cause(ConditionReason.ADMISSION_POLICY_MISSING, found.get("message") or "")
 
 
-def _waiting(seen: str) -> Cause:
-    """It names the policies that were seen last: a leader who takes over knows whether they are still the same."""
+def _waiting() -> Cause:
     return Cause(
         ConditionReason.ADMISSION_POLICY_UNREAD,
-        f"It waits: since it was written the admission policies (last seen: {seen or 'never'}) could not be read. It is"
-        " used, or refused, once they are; nothing needs to be done unless this lasts.",
+        "It waits: since it was written the admission policies could not be read. It is used, or refused, once they are;"
+        " nothing needs to be done unless this lasts.",
     )
 
 
 def _seen(entry: Entry) -> str | None:
-    """The policies that were seen last when this generation began to wait, by its status; None: it does not wait."""
-    waits = ("Accepted", "False", ConditionReason.ADMISSION_POLICY_UNREAD.value, entry.generation)
-    for c in entry.status.get("conditions") or ():
-        if (c.get("type"), c.get("status"), c.get("reason"), c.get("observedGeneration")) == waits:
-            named = re.search(r"last seen: ([0-9a-f]+)\)", c.get("message") or "")
-            return named[1] if named else ""
-    return None
+    """The policies that were read last when this generation began to wait, by its status; None: it does not wait.
+
+    A status without the field is of a version that did not write it: the binding is looked at as if it were new.
+    """
+    found = statuses.condition(entry.status, "Accepted") or {}
+    waits = (found.get("status"), found.get("reason"), found.get("observedGeneration"))
+    if waits != ("False", ConditionReason.ADMISSION_POLICY_UNREAD.value, entry.generation):
+        return None
+    return entry.status.get(statuses.POLICIES_SEEN)
 
 
 def _message(problem: str) -> str:
