@@ -194,13 +194,14 @@ def _waiting() -> Cause:
 def _seen(entry: Entry) -> str | None:
     """The policies that were read last when this generation began to wait, by its status; None: it does not wait.
 
-    A status without the field is of a version that did not write it: the binding is looked at as if it were new.
+    A status without the field counts as having seen none: it is of a version that did not write it, or the definition
+    in the cluster does not know it.
     """
     found = statuses.condition(entry.status, "Accepted") or {}
     waits = (found.get("status"), found.get("reason"), found.get("observedGeneration"))
     if waits != ("False", ConditionReason.ADMISSION_POLICY_UNREAD.value, entry.generation):
         return None
-    return entry.status.get(statuses.POLICIES_SEEN)
+    return str(entry.status.get(statuses.POLICIES_SEEN) or "")
 
 
 def _message(problem: str) -> str:
