@@ -81,7 +81,9 @@ def steps(seed: int) -> tuple[Step, ...]:
         # one seed: what a new one finds is work for its finder, and none of the change that is judged here
         Step("attack", "generated attacks on running registries: make attack", ("attack", "SEED=13"), 600, 1),
         Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 1),
-        Step("cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"),
+        Step(
+            "cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"
+        ),
         Step(
             "fresh-machine",
             "every step of the README on a new Debian: make fresh-machine-test",
@@ -184,7 +186,9 @@ class Run:
         for name, seconds, verdict in self.took:
             say(f"  {minutes(seconds)}  {name:<14} {verdict}")
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        say(f"  {minutes(time.monotonic() - self.began)}  all, and {minutes(used.ru_utime + used.ru_stime).strip()} of processor time")
+        say(
+            f"  {minutes(time.monotonic() - self.began)}  all, and {minutes(used.ru_utime + used.ru_stime).strip()} of processor time"
+        )
         if self.phases:
             say("\n  tests by folder (seconds of all workers together)")
             for folder, tests, seconds in outcomes.by_folder(self.phases):

@@ -282,7 +282,9 @@ def test_the_time_for_running_again_is_bounded_over_all_steps(tmp_path: Path) ->
 def test_lanes_run_side_by_side_and_each_line_names_its_step(repository: Repository) -> None:
     """Each of the two waits until the other has begun."""
     repository.put(met=f"def test_met():\n    {MEETS.format(mine='a', other='b')}\n")
-    repository.target("cluster-test", f'@{sys.executable} -c "{MEETS.format(mine="b", other="a")}; print(1, 2)"')
+    repository.target(
+        "cluster-test", f'@{sys.executable} -c "{MEETS.format(mine="b", other="a")}; print(1, 2)"'
+    )
     done = repository.run()
 
     assert done.returncode == 0, done.stdout
