@@ -11,7 +11,7 @@ from reference_pages.markdown import code, table
 
 from toolcrib_registry.calls.errors import CallError
 from toolcrib_registry.http.app import openapi_documents
-from toolcrib_registry.http.problems import CODES
+from toolcrib_registry.http.problems import CALL_STATUS, CODES
 from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
 
@@ -99,8 +99,9 @@ def errors_page() -> str:
     statuses: dict[str, set[int]] = {code: {status} for code, (status, _) in CODES.items()}
     meanings = {code: title + "." for code, (_, title) in CODES.items()}
     for kind in CallError.__subclasses__():
-        statuses.setdefault(kind.code, set()).add(kind.status)
-        meanings.setdefault(kind.code, (kind.__doc__ or "").strip().partition(";")[0].rstrip(".") + ".")
+        statuses[kind.code].add(CALL_STATUS.get(kind.code, CODES[kind.code][0]))
+        if meanings[kind.code] == kind.code.replace("_", " ").capitalize() + ".":  # a title that says no more
+            meanings[kind.code] = (kind.__doc__ or "").strip().partition(";")[0].rstrip(".") + "."
     unknown = statuses.keys() ^ REMEDIES.keys()
     if unknown:
         raise SystemExit(

@@ -22,10 +22,11 @@ from toolcrib_registry.adapters.embedders.vector_file import VectorFile
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.audit import setup
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
+from toolcrib_registry.calls.arguments import Arguments
 from toolcrib_registry.calls.assertions.keys import AssertionKeys
 from toolcrib_registry.calls.assertions.signing import Assertions
-from toolcrib_registry.calls.backends.http import HttpBackend
-from toolcrib_registry.calls.backends.port import Calls
+from toolcrib_registry.calls.backends.http.backend import HttpBackend
+from toolcrib_registry.calls.backends.port import ToolBackend
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.in_flight import InFlight
@@ -159,7 +160,7 @@ async def build(
     keys: Keys | None = None,
     store: CatalogStore | None = None,
     embedder: Embedder | None = None,
-    calls: Calls | None = None,
+    backend: ToolBackend | None = None,
     counters: Counters | None = None,
     registrar: Registrar | None = None,
     oauth: ClientTokens | None = None,
@@ -249,10 +250,8 @@ async def build(
             clock,
         ),
         indexing=IndexService(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
-        calls=calls
-        or HttpBackend(
-            outbound, credentials, policy, assertions=assertions, validators=validators, large=large
-        ),
+        arguments=Arguments(validators=validators, large=large),
+        backend=backend or HttpBackend(outbound, credentials, policy, assertions=assertions, large=large),
         assertions=assertions,
         charging=Charging(
             counters or make_counters(settings.counters, clock),

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
+from toolcrib_registry.calls.arguments import Arguments
 from toolcrib_registry.calls.assertions.signing import Assertions
-from toolcrib_registry.calls.backends.port import Calls
+from toolcrib_registry.calls.backends.port import ToolBackend
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.credentials import CredentialSink
 from toolcrib_registry.calls.in_flight import InFlight
@@ -42,7 +43,8 @@ class Deps:
     admin: Authenticator | None
     searching: SearchEngine
     indexing: IndexService
-    calls: Calls
+    arguments: Arguments
+    backend: ToolBackend
     assertions: Assertions
     charging: Charging
     bulkheads: Bulkheads

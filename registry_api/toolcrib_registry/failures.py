@@ -1,9 +1,10 @@
 """What a service says instead of an answer: a stable code and a sentence. It knows no HTTP.
 
 Failure
-└── Unauthenticated   nobody is asking, or somebody whose token is bad
+├── Unauthenticated   nobody is asking, or somebody whose token is bad
+└── CallError         how a call fails at its backend: `calls.errors`
 
-`http.problems` gives each code its status and title. How a call fails at its backend is `calls.errors`.
+`http.problems` gives each code its status and title.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Failure(Exception):
         retry_after: seconds after which another try makes sense.
         extra: further members of the answer.
     """
+
+    code: str
 
     def __init__(
         self,

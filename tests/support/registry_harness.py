@@ -42,7 +42,7 @@ from toolcrib.wire.publish import (
 from toolcrib_registry import compose
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.adapters.weaviate import connection
-from toolcrib_registry.calls.backends.port import Calls
+from toolcrib_registry.calls.backends.port import ToolBackend
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
@@ -273,7 +273,7 @@ def running_registry(
     *,
     publish: bool = True,
     clock: Clock | None = None,
-    calls: Calls | None = None,
+    backend: ToolBackend | None = None,
     embedder: Embedder | None = None,
     registrar: Callable[[Registry], Registrar] | None = None,
     oauth: ClientTokens | None = None,
@@ -333,7 +333,7 @@ def running_registry(
                     made,
                     clock=clock,
                     keys=keys,
-                    calls=calls,
+                    backend=backend,
                     embedder=embedder or NullEmbedder(),
                     registrar=late if registrar else None,
                     oauth=oauth,

@@ -6,10 +6,12 @@ import asyncio
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 from toolcrib.schemas.argument_cost import BUDGET
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
 from toolcrib_registry.calls.validators import Compiled, Validators
@@ -19,6 +21,14 @@ MANY = 10_000
 """Values from which a check is made in parts, as from `LARGE` bytes: writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
 Schema = dict[str, Any] | Callable[[], dict[str, Any]]
 """A tool's input schema, already judged by `toolcrib.schemas.safety`; or what reads it, where it is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedArguments:
+    """Arguments that fit the tool's schema, and their own serialisation."""
+
+    value: dict[str, Any]
+    body: bytes = field(repr=False)
 
 
 class Arguments:
@@ -31,19 +41,26 @@ class Arguments:
     """
 
     def __init__(
-        self, limits: CallBounds, validators: Validators | None = None, large: LargeRequests | None = None
+        self,
+        limits: CallBounds | None = None,
+        validators: Validators | None = None,
+        large: LargeRequests | None = None,
     ) -> None:
-        self._limits = limits
+        self._limits = limits or CallBounds()
         self._large = LargeRequests() if large is None else large
         self._validators = Validators() if validators is None else validators
 
-    async def prepare(self, digest: str, size: int, schema: Callable[[], dict[str, Any]]) -> None:
-        """Compile a large schema in a thread, so that `check` does not: that may take 0.2 s.
+    async def checked(self, tool: PublishedTool, arguments: dict[str, Any], account: str) -> CheckedArguments:
+        """The arguments of a call of `tool`, if they fit; large ones when it is the turn of `account`.
 
         Raises:
-            UpstreamProtocol: it cannot be evaluated.
+            InvalidArguments, ArgumentsTooComplex: see `check`.
+            UpstreamProtocol: the schema cannot be evaluated.
         """
-        await self._validators.prepare(digest, size, schema)
+        # a large schema is compiled in a thread: that may take 0.2 s
+        await self._validators.prepare(tool.digest, len(tool.packed_input), lambda: tool.input_schema)
+        body = await self.check_in_turns(tool.digest, lambda: tool.input_schema, arguments, account)
+        return CheckedArguments(arguments, body)
 
     def check(self, digest: str, schema: Schema, arguments: dict[str, Any]) -> bytes:
         """The arguments in our own serialisation, if they fit.

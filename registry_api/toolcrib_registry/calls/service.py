@@ -19,9 +19,10 @@ from toolcrib.view import AmbiguousName
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import AuditUnavailable, DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
-from toolcrib_registry.calls.backends.port import Called, Calls
+from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.backends.port import ToolAnswer, ToolBackend
 from toolcrib_registry.calls.bulkheads import Bulkheads
-from toolcrib_registry.calls.errors import CallError
+from toolcrib_registry.calls.errors import ToolError
 from toolcrib_registry.calls.in_flight import InFlight, Revoked
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.failures import Failure, Unauthenticated
@@ -61,7 +62,10 @@ class Parts(Protocol):
     def in_flight(self) -> InFlight: ...
 
     @property
-    def calls(self) -> Calls: ...
+    def arguments(self) -> Arguments: ...
+
+    @property
+    def backend(self) -> ToolBackend: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +149,11 @@ def not_found(name: str) -> Failure:
 
 async def call(
     parts: Parts, asker: Asker, name: str, arguments: dict[str, Any], request_id: str
-) -> tuple[Named, Called]:
+) -> tuple[Named, ToolAnswer]:
     """Call the tool that `name` means.
 
     Raises:
-        Failure, CallError: it was refused or failed; the code says how.
+        Failure: it was refused or failed; the code says how.
     """
     start = time.perf_counter()
     if asker.identity is None:
@@ -185,14 +189,16 @@ async def call(
             room = parts.bulkheads.room(named.tool, named.decision.binding, asker.identity)
             with tracing.span("call tool", _attributes(named.tool)) as span:
                 async with room:
-                    answer = await parts.calls.call(named.tool, arguments, request_id, asker.identity)
-                outcome = "ok"
+                    account = f"{asker.identity.issuer} {asker.identity.subject}"
+                    checked = await parts.arguments.checked(named.tool, arguments, account)
+                    answer = await parts.backend.call(named.tool, checked, request_id, asker.identity)
+                outcome = ToolError.code if answer.is_error else "ok"
                 span.set({"toolcrib.outcome": outcome})
     except Revoked as error:
         outcome = "revoked"
         named = replace(named, decision=error.decision)
         raise Failure(outcome, "What let this call in was taken back before the answer came.") from error
-    except (CallError, Failure) as error:
+    except Failure as error:
         outcome = error.code
         raise
     except Exception:

@@ -14,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from toolcrib_registry.calls.errors import CallError
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import documentation
@@ -127,7 +126,6 @@ def _bare(deps: Deps) -> FastAPI:
     handlers: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
         ProblemError: _problem,
         Failure: _failed,
-        CallError: _failed,
         HTTPException: _http_exception,
         RequestValidationError: _invalid,
         Exception: _broken,
@@ -147,7 +145,7 @@ async def _problem(request: Request, error: ProblemError) -> Response:
     return _answer(request, error)
 
 
-async def _failed(request: Request, error: Failure | CallError) -> Response:
+async def _failed(request: Request, error: Failure) -> Response:
     """What a service raised."""
     return _answer(request, problem_of(error))
 

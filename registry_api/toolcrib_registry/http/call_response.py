@@ -6,8 +6,10 @@ time with a large one: what has not been handed over when the grant ends is not,
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import orjson
 from starlette.responses import Response
@@ -15,7 +17,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.authorizer import Action, Decision
 from toolcrib_registry.calls import service as calls
-from toolcrib_registry.calls.backends.port import Called
+from toolcrib_registry.calls.backends.port import Text, ToolAnswer
+from toolcrib_registry.calls.bounds import CallBounds
+from toolcrib_registry.calls.errors import ToolError
 from toolcrib_registry.calls.in_flight import Hold, Revoked
 from toolcrib_registry.deps import Deps
 
@@ -72,23 +76,45 @@ class CallResponse(Response):
         await send({"type": "http.response.body", "body": body[last:]})
 
 
-def plain(deps: Deps, named: calls.Named, answer: Called) -> Response:
+def plain(deps: Deps, named: calls.Named, answer: ToolAnswer) -> Response:
     """The tool's answer as it came, as JSON or as text."""
-    if isinstance(answer.value, str) and not answer.content_type.endswith("json"):
-        return sent(deps, named, answer.value, "text/plain")
-    return sent(deps, named, answer.raw or b"null", "application/json")
+    _refuse_errors(answer)
+    if answer.is_json:
+        return sent(deps, named, answer.raw or b"null", "application/json")
+    return sent(deps, named, answer.raw, "text/plain" if _is_text(answer) else "application/octet-stream")
 
 
-def wrapped(named: calls.Named, answer: Called) -> bytes:
+def wrapped(named: calls.Named, answer: ToolAnswer) -> bytes:
     """The answer of `/v1/call`: JSON goes in as it came, since its objects may take 30 times as much memory."""
-    kept = isinstance(answer.value, str) or not answer.raw
+    _refuse_errors(answer)
     made = {
         "tool_id": named.tool.tool_id,
-        "content_type": answer.content_type,
-        "result": answer.value if kept else orjson.Fragment(answer.raw),
+        "content_type": answer.media_type,
+        "result": _result(answer),
         "elapsed": round(answer.elapsed, 6),
     }
     return orjson.dumps(made)
+
+
+def _refuse_errors(answer: ToolAnswer) -> None:
+    """What a tool says of its failure is a problem document, as where it refuses by its status.
+
+    Raises:
+        ToolError: the answer says that the tool failed.
+    """
+    if answer.is_error:
+        shown = {} if len(answer.raw) > CallBounds().error_bytes else {"upstream": _result(answer)}
+        raise ToolError("the tool refused the call", extra=shown)
+
+
+def _is_text(answer: ToolAnswer) -> bool:
+    return all(isinstance(block, Text) for block in answer.content)
+
+
+def _result(answer: ToolAnswer) -> Any:
+    if answer.is_json:
+        return orjson.Fragment(answer.raw or b"null")
+    return answer.raw.decode() if _is_text(answer) else base64.b64encode(answer.raw).decode()
 
 
 def sent(deps: Deps, named: calls.Named, body: bytes | str, media_type: str) -> Response:

@@ -2,7 +2,7 @@
 
 ProblemError (an HTTPException, so that FastAPI passes it on as it is)
     raised by routes and by the reading of bodies; `CODES` gives each code its status and title. What services raise
-    (`failures`, `calls.errors`) becomes one by `problem_of`.
+    (`failures`) becomes one by `problem_of`.
 
 The body holds nothing that depends on the request but what the caller sent: denied and unknown answer alike, to
 the byte. The request's id is in the header `X-Request-Id`.
@@ -18,7 +18,7 @@ import orjson
 from fastapi import HTTPException
 from starlette.responses import Response
 
-from toolcrib_registry.calls.errors import CallError
+from toolcrib_registry.calls.errors import CallError, Refused
 from toolcrib_registry.failures import Failure, Unauthenticated
 
 PROBLEM_JSON = "application/problem+json"
@@ -65,7 +65,19 @@ CODES: Mapping[str, tuple[int, str]] = {
     "not_durable": (503, "It could not be stored"),
     "not_ready": (503, "Not ready"),
     "shutting_down": (503, "The registry stops"),
+    "tool_error": (422, "Tool error"),
+    "upstream_error": (502, "Upstream error"),
+    "upstream_protocol": (502, "Upstream protocol"),
+    "upstream_redirect": (502, "Upstream redirect"),
+    "upstream_too_large": (502, "Upstream too large"),
+    "upstream_unreachable": (502, "Upstream unreachable"),
+    "backend_busy": (503, "Backend busy"),
+    "credential_pending": (503, "Credential pending"),
+    "service_pending": (503, "Service pending"),
+    "upstream_timeout": (504, "Upstream timeout"),
 }
+CALL_STATUS: Mapping[str, int] = {Refused.code: 502}
+"""Where a call that failed has another status than `CODES` says: an address is the caller's fault at a registration."""
 
 
 def body_of(code: str, status: int, title: str, detail: str, extra: Mapping[str, Any]) -> bytes:
@@ -119,11 +131,11 @@ class ProblemError(HTTPException):
         return Response(self.body(), self.status_code, dict(self.headers or {}), media_type=PROBLEM_JSON)
 
 
-def problem_of(error: Failure | CallError) -> ProblemError:
+def problem_of(error: Failure) -> ProblemError:
     """What a service said, as a problem document."""
     if isinstance(error, Unauthenticated):
         return unauthenticated(error.problem)
-    status = error.status if isinstance(error, CallError) else None
+    status = CALL_STATUS.get(error.code) if isinstance(error, CallError) else None
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return ProblemError(error.code, error.detail, status=status, headers=headers, extra=error.extra)
 

@@ -192,7 +192,7 @@ def test_a_refused_check_says_what_to_do() -> None:
     schema = items({"enum": [{"k": i} for i in range(2_000)]})
     with pytest.raises(ArgumentsTooComplex) as refused:
         Arguments(CallBounds()).check("d", schema, {"l": [{"k": 1}] * 5_000})
-    assert (refused.value.status, refused.value.code) == (400, "arguments_too_complex")
+    assert refused.value.code == "arguments_too_complex"
     assert "50 ms" in refused.value.detail
     assert "fewer or shorter" in refused.value.detail
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.resources.tools import Method
-from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.arguments import Arguments, CheckedArguments
+from toolcrib_registry.calls.backends.http.request import fill
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import CallError, InvalidArguments, UpstreamProtocol
-from toolcrib_registry.calls.request import fill
 
 LIMITS = CallBounds()
 
@@ -142,7 +142,7 @@ SCALARS = st.one_of(st.text(), st.integers(), st.booleans(), st.floats(allow_nan
 )
 def test_path_arguments_never_change_the_segments(a: Any, b: Any, template: str) -> None:
     try:
-        path, _ = fill(template, Method.POST, {"a": a, "b": b}, limit=100_000)
+        path, _ = fill(template, Method.POST, CheckedArguments({"a": a, "b": b}, b""), limit=100_000)
     except CallError:
         return
     parts = urlsplit(f"http://h{path}")
@@ -161,26 +161,26 @@ def test_path_arguments_never_change_the_segments(a: Any, b: Any, template: str)
 @pytest.mark.parametrize("value", ["", ".", "..", "a/b", "../x", "a\\b", "a\r\nb", "\x00", " ", None, [], {}])
 def test_a_path_argument_that_is_no_segment_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArguments) as refused:
-        fill("/x/{a}", Method.GET, {"a": value}, limit=8_000)
+        fill("/x/{a}", Method.GET, CheckedArguments({"a": value}, b""), limit=8_000)
     assert refused.value.extra["errors"][0]["pointer"] == "/a"
 
 
 def test_a_missing_path_argument_is_named() -> None:
     with pytest.raises(InvalidArguments) as refused:
-        fill("/x/{a~b}", Method.GET, {}, limit=8_000)
+        fill("/x/{a~b}", Method.GET, CheckedArguments({}, b""), limit=8_000)
     assert refused.value.extra["errors"][0]["pointer"] == "/a~0b"
 
 
 @pytest.mark.parametrize("value", [{"a": 1}, [[1]], [{"a": 1}]])
 def test_a_query_takes_no_objects(value: Any) -> None:
     with pytest.raises(InvalidArguments):
-        fill("/x", Method.GET, {"q": value}, limit=8_000)
+        fill("/x", Method.GET, CheckedArguments({"q": value}, b""), limit=8_000)
 
 
 @given(st.dictionaries(st.text(), SCALARS))
 def test_query_arguments_stay_in_the_query(arguments: dict[str, Any]) -> None:
     try:
-        path, body = fill("/x", Method.GET, arguments, limit=100_000)
+        path, body = fill("/x", Method.GET, CheckedArguments(arguments, b""), limit=100_000)
     except CallError:
         return
     assert body is None
@@ -191,4 +191,4 @@ def test_query_arguments_stay_in_the_query(arguments: dict[str, Any]) -> None:
 
 def test_a_path_with_query_is_bounded() -> None:
     with pytest.raises(InvalidArguments, match="longer"):
-        fill("/x", Method.GET, {"q": "x" * 9_000}, limit=8_000)
+        fill("/x", Method.GET, CheckedArguments({"q": "x" * 9_000}, b""), limit=8_000)

@@ -13,7 +13,8 @@ from toolcrib import publishing
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.adapters.outbound.forbidden_hosts import REFRESH_SECONDS, ForbiddenNames
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
-from toolcrib_registry.calls.backends.http import HttpBackend
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import CallError, Refused, ServicePending
 from toolcrib_registry.outbound.errors import EgressRefused, Unreachable
@@ -68,7 +69,7 @@ async def test_a_call_goes_to_the_published_address_and_keeps_the_services_name(
     ip: str, dialled: str
 ) -> None:
     policy, sent = EgressPolicy(), Recorder()
-    await HttpBackend(sent, CredentialStore(), policy).call(tool(ip), {}, "r", bot())
+    await HttpBackend(sent, CredentialStore(), policy).call(tool(ip), CheckedArguments({}, b"{}"), "r", bot())
     went = sent.requests[0].target
 
     assert (went.origin, went.authority) == (f"http://{dialled}:8080", "files.heist.svc:8080")
@@ -113,7 +114,7 @@ async def test_an_address_that_no_service_has_is_refused_and_nobody_is_dialled(i
 async def test_without_a_published_address_nothing_is_looked_up_or_dialled() -> None:
     error = await error_of(tool(None))
 
-    assert (type(error), error.status, error.code) == (ServicePending, 503, "service_pending")
+    assert (type(error), error.code) == (ServicePending, "service_pending")
     assert error.retry_after == 5
     assert "files" not in error.detail, "callers are not told what stands behind a tool"
 
@@ -171,5 +172,7 @@ async def error_of(
     policy = policy or EgressPolicy()
     async with OutboundHttp(policy, resolve=resolve) as outbound:
         with pytest.raises(CallError) as caught:
-            await HttpBackend(outbound, CredentialStore(), policy).call(one, {}, "r", bot())
+            await HttpBackend(outbound, CredentialStore(), policy).call(
+                one, CheckedArguments({}, b"{}"), "r", bot()
+            )
     return caught.value

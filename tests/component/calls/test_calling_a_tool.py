@@ -23,7 +23,8 @@ from toolcrib.wire.publish import (
     SecretReference,
 )
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
-from toolcrib_registry.calls.backends.http import HttpBackend
+from toolcrib_registry.calls.arguments import CheckedArguments, serialised
+from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
@@ -87,13 +88,20 @@ async def calling(
         yield HttpBackend(outbound, credentials or CredentialStore(), policy, CallBounds(**limits))
 
 
+def given(arguments: dict[str, Any]) -> CheckedArguments:
+    return CheckedArguments(arguments, serialised(arguments))
+
+
+NONE = given({})
+
+
 def ok(_: Request) -> bytes:
     return response(b'{"ok":true}')
 
 
 async def sent(one: PublishedTool, arguments: dict[str, Any], **how: Any) -> Request:
     async with upstream(ok) as up, calling(up.port, **how) as caller:
-        await caller.call(one, arguments, "req-1", bot())
+        await caller.call(one, given(arguments), "req-1", bot())
         return up.requests[0]
 
 
@@ -142,7 +150,7 @@ async def test_a_url_backend_keeps_its_own_query() -> None:
         async with OutboundHttp(policy) as outbound:
             caller = HttpBackend(outbound, CredentialStore(), policy)
             one = tool(method=Method.GET, service_name=None, service_namespace=None, url=f"{up.url}/x?v=1")
-            await caller.call(one, {"q": "2"}, "r", bot())
+            await caller.call(one, given({"q": "2"}), "r", bot())
         assert up.requests[0].target == "/x?v=1&q=2"
 
 
@@ -171,27 +179,19 @@ async def test_an_argument_never_adds_a_value_to_a_query_parameter_that_the_auth
         caller = HttpBackend(outbound, CredentialStore(), EgressPolicy(loopback=True))
         one = tool(method=method, service_name=None, service_namespace=None, url=f"{up.url}/x?{fixed}")
         with pytest.raises(InvalidArguments, match="fixes") as refused:
-            await caller.call(one, {name: "b", "q": "2"}, "r", bot())
-        await caller.call(one, {"q": "2"}, "r", bot())
+            await caller.call(one, given({name: "b", "q": "2"}), "r", bot())
+        await caller.call(one, given({"q": "2"}), "r", bot())
 
         assert refused.value.extra["errors"][0]["pointer"] == f"/{name}"
         assert [r.target for r in up.requests] == [f"/x?{fixed}&q=2"]
 
 
-async def test_the_result_is_parsed_json_with_status_and_time() -> None:
+async def test_the_result_is_json_with_its_type_and_time() -> None:
     async with upstream(ok) as up, calling(up.port) as caller:
-        result = await caller.call(tool(), {}, "r", bot())
-    assert (result.status, result.content_type, result.value) == (200, "application/json", {"ok": True})
+        result = await caller.call(tool(), NONE, "r", bot())
+    assert (result.media_type, result.structured) == ("application/json", {"ok": True})
     assert result.raw == b'{"ok":true}'
     assert 0 < result.elapsed < 5
-
-
-async def test_text_is_a_result_too_and_an_empty_body_is_none() -> None:
-    async with upstream(lambda r: response("grün".encode(), content_type="text/plain")) as up:
-        async with calling(up.port) as caller:
-            assert (await caller.call(tool(), {}, "r", bot())).value == "grün"
-    async with upstream(lambda r: response(b"", content_type=None)) as up, calling(up.port) as caller:
-        assert (await caller.call(tool(), {}, "r", bot())).value is None
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ async def test_the_credential_goes_where_its_type_says(
 async def test_a_credential_that_has_not_arrived_is_pending() -> None:
     with pytest.raises(CredentialPending) as refused:
         await sent(tool(auth=auth(AuthType.BEARER)), {})
-    assert (refused.value.status, refused.value.code) == (503, "credential_pending")
+    assert refused.value.code == "credential_pending"
 
 
 @pytest.mark.parametrize("value", ["", "a\r\nX-Evil: 1", "ключ", "a\x00b"])
@@ -234,7 +234,7 @@ async def test_a_credential_goes_only_to_hosts_of_its_list() -> None:
         store = credential("s3cret", "files.other.svc", "127.0.0.1", "api.example.com")
         async with calling(up.port, store) as caller:
             with pytest.raises(Refused, match="hosts"):
-                await caller.call(tool(auth=auth(AuthType.BEARER)), {}, "r", bot())
+                await caller.call(tool(auth=auth(AuthType.BEARER)), NONE, "r", bot())
         assert up.accepts == 0
 
 
@@ -251,7 +251,7 @@ async def test_credentials_are_replaced_whole_and_fenced_by_epoch() -> None:
 async def test_a_tool_without_backend_says_so() -> None:
     async with calling(9) as caller:
         with pytest.raises(NoBackend):
-            await caller.call(tool().model_copy(update={"backend": None}), {}, "r", bot())
+            await caller.call(tool().model_copy(update={"backend": None}), NONE, "r", bot())
 
 
 async def test_a_refusing_tool_shows_its_small_json_and_its_status() -> None:
@@ -259,8 +259,7 @@ async def test_a_refusing_tool_shows_its_small_json_and_its_status() -> None:
     async with upstream(lambda r: response(body, status=404, headers=("Retry-After: 7",))) as up:
         async with calling(up.port) as caller:
             with pytest.raises(ToolError) as refused:
-                await caller.call(tool(), {}, "r", bot())
-    assert refused.value.status == 422
+                await caller.call(tool(), NONE, "r", bot())
     assert refused.value.extra == {"upstream_status": 404, "upstream": {"detail": "no such file"}}
     assert refused.value.retry_after == 7
 
@@ -277,7 +276,7 @@ async def test_a_refusal_that_is_not_small_json_is_not_shown(body: bytes, kind: 
     async with upstream(lambda r: response(body, status=400, content_type=kind)) as up:
         async with calling(up.port) as caller:
             with pytest.raises(ToolError) as refused:
-                await caller.call(tool(), {}, "r", bot())
+                await caller.call(tool(), NONE, "r", bot())
     assert refused.value.extra == {"upstream_status": 400}
 
 
@@ -308,7 +307,7 @@ async def test_a_result_that_repeats_the_credential_is_withheld(
         calling(up.port, credential("s3cret-token", "files")) as caller,
     ):
         with pytest.raises(UpstreamProtocol, match="withheld") as withheld:
-            await caller.call(tool(auth=auth(AuthType.BEARER)), {}, "r", bot())
+            await caller.call(tool(auth=auth(AuthType.BEARER)), NONE, "r", bot())
     assert "s3cret" not in str(withheld.value) + str(withheld.value.extra)
 
 
@@ -322,7 +321,7 @@ async def test_a_result_that_repeats_a_part_of_a_basic_credential_is_withheld(sa
         calling(up.port, credential("u:long-password", "files")) as caller,
     ):
         with pytest.raises(UpstreamProtocol, match="withheld"):
-            await caller.call(tool(auth=auth(AuthType.BASIC)), {}, "r", bot())
+            await caller.call(tool(auth=auth(AuthType.BASIC)), NONE, "r", bot())
 
 
 @pytest.mark.parametrize("kind", [AuthType.BEARER, AuthType.BASIC])
@@ -332,15 +331,15 @@ async def test_a_refusal_that_repeats_the_credential_is_not_shown(kind: AuthType
 
     async with upstream(echo) as up, calling(up.port, credential("u:s3cret", "files")) as caller:
         with pytest.raises(ToolError) as refused:
-            await caller.call(tool(auth=auth(kind)), {}, "r", bot())
+            await caller.call(tool(auth=auth(kind)), NONE, "r", bot())
     assert refused.value.extra == {"upstream_status": 401}
 
 
 async def test_a_failing_backend_is_an_upstream_error() -> None:
     async with upstream(lambda r: response(b'{"trace":"x"}', status=503)) as up, calling(up.port) as caller:
         with pytest.raises(UpstreamError) as failed:
-            await caller.call(tool(), {}, "r", bot())
-    assert (failed.value.status, failed.value.extra) == (502, {"upstream_status": 503})
+            await caller.call(tool(), NONE, "r", bot())
+    assert failed.value.extra == {"upstream_status": 503}
 
 
 def dying(times: int) -> Any:
@@ -357,7 +356,7 @@ def dying(times: int) -> Any:
 async def attempts(hints: dict[str, bool], times: int, method: Method) -> tuple[Upstream, CallError | None]:
     async with upstream(dying(times)) as up, calling(up.port) as caller:
         try:
-            await caller.call(tool(hints=hints, method=method), {}, "r-1", bot())
+            await caller.call(tool(hints=hints, method=method), NONE, "r-1", bot())
         except CallError as error:
             return up, error
         return up, None
@@ -384,14 +383,6 @@ async def test_an_idempotent_call_is_repeated_once(hint: str) -> None:
     assert up.accepts == 2
 
 
-async def test_invalid_arguments_never_reach_the_backend() -> None:
-    async with upstream(ok) as up, calling(up.port) as caller:
-        schema = {"type": "object", "required": ["x"]}
-        with pytest.raises(InvalidArguments):
-            await caller.call(tool(schema), {}, "r", bot())
-        assert up.accepts == 0
-
-
 async def test_connections_are_reused() -> None:
     from evil_upstream import read_request
 
@@ -404,5 +395,5 @@ async def test_connections_are_reused() -> None:
 
     async with upstream(raw=keep_alive) as up, calling(up.port) as caller:
         for _ in range(3):
-            await caller.call(tool(), {}, "r", bot())
+            await caller.call(tool(), NONE, "r", bot())
         assert up.accepts == 1

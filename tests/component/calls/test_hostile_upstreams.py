@@ -29,7 +29,8 @@ from toolcrib import publishing
 from toolcrib.resources.tools import Method
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
-from toolcrib_registry.calls.backends.http import HttpBackend
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
@@ -41,10 +42,14 @@ from toolcrib_registry.calls.errors import (
     UpstreamTooLarge,
     UpstreamUnreachable,
 )
+from toolcrib_registry.http.problems import problem_of
 from toolcrib_registry.outbound.guard import EgressPolicy
 
 pytestmark = pytest.mark.anyio
 LIMITS = CallBounds(answer_bytes=256 * 1024)
+
+
+NONE = CheckedArguments({}, b"{}")
 
 
 def tool(
@@ -64,9 +69,7 @@ def tool(
 async def call(one: PublishedTool, policy: EgressPolicy | None = None, resolve: Any = None) -> Any:
     policy = policy or EgressPolicy(loopback=True)
     async with OutboundHttp(policy, resolve=resolve) as outbound:
-        return (
-            await HttpBackend(outbound, CredentialStore(), policy, LIMITS).call(one, {}, "r", bot())
-        ).value
+        return await HttpBackend(outbound, CredentialStore(), policy, LIMITS).call(one, NONE, "r", bot())
 
 
 async def error_of(one: PublishedTool, policy: EgressPolicy | None = None, resolve: Any = None) -> CallError:
@@ -126,7 +129,7 @@ async def test_a_bad_answer_is_a_typed_error(name: str) -> None:
     async with upstream(lambda _: answer) as up:
         error = await error_of(tool(up.url))
     assert isinstance(error, expected)
-    assert 500 <= error.status < 600
+    assert 500 <= problem_of(error).status_code < 600
 
 
 @pytest.fixture
@@ -176,7 +179,7 @@ async def test_a_second_answer_on_a_reused_connection_is_not_taken_for_the_next_
             caller = HttpBackend(outbound, CredentialStore(), policy)
             for _ in range(3):
                 try:
-                    assert (await caller.call(tool(up.url), {}, "r", bot())).value == "first"
+                    assert (await caller.call(tool(up.url), NONE, "r", bot())).structured == "first"
                 except (UpstreamProtocol, UpstreamUnreachable):
                     continue  # refusing it altogether is as good
 
@@ -207,14 +210,14 @@ async def test_an_answer_that_arrives_unasked_on_an_idle_connection_is_not_taken
         policy = EgressPolicy(loopback=True)
         async with OutboundHttp(policy) as outbound:
             caller = HttpBackend(outbound, CredentialStore(), policy)
-            assert (await caller.call(tool(up.url), {}, "r", bot())).value == "first"
+            assert (await caller.call(tool(up.url), NONE, "r", bot())).structured == "first"
             told.set()
             await said.wait()
             while unread(server[0]):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             for _ in range(20):  # both sides run in this loop: a few turns, and the client has read it
                 await asyncio.sleep(0)
-            assert (await caller.call(tool(up.url), {}, "r", bot())).value == "first"
+            assert (await caller.call(tool(up.url), NONE, "r", bot())).structured == "first"
         assert up.accepts == 2
 
 
@@ -336,7 +339,7 @@ async def test_a_connection_made_under_one_rule_is_not_used_under_another() -> N
         mapped = PublishedBackend(service_namespace="a", service_name="s", service_port=1)
         async with OutboundHttp(policy, resolve=Rebinding(["127.0.0.1"])) as outbound:
             caller = HttpBackend(outbound, CredentialStore(), policy)
-            await caller.call(tool("").model_copy(update={"backend": mapped}), {}, "r", bot())
+            await caller.call(tool("").model_copy(update={"backend": mapped}), NONE, "r", bot())
             with pytest.raises(Refused):
-                await caller.call(tool(f"http://name.example:{up.port}/"), {}, "r", bot())
+                await caller.call(tool(f"http://name.example:{up.port}/"), NONE, "r", bot())
         assert up.accepts == 1

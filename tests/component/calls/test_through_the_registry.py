@@ -1,13 +1,18 @@
 """Calls through the registry to a real backend, and registrations at run time."""
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 
 import pytest
+from httpx import Response
 
 from registry_harness import backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
+from toolcrib.identity import Identity
 from toolcrib.wire.publish import Publish, PublishedTool, Revision
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.port import Binary, Text, ToolAnswer
 from toolcrib_registry.compose import Registry
 
 
@@ -75,6 +80,63 @@ def test_text_stays_text_and_failures_are_typed(port: int) -> None:
     assert (answers["broken"].status_code, answers["broken"].json()["code"]) == (502, "upstream_error")
     assert (answers["strict"].status_code, answers["strict"].json()["code"]) == (400, "invalid_arguments")
     assert (answers["nowhere"].status_code, answers["nowhere"].json()["code"]) == (503, "no_backend")
+
+
+class Stub:
+    """A backend, of no kind, that answers what it is given."""
+
+    def __init__(self) -> None:
+        self.answer = ToolAnswer(b"", "", is_json=True)
+
+    async def call(
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+    ) -> ToolAnswer:
+        return self.answer
+
+
+WORDS = b"it is locked"
+PIXELS = Binary(b"\x89PNG\xff", "image/png")
+
+
+def test_whatever_kind_of_backend_answered_the_callers_get_json_text_or_bytes_and_failures_as_problems() -> (
+    None
+):
+    stub = Stub()
+    with running_registry([tool("calculator")], [binding("bot")], backend=stub) as r:
+        headers = r.auth("team", "bot")
+
+        def asked(answer: ToolAnswer) -> tuple[Response, Response]:
+            stub.answer = answer
+            body = {"tool": "calculator", "arguments": {}}
+            return (
+                r.http.post(f"{r.url}/tools/calculator", headers=headers, json={}),
+                r.http.post(f"{r.url}/v1/call", headers=headers, json=body),
+            )
+
+        plain, wrapped = asked(ToolAnswer(PIXELS.data, PIXELS.media_type, False, (PIXELS,)))
+        assert (plain.content, plain.headers["content-type"]) == (PIXELS.data, "application/octet-stream")
+        assert b64decode(wrapped.json()["result"]) == PIXELS.data
+        assert wrapped.json()["content_type"] == "image/png"
+        for answer in asked(ToolAnswer(WORDS, "text/plain", False, (Text(WORDS.decode()),), is_error=True)):
+            assert (answer.status_code, answer.json()["code"]) == (422, "tool_error")
+            assert answer.json()["upstream"] == WORDS.decode()
+        for answer in asked(ToolAnswer(b'{"why": "locked"}', "", is_json=True, is_error=True)):
+            assert (answer.status_code, answer.json()["upstream"]) == (422, {"why": "locked"})
+        for answer in asked(ToolAnswer(b"%s" % (WORDS * 1000), "", False, is_error=True)):
+            assert answer.status_code == 422
+            assert "upstream" not in answer.json()
+        metrics = r.metrics()
+    line = 'toolcrib_calls_total{agent="team/bot",outcome="%s",server="",tool="team/calculator"} %s'
+    assert line % ("ok", "2.0") in metrics
+    assert line % ("tool_error", "6.0") in metrics
+
+
+def test_arguments_that_do_not_fit_never_reach_a_backend_of_any_kind() -> None:
+    made = tool("calculator", input_schema={"type": "object", "required": ["x"]})
+    with running_registry([made], [binding("bot")], backend=Stub()) as r:
+        answer = r.http.post(f"{r.url}/tools/calculator", headers=r.auth("team", "bot"), json={})
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_arguments")
 
 
 def test_a_call_without_the_scope_is_403_even_if_it_was_listed_before(port: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import published
 from registry_harness import backend, binding, running_registry, tool
 from toolcrib_registry.calls.arguments import Arguments
 from toolcrib_registry.calls.bounds import CallBounds
@@ -117,20 +118,13 @@ def test_the_estimate_is_not_below_what_compiled_schemas_take() -> None:
 @pytest.mark.usefixtures("no_collections")
 @pytest.mark.anyio
 async def test_a_large_schema_is_compiled_off_the_loop_and_once_for_all_who_wait() -> None:
-    arguments, read = Arguments(CallBounds(), validators := Validators()), []
-
-    def schema() -> Schema:
-        read.append(1)
-        return LARGE
-
+    arguments, made = Arguments(validators=(validators := Validators())), published.tool(input_schema=LARGE)
     begun = time.thread_time()
     Compiled(LARGE)
     alone = time.thread_time() - begun
     begun = time.thread_time()
-    await asyncio.gather(*(arguments.prepare("d", 60_000, schema) for _ in range(20)))
-    arguments.check("d", schema, {})
+    await asyncio.gather(*(arguments.checked(made, {}, "a") for _ in range(20)))
     assert time.thread_time() - begun < alone / 3
-    assert read == [1]
     assert len(validators) == 1
 
 

@@ -17,7 +17,8 @@ from slow_backend import SlowBackend, slow_backend
 from toolcrib.identity import Identity
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import Publish, PublishedLimits, PublishedTool, Removed, Revision
-from toolcrib_registry.calls.response import CallResult
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.policy.state import PolicyState
 
 pytestmark = pytest.mark.guarantee
@@ -240,20 +241,20 @@ class AtTheLastMoment:
         self.state: PolicyState | None = None
 
     async def call(
-        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
-    ) -> CallResult:
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+    ) -> ToolAnswer:
         assert self.state is not None
         base = self.state.snapshot.revision
         assert base is not None
         to = Revision(epoch=base.epoch, seq=base.seq + 1)
         await self.state.publish(Publish(base=base, to=to, removed=Removed(bindings=(UID,))))
-        return CallResult(200, "application/json", "secret", b'"secret"')
+        return ToolAnswer(b'"secret"', "application/json", is_json=True)
 
 
 def test_an_answer_that_comes_in_the_same_moment_as_the_revocation_is_not_sent() -> None:
-    calls = AtTheLastMoment()
-    with running_registry([tool("calculator")], [binding("bot")], calls=calls) as r:
-        calls.state = r.registry.deps.state
+    backend = AtTheLastMoment()
+    with running_registry([tool("calculator")], [binding("bot")], backend=backend) as r:
+        backend.state = r.registry.deps.state
         answer = r.http.post(f"{r.url}/tools/calculator", headers=r.auth("team", "bot"), json={})
     assert (answer.status_code, answer.json()["code"]) == (403, "revoked")
     assert "secret" not in answer.text

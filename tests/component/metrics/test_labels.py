@@ -3,8 +3,6 @@
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -25,7 +23,8 @@ from toolcrib.identity import Identity, Issuer, ScopesPolicy
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedSubject, PublishedTool
-from toolcrib_registry.calls.backends.port import Called
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.metrics.series import FORGET_AFTER, OTHER, Budget
 
@@ -33,24 +32,13 @@ Sample = tuple[str, dict[str, str], float]
 MANY = 10_000
 
 
-@dataclass(frozen=True)
-class Done:
-    """What the backend below answers."""
-
-    status: int = 200
-    content_type: str = "application/json"
-    value: Any = "done"
-    elapsed: float = 0.001
-    raw: bytes = b'"done"'
-
-
 class Answers:
     """A backend that answers everything at once."""
 
     async def call(
-        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
-    ) -> Called:
-        return Done()
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+    ) -> ToolAnswer:
+        return ToolAnswer(b'"done"', "application/json", is_json=True, elapsed=0.001)
 
 
 def scraped(r: RunningRegistry) -> list[Sample]:
@@ -262,7 +250,7 @@ def test_what_is_gone_gives_its_place_and_its_series_back_after_a_while() -> Non
     clock = ManualClock()
     limits = {"metric_agents": 1, "metric_tools": 1, "metric_grants": 1}
     tools, grants = [tool("calculator"), tool("reader")], [binding("bot"), binding("cat", ["reader:use"])]
-    with running_registry(tools, grants, clock=clock, calls=Answers(), limits=limits) as r:
+    with running_registry(tools, grants, clock=clock, backend=Answers(), limits=limits) as r:
 
         def use(name: str, what: str) -> set[str]:
             r.heartbeat()
@@ -306,7 +294,7 @@ def test_a_permitted_call_is_charged_to_the_binding_that_decided_and_a_refused_o
         binding("bot", ["writer:use"], name="no-writing", deny=("writer",)),
     ]
     tools = [tool("calculator"), tool("reader"), tool("writer"), tool("hidden")]
-    with running_registry(tools, grants, clock=clock, calls=Answers(), metrics={"reasons": reasons}) as r:
+    with running_registry(tools, grants, clock=clock, backend=Answers(), metrics={"reasons": reasons}) as r:
         r.heartbeat()
         headers = r.auth("team", "bot")
         for name, status in (("calculator", 200), ("reader", 200), ("writer", 403), ("hidden", 403)):

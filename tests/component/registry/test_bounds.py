@@ -47,7 +47,7 @@ def _metrics(r: RunningRegistry) -> str:
     return r.metrics()
 
 
-class BrokenCalls:
+class BrokenBackend:
     """Fails in a way that nobody foresaw."""
 
     async def call(self, tool: object, arguments: object, request_id: str, caller: object) -> Any:
@@ -55,7 +55,7 @@ class BrokenCalls:
 
 
 def test_what_nobody_foresaw_is_a_500_that_tells_nothing_and_is_counted() -> None:
-    with running_registry([tool("calculator")], [binding("bot")], calls=BrokenCalls()) as r:
+    with running_registry([tool("calculator")], [binding("bot")], backend=BrokenBackend()) as r:
         answer = r.http.post(r.url + "/tools/calculator", headers=r.auth("team", "bot"), json={})
         metrics = _metrics(r)
         alive = r.http.get(r.url + "/health")

@@ -30,6 +30,8 @@ from toolcrib.wire.publish import (
     Revision,
 )
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
@@ -60,29 +62,16 @@ class Answer:
         return dict(self.headers).get(name)
 
 
-@dataclass(frozen=True)
-class _Called:
-    """What the stand-in for every backend answers."""
-
-    value: Any
-    status: int = 200
-    content_type: str = "application/json"
-    elapsed: float = 0.0
-
-    @property
-    def raw(self) -> bytes:
-        return json.dumps(self.value).encode()
-
-
 @dataclass
 class Backends:
     """Takes every call that the registry lets through."""
 
     async def call(
-        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
-    ) -> _Called:
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+    ) -> ToolAnswer:
         """Which tool was called."""
-        return _Called({"called": tool.tool_id})
+        raw = json.dumps({"called": tool.tool_id}).encode()
+        return ToolAnswer(raw, "application/json", is_json=True)
 
 
 class Stream:
@@ -292,7 +281,7 @@ async def rig(kind: str, *, embedder: Embedder | None = None, **settings: Any) -
             made,
             clock=clock,
             keys=KeyStore(made.issuers, outbound, fixed=keys),
-            calls=Backends(),
+            backend=Backends(),
             embedder=embedder,
         )
         await registry.start()

@@ -1,51 +1,88 @@
-"""The port of backends: executes a tool that its caller may use."""
+"""The port of backends: what executes a tool that its caller may use, and what a tool answers. It knows no protocol."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import orjson
 
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.calls.arguments import CheckedArguments
 
 
-class Called(Protocol):
-    """What a backend answered."""
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A block of text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A block of bytes: an image, a sound, a file. `media_type` says which, without parameters."""
+
+    data: bytes = field(repr=False)
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLink:
+    """Where more can be read: never fetched by the registry."""
+
+    uri: str
+    name: str
+    media_type: str | None = None
+
+
+Block = Text | Binary | ResourceLink
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswer:
+    """What a tool answered.
+
+    Attributes:
+        raw: the answer as it came; JSON where `is_json`, else what `blocks` say, in its own encoding. Empty: nothing.
+        media_type: of `raw`, without parameters, as the backend named it; empty where it named none.
+        is_json: `raw` is JSON, or empty, which is null.
+        blocks: the content; None: `raw` is all of it.
+        is_error: the tool ran and says that it failed.
+        elapsed: seconds the call took, retries included.
+    """
+
+    raw: bytes = field(repr=False)
+    media_type: str
+    is_json: bool
+    blocks: tuple[Block, ...] | None = None
+    is_error: bool = False
+    elapsed: float = 0.0
 
     @property
-    def status(self) -> int:
-        """The HTTP status."""
-        ...
+    def content(self) -> tuple[Block, ...]:
+        """The answer as blocks; JSON is one of text."""
+        if self.blocks is not None:
+            return self.blocks
+        return (Text(self.raw.decode()),) if self.raw else ()
 
     @property
-    def content_type(self) -> str:
-        """The media type."""
-        ...
-
-    @property
-    def value(self) -> Any:
-        """Parsed JSON, or text."""
-        ...
-
-    @property
-    def raw(self) -> bytes:
-        """The body as it came."""
-        ...
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds."""
-        ...
+    def structured(self) -> Any:
+        """The JSON value, None where there is none. Parsed each time: kept, it takes 30 times the memory of `raw`."""
+        return orjson.loads(self.raw) if self.is_json and self.raw else None
 
 
-class Calls(Protocol):
-    """Executes tools. It decides nothing: who may call was decided before."""
+class ToolBackend(Protocol):
+    """Executes tools. It decides nothing: who may call was decided before. One contract suite: `tests/contract/test_tool_backends.py`."""
 
     async def call(
-        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
-    ) -> Called:
-        """Check `arguments`, send them to the tool's backend, for `caller`, return its answer.
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+    ) -> ToolAnswer:
+        """Send `arguments` to the tool's backend, for `caller`; what it answers, within `calls.bounds`.
+
+        An answer that repeats what was sent to authenticate is not returned.
 
         Raises:
-            CallError: with a `code`, a `status` and a `detail` for the caller.
+            CallError: the call did not succeed, see `calls.errors`.
         """
         ...

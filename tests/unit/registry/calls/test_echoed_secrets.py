@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolcrib_registry.calls.backends.http.response import judged
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import CallError, ToolError, UpstreamProtocol
-from toolcrib_registry.calls.response import judged
 from toolcrib_registry.outbound.messages import OutboundResponse
 
 PRINTABLE = string.ascii_letters + string.digits + string.punctuation

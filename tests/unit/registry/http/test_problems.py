@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from toolcrib_registry.calls.errors import CallError, UpstreamTimeout
+from toolcrib_registry.calls.errors import CallError, Refused, UpstreamTimeout
 from toolcrib_registry.failures import Failure, Unauthenticated
 from toolcrib_registry.http.problems import CODES, problem_of
 
 
-def answered(error: Failure | CallError) -> tuple[int, dict[str, str], dict[str, Any]]:
+def answered(error: Failure) -> tuple[int, dict[str, str], dict[str, Any]]:
     response = problem_of(error).response()
     return response.status_code, dict(response.headers), json.loads(bytes(response.body))
 
@@ -33,10 +33,16 @@ def test_when_to_try_again_is_a_header_and_further_members_stand_in_the_body() -
     assert "retry-after" not in answered(Failure("limit_exceeded", "Wait."))[1]
 
 
-def test_a_call_that_failed_at_its_backend_keeps_its_own_status() -> None:
+def test_a_call_that_failed_at_its_backend_has_the_status_of_its_code() -> None:
     status, _headers, body = answered(UpstreamTimeout("It took 30 s."))
 
     assert (status, body["code"], body["detail"]) == (504, "upstream_timeout", "It took 30 s.")
+    assert {kind.code for kind in CallError.__subclasses__()} <= CODES.keys()
+
+
+def test_an_address_that_may_not_be_called_is_the_callers_fault_only_at_a_registration() -> None:
+    assert answered(Failure("egress_refused", "No."))[0] == 400
+    assert answered(Refused("No."))[0] == 502
 
 
 def test_who_sends_no_token_is_told_to_and_whose_token_is_bad_why() -> None:

@@ -1,4 +1,4 @@
-"""Calling a tool's HTTP backend, within the guard, the deadline and the bounds."""
+"""Calls a tool's HTTP backend, within the guard, the deadline and the bounds."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.tools import ASSERTION_HEADER, AuthType, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedAuth, PublishedTool
-from toolcrib_registry.calls.arguments import Arguments
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.http.request import fill
+from toolcrib_registry.calls.backends.http.response import judged
+from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
@@ -31,9 +34,6 @@ from toolcrib_registry.calls.errors import (
     UpstreamTooLarge,
     UpstreamUnreachable,
 )
-from toolcrib_registry.calls.request import fill
-from toolcrib_registry.calls.response import CallResult, judged
-from toolcrib_registry.calls.validators import Validators
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.errors import (
     Disconnected,
@@ -46,8 +46,6 @@ from toolcrib_registry.outbound.errors import (
 )
 from toolcrib_registry.outbound.guard import EgressPolicy, Target, target
 from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, OutboundResponse
-
-__all__ = ["CallResult", "HttpBackend"]
 
 _TELLING = 8
 """Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
@@ -73,8 +71,7 @@ class HttpBackend:
         policy: the same policy that `outbound` enforces.
         limits: bounds of a call.
         assertions: signs calls of backends that take assertions; None: nothing is signed.
-        validators: the compiled schemas that are kept.
-        large: turns of large arguments and answers.
+        large: turns of large answers.
         clock: monotonic seconds.
     """
 
@@ -86,7 +83,6 @@ class HttpBackend:
         limits: CallBounds | None = None,
         *,
         assertions: Asserts | None = None,
-        validators: Validators | None = None,
         large: LargeRequests | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -95,23 +91,17 @@ class HttpBackend:
         self._policy = policy
         self._limits = limits or CallBounds()
         self._large = LargeRequests() if large is None else large
-        self._arguments = Arguments(self._limits, validators, self._large)
         self._assertions = assertions
         self._clock = clock
 
     async def call(
-        self, tool: PublishedTool, arguments: dict[str, Any], request_id: str, caller: Identity
-    ) -> CallResult:
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+    ) -> ToolAnswer:
         """What the tool's backend answers.
 
         Raises:
             CallError: see `calls.errors`.
         """
-        await self._arguments.prepare(tool.digest, len(tool.packed_input), lambda: tool.input_schema)
-        account = f"{caller.issuer} {caller.subject}"
-        body = await self._arguments.check_in_turns(
-            tool.digest, lambda: tool.input_schema, arguments, account
-        )
         backend = tool.backend
         if backend is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")
@@ -125,7 +115,7 @@ class HttpBackend:
             ) from unknown
         except EgressRefused as refused:
             raise Refused(refused.reason) from refused
-        path, sent = fill(place.path, backend.method, arguments, limit=self._limits.url_bytes, body=body)
+        path, sent = fill(place.path, backend.method, arguments, limit=self._limits.url_bytes)
         hints = tool.annotations
         repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
         headers = _headers(sent, request_id)
@@ -167,7 +157,9 @@ class HttpBackend:
         )
         if len(response.body) <= _LARGE:
             return judge()
-        async with self._large.turn(account):  # parsing and searching some megabytes would hold the loop
+        async with self._large.turn(
+            f"{caller.issuer} {caller.subject}"
+        ):  # parsing and searching some megabytes would hold the loop
             return await asyncio.to_thread(judge)
 
     async def _exchange(

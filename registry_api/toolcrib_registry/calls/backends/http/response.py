@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from toolcrib_registry.calls.backends.port import Text, ToolAnswer
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.echoed_secrets import Secrets
 from toolcrib_registry.calls.errors import (
@@ -19,41 +19,20 @@ from toolcrib_registry.calls.errors import (
 from toolcrib_registry.outbound.messages import OutboundResponse
 
 MAX_RETRY_AFTER = 3_600
-KEPT = 64 << 10
-"""Bytes of JSON up to which its value is kept: objects take 30 times as much."""
 _HTML = ("text/html", "application/xhtml+xml")
-
-
-@dataclass(frozen=True, slots=True)
-class CallResult:
-    """What a tool answered.
-
-    Attributes:
-        status: the backend's status, 2xx.
-        content_type: its media type, without parameters.
-        value: parsed JSON, or text; None where the body is empty, and for JSON above `KEPT`, which is in `raw` alone.
-        raw: the body as it came.
-        elapsed: seconds the call took, retries included.
-    """
-
-    status: int
-    content_type: str
-    value: Any
-    raw: bytes = field(repr=False)
-    elapsed: float = 0.0
 
 
 def judged(
     response: OutboundResponse, *, limits: CallBounds, elapsed: float, secrets: tuple[str, ...]
-) -> CallResult:
-    """The result in an answer.
+) -> ToolAnswer:
+    """The tool's answer in a response.
 
     Args:
         response: the whole answer.
         limits: bounds on depth and on what is shown of an error.
         elapsed: seconds so far.
-        secrets: what was sent to authenticate; an answer that repeats one, in a form of `calls.repeated`, is not passed on,
-            whatever its status.
+        secrets: what was sent to authenticate; an answer that repeats one, in a form of `calls.echoed_secrets`, is not
+            passed on, whatever its status.
 
     Raises:
         CallError: the answer is a refusal, a failure, a redirect, or not a tool's answer.
@@ -61,27 +40,30 @@ def judged(
     found = Secrets.of(secrets)
     if not 200 <= response.status < 300:
         raise _failure(response, limits, found)
-    value = _value(response, limits)
+    text = _text_in(response, limits)
     if found.repeated_in(response.body) or found.repeated_in(response.content_type.encode()):
         raise UpstreamProtocol("the backend's response repeats its credential and is withheld")
-    if len(response.body) > KEPT and not isinstance(value, str):
-        value = None
-    return CallResult(response.status, response.content_type, value, response.body, elapsed)
+    if text is None:
+        return ToolAnswer(response.body, response.content_type, is_json=True, elapsed=elapsed)
+    return ToolAnswer(text.encode(), response.content_type, False, (Text(text),), elapsed=elapsed)
 
 
-def _value(response: OutboundResponse, limits: CallBounds) -> Any:
+def _text_in(response: OutboundResponse, limits: CallBounds) -> str | None:
+    """The answer where it is text; None where it is empty or JSON."""
     body, kind = response.body, response.content_type
     if not body:
         return None
     if kind in _HTML or (not kind and body[:256].lstrip().lower().startswith((b"<!doctype html", b"<html"))):
         raise UpstreamProtocol("the backend answered HTML, not a tool's result")
     if kind == "application/json" or kind.endswith("+json"):
-        return _json(body, limits)
+        _json(body, limits)
+        return None
     if not kind:
         try:
-            return _json(body, limits)
+            value = _json(body, limits)
         except UpstreamProtocol:
             return _text(body)
+        return value if isinstance(value, str) else None
     return _text(body)
 
 

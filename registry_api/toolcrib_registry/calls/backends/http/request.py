@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, unquote_plus
 
 from toolcrib.resources.tools import Method
-from toolcrib_registry.calls.arguments import serialised
+from toolcrib_registry.calls.arguments import CheckedArguments, serialised
 from toolcrib_registry.calls.errors import InvalidArguments
 
 _PLACE = re.compile(r"\{([^{}/]+)\}")
@@ -16,23 +16,21 @@ _IN_QUERY = (Method.GET, Method.DELETE)
 _SEPARATORS = re.compile("[&;]")
 
 
-def fill(
-    path: str, method: Method, arguments: dict[str, Any], *, limit: int, body: bytes | None = None
-) -> tuple[str, bytes | None]:
+def fill(path: str, method: Method, checked: CheckedArguments, *, limit: int) -> tuple[str, bytes | None]:
     """(path with query, body) of a call.
 
     Args:
         path: the backend's path; `{name}` stands for an argument. A query in it is kept: no argument adds another
             value to a parameter of it.
         method: GET and DELETE send what is left in the query, the others as a JSON object in the body.
-        arguments: as the caller sent them, already validated.
+        checked: the arguments, as the caller sent them.
         limit: longest path with query, in bytes.
-        body: all arguments serialised, if that has been done already.
 
     Raises:
         InvalidArguments: an argument that the path needs is missing, a value that cannot stand there, or a parameter that
             the author of the tool has fixed.
     """
+    arguments = checked.value
     route, mark, query = path.partition("?")
     used: set[str] = set()
     segments = [_segment(segment, arguments, used) for segment in route.split("/")]
@@ -49,7 +47,7 @@ def fill(
         query = f"{query}&{pairs}" if query and pairs else query or pairs
         body = None
     else:
-        body = body if body is not None and not used else serialised(left)
+        body = serialised(left) if used else checked.body
     whole = f"{filled}?{query}" if query or mark else filled
     if len(whole) > limit:
         raise InvalidArguments(f"path and query are longer than {limit} bytes")

@@ -1,0 +1,1 @@
+"""Tools that are services: one HTTP request a call."""
