@@ -12,10 +12,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from toolcrib_registry.http.bodies import BODY
+from toolcrib_registry.http.route_table import FORM_BYTES
 from toolcrib_registry.identity.issuer.errors import NotMintable
 from toolcrib_registry.identity.issuer.local import LocalIssuer
 
-MAX_BODY = 8 * 1024
 MAX_FIELDS = 16
 TTL = 3_600
 _FORM = "application/x-www-form-urlencoded"
@@ -98,7 +99,7 @@ def router(issuer: LocalIssuer, granted: Callable[[str, str], set[str]], *, ttl:
     )
     async def token(request: Request) -> JSONResponse:
         try:
-            answer = _answer(issuer, granted, ttl, request, await _body(request))
+            answer = _answer(issuer, granted, ttl, request, _body(request))
         except TokenRefused as refused:
             headers = dict(_NO_STORE)
             if refused.status == 401:
@@ -136,12 +137,10 @@ def _answer(
     return answer
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise TokenRefused("invalid_request", f"the body is larger than {MAX_BODY} bytes")
+def _body(request: Request) -> bytes:
+    body: bytes | None = request.scope[BODY]
+    if body is None:
+        raise TokenRefused("invalid_request", f"the body is larger than {FORM_BYTES} bytes")
     return body
 
 
