@@ -48,8 +48,9 @@ from toolcrib.wire.publish import Publish, Revision
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
-from toolcrib_registry.http.app import create_agents_app
+from toolcrib_registry.http.app import agents_lines, create_agents_app
 from toolcrib_registry.http.edge import Edge
+from toolcrib_registry.http.route_table import Access, Line, RouteTable
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.policy import discovery
@@ -186,11 +187,13 @@ async def main(count: int, upstream: int) -> None:
             return {}
 
         agents.add_api_route("/empty", empty)
+        lines = (*agents_lines(normal.deps), Line("GET", "/empty", Access.FILTERED))
+        table = RouteTable(lines, normal.deps.settings.limits)
         client = httpx.AsyncClient(trust_env=False, limits=httpx.Limits(max_keepalive_connections=64))
         stack.push_async_callback(client.aclose)
         session = await stack.enter_async_context(ClientSession(connector=TCPConnector(limit=64)))
         apps = {
-            "registry": Edge(agents, normal.deps),
+            "registry": Edge(agents, normal.deps, table),
             "logging": logging.agents,
             "strict": strict.agents,
             "plain": plain(normal, mint(SUBJECT)),

@@ -16,7 +16,10 @@ from toolcrib_registry.identity.authenticator import Asker
 ASKER = "toolcrib.asker"
 CODE = "toolcrib.problem_code"
 TRACED = "toolcrib.traced"
-"""Keys of the ASGI scope: who asks, the code of the problem that was the answer, whether the span is open."""
+ROUTE = "toolcrib.route"
+REQUEST_ID = "toolcrib.request_id"
+"""Keys of the ASGI scope: who asks, the code of the problem that was the answer, whether the span is open, the template
+of the route that answers, the id."""
 log = logging.getLogger("toolcrib.registry.access")
 
 _CARRIED = (b"traceparent", b"tracestate")
@@ -33,8 +36,8 @@ def request_id_of(given: bytes | None) -> str:
 
 def route_of(scope: Scope) -> str:
     """The template of the route that answers, such as `/tools/{name}`; `other` where there is none."""
-    template = getattr(scope.get("route"), "path_format", None)
-    return template if isinstance(template, str) else "/" if scope["path"] == "/" else "other"
+    template: str = scope.get(ROUTE) or ("/" if scope["path"] == "/" else "other")
+    return template
 
 
 def _agent(scope: Scope) -> str | None:
@@ -127,28 +130,3 @@ async def traced(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> No
             })  # fmt: skip
             if status >= 500:
                 span.failed(code or str(status))
-
-
-class AdminEdge:
-    """The outermost layer of the admin listener: the operator's request ids, lines and spans."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if tracing.is_on() and TRACED not in scope:
-            await traced(self, scope, receive, send)
-            return
-        # of several ids the last, as on the agents' listener: a proxy adds its own below the caller's
-        ids = [value for name, value in scope["headers"] if name == b"x-request-id"]
-        request_id = request_id_of(ids[-1] if ids else None)
-        logs.request_id.set(request_id)
-        exchange = Exchange(scope, send, request_id)
-        try:
-            await self._app(scope, receive, exchange.send)
-        finally:
-            exchange.log()

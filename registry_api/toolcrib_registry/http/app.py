@@ -16,10 +16,11 @@ from starlette.types import ASGIApp
 
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
-from toolcrib_registry.http import documentation
-from toolcrib_registry.http.access_log import CODE, AdminEdge
-from toolcrib_registry.http.edge import Edge, OnePort
-from toolcrib_registry.http.problems import ProblemError, problem_of
+from toolcrib_registry.http import documentation, route_table
+from toolcrib_registry.http.access_log import CODE
+from toolcrib_registry.http.edge import AdminEdge, Edge, OnePort
+from toolcrib_registry.http.problems import ProblemError, broken, invalid, problem_of
+from toolcrib_registry.http.route_table import Line, RouteTable
 from toolcrib_registry.http.routes import (
     access_review,
     admin,
@@ -35,6 +36,8 @@ from toolcrib_registry.http.routes import (
 )
 from toolcrib_registry.identity.issuer import ClientTokens
 
+BY_THE_EDGE = (Line("HEAD", "/", route_table.Access.FILTERED),)
+"""What the edge answers and no app has a route for."""
 AGENTS_TEXT = """Tools for AI agents: discovered at run time, within the caller's grants.
 
 Send a bearer token. What a caller may not see does not exist for it: reads of a denied and of an unknown tool
@@ -52,8 +55,19 @@ def openapi_documents(clients: ClientTokens | None = None) -> tuple[dict[str, An
 
 
 def create_app(deps: Deps) -> ASGIApp:
-    """The agents' listener."""
-    return Edge(create_agents_app(deps), deps)
+    """The agents' listener.
+
+    Raises:
+        RouteTableError: a route has no line in the table, or a line no route.
+    """
+    app, lines = create_agents_app(deps), agents_lines(deps)
+    route_table.check("agents", lines, app.routes, also=BY_THE_EDGE)
+    return Edge(app, deps, RouteTable(lines, deps.settings.limits))
+
+
+def agents_lines(deps: Deps) -> tuple[Line, ...]:
+    """The agents' listener's lines: the local issuer's too, where it is."""
+    return route_table.AGENTS if deps.oauth is None else (*route_table.AGENTS, *route_table.OAUTH)
 
 
 def create_admin_app(deps: Deps) -> FastAPI:
@@ -62,8 +76,15 @@ def create_admin_app(deps: Deps) -> FastAPI:
 
 
 def create_admin_listener(deps: Deps) -> ASGIApp:
-    """The admin listener."""
-    return AdminEdge(create_admin_app(deps))
+    """The admin listener.
+
+    Raises:
+        RouteTableError: as `create_app`.
+    """
+    app = create_admin_app(deps)
+    route_table.check("admin", route_table.ADMIN, app.routes)
+    table = RouteTable(route_table.ADMIN, deps.settings.limits)
+    return AdminEdge(app, table, deps.admin, deps.settings.admin_subjects)
 
 
 def create_metrics_app(deps: Deps) -> FastAPI:
@@ -72,8 +93,14 @@ def create_metrics_app(deps: Deps) -> FastAPI:
 
 
 def create_metrics_listener(deps: Deps) -> ASGIApp:
-    """The metrics listener."""
-    return AdminEdge(create_metrics_app(deps))
+    """The metrics listener.
+
+    Raises:
+        RouteTableError: as `create_app`.
+    """
+    app = create_metrics_app(deps)
+    route_table.check("metrics", route_table.METRICS, app.routes)
+    return AdminEdge(app, RouteTable(route_table.METRICS, deps.settings.limits))
 
 
 def create_one_port_app(deps: Deps) -> ASGIApp:
@@ -157,27 +184,15 @@ def _answer(request: Request, error: ProblemError) -> Response:
 
 async def _http_exception(request: Request, error: HTTPException) -> Response:
     """What the framework raises by itself."""
-    codes = {
-        404: ("not_found", "There is nothing at this path."),
-        405: ("method_not_allowed", "This path does not take that method."),
-    }
-    code, detail = codes.get(error.status_code, ("invalid_request", "The request cannot be read."))
-    status = None if error.status_code in codes else error.status_code
-    return _answer(request, ProblemError(code, detail, status=status, headers=error.headers))
+    problem = ProblemError(
+        "invalid_request", "The request cannot be read.", status=error.status_code, headers=error.headers
+    )
+    return _answer(request, problem)
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    """Names the fields at fault; what was sent is not repeated, it may hold a secret."""
-    found = [
-        {"field": ".".join(str(p)[:64] for p in e.get("loc", ())), "message": str(e.get("msg", ""))[:300]}
-        for e in list(error.errors())[:20]
-    ]
-    first = found[0] if found else {"field": "", "message": "not valid"}
-    detail = f"{first['field']}: {first['message']}"
-    return _answer(request, ProblemError("invalid_request", detail, extra={"errors": found}))
+    return _answer(request, invalid(error.errors()))
 
 
 async def _broken(request: Request, error: Exception) -> Response:
-    # Starlette logs the traceback; the caller learns nothing of it
-    detail = "Something broke; the log of the registry says what, under the id in X-Request-Id."
-    return _answer(request, ProblemError("internal", detail))
+    return _answer(request, broken())  # Starlette raises it again, and the server logs the traceback

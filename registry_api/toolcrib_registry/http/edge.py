@@ -1,28 +1,28 @@
-"""The outermost layer, plain ASGI: what is true of every request, and the raw path of `GET /`.
+"""The outermost layer, plain ASGI: what is true of every request, as its line of the route table says.
 
-In order: Host (421) and Origin (403), tokens in query strings (400), who is asking, then either the answer of
-`GET /` from the bytes kept with the view, or the app. Every answer carries X-Request-Id. Nothing here logs a query.
+In order: Host (421) and Origin (403), tokens in query strings (400), who is asking and whether that is enough (401, 403,
+503), whether there is such a route (404, 405), its body, read and parsed once (400, 413, 415), then the app. `GET /` is
+answered here, from the bytes kept with the view. Every answer carries X-Request-Id. Nothing here logs a query.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolcrib.telemetry import logs, tracing
 from toolcrib_registry.audit.log import GONE, TOKEN, reason_of
-from toolcrib_registry.calls.assertions.signing import JWKS_PATH
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.http import access_log
-from toolcrib_registry.http.access_log import ASKER, CODE, Exchange
-from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError, unauthenticated
-from toolcrib_registry.identity.authenticator import NOBODY, Asker, token_in_query
+from toolcrib_registry.http.access_log import ASKER, CODE, REQUEST_ID, ROUTE, Exchange
+from toolcrib_registry.http.bodies import BODY, PARSED, Intake
+from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError, unauthenticated, unrouted
+from toolcrib_registry.http.route_table import Access, Body, RouteTable, Rule
+from toolcrib_registry.identity.authenticator import NOBODY, Asker, Authenticator, token_in_query
 from toolcrib_registry.policy import discovery
 from toolcrib_registry.settings import RegistrySettings
-
-REQUEST_ID = "toolcrib.request_id"
 
 _NOT_READY = ProblemError(
     "not_ready", "No leader has published to this replica yet.", headers={"Retry-After": "1"}
@@ -31,12 +31,8 @@ _NO_KEYS = ProblemError(
     "not_ready", "The keys of the token's issuer have not been had yet.", headers={"Retry-After": "5"}
 )
 _GONE = Asker(problem="the token's service account was deleted, or recreated since the token was issued")
-_UNGATED = frozenset({"/health", "/healthz", "/readyz", "/openapi.json", "/oauth/token", JWKS_PATH})
-_ACTIONS = frozenset({"search", "describe", "load", "call", "watch", "access-review"})
 _CLOSED = ("/v1/", "/api/")
-"""Nothing below is answered without an identity, but for the list where that is switched on."""
-_SEARCHES = frozenset({"/api/search/semantic", "/v1/compat/intelligent_tool_finder"})
-_ANONYMOUS_LISTS = "/v1/tools"
+"""Below these nobody without an identity is told whether there is a route."""
 
 
 class HostRules:
@@ -75,11 +71,12 @@ def _name_of(host: str) -> str:
 
 
 class Edge:
-    """The agents' listener: wraps the FastAPI app."""
+    """The agents' listener: wraps an app, and enforces `table` for it."""
 
-    def __init__(self, app: ASGIApp, deps: Deps) -> None:
+    def __init__(self, app: ASGIApp, deps: Deps, table: RouteTable) -> None:
         self._app = app
         self._deps = deps
+        self._table = table
         self._rules = HostRules(deps.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,19 +106,25 @@ class Edge:
         logs.request_id.set(request_id)
         GONE.set(None)
         TOKEN.set(None)
+        path, method = scope["path"], scope["method"]
+        rule, near, _ = self._table.find(method, path)
+        asker = NOBODY
         problem = self._rules.check(hosts, origins) or _query_problem(scope["query_string"])
         if problem is None:
-            path, method = scope["path"], scope["method"]
-            asker = NOBODY if path in _UNGATED or not tokens else await self._identify(tokens)
-            if asker.problem is not None:
-                self._deps.metrics.refused_token()
+            access = near.access if near is not None else _unknown(path)
+            if access is not Access.PUBLIC:
+                if tokens:
+                    asker = await self._identify(tokens)
+                    if asker.problem is not None:
+                        self._deps.metrics.refused_token()
+                problem = self._gate(access, asker)
             scope[ASKER] = asker
-            problem = self._gate(path, method, asker)
-            if problem is not None:
-                self._deps.decisions.refused(_action(path, method), reason_of(problem.code), asker.identity)
-            if problem is None and path == "/" and method in ("GET", "HEAD"):
-                await self._discover(asker, none_match, request_id, scope, send)
-                return
+        if problem is not None:
+            action = near.line.action if near is not None else "list"
+            self._deps.decisions.refused(action, reason_of(problem.code), asker.identity)
+        elif path == "/" and rule is not None:
+            await self._discover(asker, none_match, request_id, scope, send)
+            return
         scope[REQUEST_ID] = request_id
         exchange = Exchange(scope, send, request_id)
         try:
@@ -129,9 +132,28 @@ class Edge:
                 scope[CODE] = problem.code
                 await send_problem(problem, exchange.send)
             else:
-                await self._app(scope, receive, exchange.send)
+                await self._answered(rule, near, scope, receive, exchange)
         finally:
             exchange.log()
+
+    async def _answered(
+        self, rule: Rule | None, near: Rule | None, scope: Scope, receive: Receive, exchange: Exchange
+    ) -> None:
+        """What is let in: its body is read here, and the app answers."""
+        scope[ROUTE] = None if near is None else near.template
+        identity = scope[ASKER].identity
+        account = "" if identity is None else f"{identity.issuer} {identity.subject}"
+        limits = self._deps.settings.limits
+        await passed_on(
+            self._app,
+            self._table,
+            rule,
+            scope,
+            receive,
+            exchange,
+            Intake(self._deps.large, account),
+            limits.json_depth,
+        )
 
     async def _identify(self, tokens: list[bytes]) -> Asker:
         """Who is asking. A token whose ServiceAccount is gone is as bad as one that never was good."""
@@ -144,7 +166,7 @@ class Edge:
             return _GONE
         return asker
 
-    def _gate(self, path: str, method: str, asker: Asker) -> ProblemError | None:
+    def _gate(self, access: Access, asker: Asker) -> ProblemError | None:
         """401 before a body is read, where nothing is answered without an identity; 503 before the first snapshot,
         and before the first keys of the token's issuer.
 
@@ -155,13 +177,11 @@ class Edge:
             return None if self._deps.state.ready else _NOT_READY
         if asker.unknown:
             return _NO_KEYS
-        if path.startswith(_CLOSED):
-            listing = path == _ANONYMOUS_LISTS or path.startswith(_ANONYMOUS_LISTS + "/")
-            anonymous = self._deps.settings.discovery.anonymous == "list" and asker.problem is None
-            return None if listing and anonymous else unauthenticated(asker.problem)
-        if method == "POST" and path.startswith("/tools/"):
-            return unauthenticated(asker.problem)
-        return None
+        if access is Access.FILTERED:
+            return None
+        if access is Access.LISTING and asker.problem is None:
+            return None if self._deps.settings.discovery.anonymous == "list" else unauthenticated(None)
+        return unauthenticated(asker.problem)
 
     async def _discover(
         self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
@@ -195,14 +215,53 @@ class Edge:
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
-def _action(path: str, method: str) -> str:
-    """What a request that is refused unread was about, for its record."""
-    if path.startswith("/tools/") and method == "POST":
-        return "register" if path == "/tools/register" else "call"
-    if path in _SEARCHES:
-        return "search"
-    what = path.removeprefix("/v1/").partition("/")[0]
-    return what if path.startswith("/v1/") and what in _ACTIONS else "list"
+def _unknown(path: str) -> Access:
+    """Who is told that there is no such route."""
+    return Access.IDENTITY if path.startswith(_CLOSED) else Access.FILTERED
+
+
+async def passed_on(
+    app: ASGIApp,
+    table: RouteTable,
+    rule: Rule | None,
+    scope: Scope,
+    receive: Receive,
+    exchange: Exchange,
+    intake: Intake,
+    depth: int,
+) -> None:
+    """Let `app` answer a request that is let in, with the body that its line allows."""
+    try:
+        if rule is None:
+            raise unrouted(table.methods(scope["path"]))
+        if rule.body is not Body.NONE:
+            await _take_body(rule, scope, receive, intake, depth)
+    except ProblemError as problem:
+        scope[CODE] = problem.code
+        await problem.send(exchange.send)
+    else:
+        await app(scope, receive, exchange.send)
+    finally:
+        intake.done()
+
+
+async def _take_body(rule: Rule, scope: Scope, receive: Receive, intake: Intake, depth: int) -> None:
+    """Put the body, and what it says, into the scope."""
+    kind = declared = None
+    for name, value in scope["headers"]:
+        if name == b"content-type" and kind is None:
+            kind = value
+        elif name == b"content-length" and declared is None:
+            declared = value
+    try:
+        body = scope[BODY] = await intake.read(receive, rule.limit, declared or b"")
+    except ProblemError as problem:
+        if rule.body is not Body.FORM or problem.code != "too_large":
+            raise
+        scope[BODY] = None
+    else:
+        if body and rule.body is Body.JSON:
+            scope[PARSED] = await intake.parsed(body, kind or b"", depth)
 
 
 def matches(none_match: bytes, etag: bytes) -> bool:
@@ -235,6 +294,63 @@ async def send_problem(problem: ProblemError, send: Send) -> None:
     encoded = [(k.lower().encode(), v.encode()) for k, v in headers]
     await send({"type": "http.response.start", "status": problem.status_code, "headers": encoded})
     await send({"type": "http.response.body", "body": body})
+
+
+class AdminEdge:
+    """The admin and metrics listeners: the operator's request ids, lines and spans, and `table` enforced for an app.
+
+    Routes for the admin are answered to `subjects` whose tokens `admin` verifies; to nobody where that is None.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        table: RouteTable,
+        admin: Authenticator | None = None,
+        subjects: Collection[str] = (),
+    ) -> None:
+        self._app = app
+        self._table = table
+        self._admin, self._subjects = admin, subjects
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if tracing.is_on() and access_log.TRACED not in scope:
+            await access_log.traced(self, scope, receive, send)
+            return
+        # of several ids the last, as on the agents' listener: a proxy adds its own below the caller's
+        ids = [value for name, value in scope["headers"] if name == b"x-request-id"]
+        request_id = access_log.request_id_of(ids[-1] if ids else None)
+        logs.request_id.set(request_id)
+        exchange = Exchange(scope, send, request_id)
+        rule, near, _ = self._table.find(scope["method"], scope["path"])
+        scope[ROUTE] = None if near is None else near.template
+        try:
+            problem = await self._refused(scope) if rule is not None and rule.access is Access.ADMIN else None
+            if problem is not None:
+                scope[CODE] = problem.code
+                await problem.send(exchange.send)
+            else:
+                await passed_on(self._app, self._table, rule, scope, receive, exchange, Intake(None, ""), 0)
+        finally:
+            exchange.log()
+
+    async def _refused(self, scope: Scope) -> ProblemError | None:
+        """Let only admin subjects through, before a body is read."""
+        if self._admin is None:
+            return unauthenticated("there is no admin issuer here")
+        tokens = [v for k, v in scope["headers"] if k == b"authorization"]
+        # Not held against the published accounts: the leader publishes those, so that a wrong or an old word about its own
+        # account would shut out whoever could correct it. Its tokens live 10 minutes and have an audience of their own.
+        asker = scope[ASKER] = await self._admin.identify(tokens)
+        if asker.identity is None:
+            return unauthenticated(asker.problem)
+        if asker.identity.subject not in self._subjects:
+            return ProblemError("not_admin", "This subject is none of adminSubjects.")
+        return None
 
 
 class OnePort:

@@ -11,12 +11,13 @@ the byte. The request's id is in the header `X-Request-Id`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 from fastapi import HTTPException
 from starlette.responses import Response
+from starlette.types import Send
 
 from toolcrib_registry.calls.errors import CallError, Refused
 from toolcrib_registry.failures import Failure, Unauthenticated
@@ -130,6 +131,16 @@ class ProblemError(HTTPException):
         """The document as an answer."""
         return Response(self.body(), self.status_code, dict(self.headers or {}), media_type=PROBLEM_JSON)
 
+    async def send(self, send: Send) -> None:
+        """The same, without a Response."""
+        body = self.body()
+        headers = [
+            (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in (self.headers or {}).items()
+        ]
+        headers += [(b"content-length", b"%d" % len(body)), (b"content-type", PROBLEM_JSON.encode())]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
 
 def problem_of(error: Failure) -> ProblemError:
     """What a service said, as a problem document."""
@@ -152,4 +163,31 @@ def unauthenticated(reason: str | None) -> ProblemError:
         "invalid_token",
         f"The bearer token is not accepted: {reason}",
         headers={"WWW-Authenticate": 'Bearer realm="toolcrib", error="invalid_token"'},
+    )
+
+
+def unrouted(methods: Sequence[str]) -> ProblemError:
+    """404, or 405 where the path takes `methods`."""
+    if not methods:
+        return ProblemError("not_found", "There is nothing at this path.")
+    return ProblemError(
+        "method_not_allowed", "This path does not take that method.", headers={"Allow": ", ".join(methods)}
+    )
+
+
+def invalid(errors: Iterable[Any]) -> ProblemError:
+    """400, naming the fields at fault; what was sent is not repeated, it may hold a secret. `errors` are pydantic's."""
+    found = [
+        {"field": ".".join(str(p)[:64] for p in e.get("loc", ())), "message": str(e.get("msg", ""))[:300]}
+        for e in list(errors)[:20]
+    ]
+    first = found[0] if found else {"field": "", "message": "not valid"}
+    detail = f"{first['field']}: {first['message']}"
+    return ProblemError("invalid_request", detail, extra={"errors": found})
+
+
+def broken() -> ProblemError:
+    """500, of which the caller learns nothing more."""
+    return ProblemError(
+        "internal", "Something broke; the log of the registry says what, under the id in X-Request-Id."
     )

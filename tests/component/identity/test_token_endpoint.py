@@ -16,6 +16,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from toolcrib.identity import Identity, ScopesPolicy, check_issuers, verify
+from toolcrib_registry.http.edge import AdminEdge
+from toolcrib_registry.http.route_table import OAUTH, RouteTable
 from toolcrib_registry.http.routes import oauth
 from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
@@ -54,8 +56,9 @@ async def endpoint(folder: Path) -> AsyncIterator[Endpoint]:
     app.include_router(
         oauth.router(ClientTokens(issuer, lambda ns, name: GRANTED if name == "planner" else set()))
     )
+    edge = AdminEdge(app, RouteTable(OAUTH, None))
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(edge, log_level="warning", lifespan="off"))
     task = asyncio.create_task(server.serve([listener]))
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:

@@ -26,7 +26,7 @@ from toolcrib.wire.publish import (
     SnapshotCommit,
 )
 from toolcrib_operator.replicas.transfer import CHUNK_BYTES as CHUNK_AIM
-from toolcrib_registry.http.routes.admin import CHUNK_BYTES
+from toolcrib_registry.http.route_table import CHUNK_BYTES
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
 from waiting import until

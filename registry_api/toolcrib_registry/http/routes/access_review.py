@@ -31,10 +31,10 @@ from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import cursors
 from toolcrib_registry.http.documentation import BEARER, BODY, Responses, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
-from toolcrib_registry.http.requests import AskerOf, DepsOf, StrictRoute
+from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
 from toolcrib_registry.settings import RegistrySettings
 
-router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["access review"])
+router = APIRouter(route_class=ReadRoute, prefix="/v1", tags=["access review"])
 AT_ONCE = 2
 """Reviews that are worked out at one time: each may take a second of a processor at 10,000 tools."""
 WAITING = 16

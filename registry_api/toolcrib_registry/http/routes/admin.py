@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ValidationError
 
 from toolcrib.errors import EpochFenced, RevisionMismatch
@@ -27,10 +27,10 @@ from toolcrib.wire.publish import (
     SnapshotChunk,
     SnapshotCommit,
 )
-from toolcrib_registry.http.access_log import ASKER
+from toolcrib_registry.http.bodies import BODY, too_large
 from toolcrib_registry.http.documentation import BEARER, problems
-from toolcrib_registry.http.problems import ProblemError, unauthenticated
-from toolcrib_registry.http.requests import DepsOf, deps_of, too_large
+from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.http.requests import DepsOf
 from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.staging import StageTooLarge
 from toolcrib_registry.search.errors import SearchError
@@ -46,28 +46,9 @@ BODIES: tuple[type[BaseModel], ...] = (
     IndexRequest,
     OutboxAcks,
 )
-CHUNK_BYTES = 4 << 20
-"""Of one chunk of a full snapshot. Operators fill 256 KiB; one object may be larger."""
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-async def admitted(request: Request) -> None:
-    """Let only admin subjects through, before a body is read."""
-    deps = deps_of(request)
-    tokens = [v for k, v in request.scope["headers"] if k == b"authorization"]
-    if deps.admin is None:
-        raise unauthenticated("there is no admin issuer here")
-    # Not held against the published accounts: the leader publishes those, so that a wrong or an old word about its own
-    # account would shut out whoever could correct it. Its tokens live 10 minutes and have an audience of their own.
-    asker = await deps.admin.identify(tokens)
-    request.scope[ASKER] = asker
-    if asker.identity is None:
-        raise unauthenticated(asker.problem)
-    if asker.identity.subject not in deps.settings.admin_subjects:
-        raise ProblemError("not_admin", "This subject is none of adminSubjects.")
-
-
-Admitted = Annotated[None, Depends(admitted)]
 router = APIRouter(tags=["admin"])
 _TOKEN = ("unauthenticated", "invalid_token", "not_admin")
 
@@ -78,17 +59,7 @@ def _takes(model: type[BaseModel]) -> dict[str, Any]:
 
 
 async def _read(request: Request, model: type[_Body]) -> _Body:
-    return await _parsed(await _body(request, deps_of(request).settings.limits.admin_body_bytes), model)
-
-
-async def _body(request: Request, limit: int) -> bytes:
-    pieces, size = [], 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > limit:
-            raise too_large(limit)
-        pieces.append(piece)
-    return b"".join(pieces)
+    return await _parsed(request.scope.pop(BODY), model)  # a whole snapshot is not held twice
 
 
 async def _parsed(body: bytes, model: type[_Body]) -> _Body:
@@ -102,7 +73,7 @@ async def _parsed(body: bytes, model: type[_Body]) -> _Body:
 
 
 @router.get("/v1/admin/state", openapi_extra=BEARER, responses=problems(*_TOKEN))
-async def state(deps: DepsOf, _: Admitted) -> ReplicaState:
+async def state(deps: DepsOf) -> ReplicaState:
     """The revision held, and its hash."""
     return deps.state.report()
 
@@ -112,7 +83,7 @@ async def state(deps: DepsOf, _: Admitted) -> ReplicaState:
     openapi_extra=_takes(Publish),
     responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced", "too_large"),
 )
-async def publish(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+async def publish(deps: DepsOf, request: Request) -> ReplicaState:
     """Apply one step, or a full snapshot. When this answers, every later request sees it."""
     body = await _read(request, Publish)
     try:
@@ -140,9 +111,9 @@ async def publish(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
     openapi_extra=_takes(SnapshotChunk),
     responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced", "too_large"),
 )
-async def stage(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+async def stage(deps: DepsOf, request: Request) -> ReplicaState:
     """Take one chunk of a full snapshot. Nothing changes until the commit."""
-    body = await _body(request, CHUNK_BYTES)
+    body: bytes = request.scope[BODY]
     chunk = await _parsed(body, SnapshotChunk)
     try:
         return await deps.staging.take(chunk, body)
@@ -159,7 +130,7 @@ async def stage(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
     openapi_extra=_takes(SnapshotCommit),
     responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced"),
 )
-async def commit(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+async def commit(deps: DepsOf, request: Request) -> ReplicaState:
     """Put the staged snapshot in force, whole. When this answers, every later request sees it."""
     body = await _read(request, SnapshotCommit)
     try:
@@ -185,7 +156,7 @@ async def commit(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
     openapi_extra=_takes(Heartbeat),
     responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced"),
 )
-async def heartbeat(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+async def heartbeat(deps: DepsOf, request: Request) -> ReplicaState:
     """The leader is alive; 409 where it holds something else."""
     body = await _read(request, Heartbeat)
     try:
@@ -199,7 +170,7 @@ async def heartbeat(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState
 @router.post(
     "/v1/admin/credentials", openapi_extra=_takes(Credentials), responses=problems(*_TOKEN, "epoch_fenced")
 )
-async def credentials(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+async def credentials(deps: DepsOf, request: Request) -> ReplicaState:
     """Replace all credentials; they stay in memory."""
     body = await _read(request, Credentials)
     try:
@@ -215,7 +186,7 @@ async def credentials(deps: DepsOf, request: Request, _: Admitted) -> ReplicaSta
     openapi_extra=_takes(IndexRequest),
     responses=problems(*_TOKEN, "epoch_fenced", "index_unavailable"),
 )
-async def index(deps: DepsOf, request: Request, _: Admitted) -> IndexAnswer:
+async def index(deps: DepsOf, request: Request) -> IndexAnswer:
     """Embed, write and read back what is named."""
     body = await _read(request, IndexRequest)
     try:
@@ -227,7 +198,7 @@ async def index(deps: DepsOf, request: Request, _: Admitted) -> IndexAnswer:
 
 
 @router.get("/v1/admin/index", openapi_extra=BEARER, responses=problems(*_TOKEN, "index_unavailable"))
-async def inventory(deps: DepsOf, _: Admitted) -> IndexInventory:
+async def inventory(deps: DepsOf) -> IndexInventory:
     """What the index holds; entries that are not of the snapshot's version show another digest."""
     try:
         return await deps.indexing.inventory()
@@ -243,7 +214,6 @@ async def inventory(deps: DepsOf, _: Admitted) -> IndexInventory:
 async def outbox(
     deps: DepsOf,
     request: Request,
-    _: Admitted,
     epoch: Annotated[int, Query(ge=0, lt=1 << 63, description="The asking leader's.")],
     wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for a first entry.")] = 0.0,
 ) -> Outbox:
@@ -259,7 +229,7 @@ async def outbox(
     openapi_extra=_takes(OutboxAcks),
     responses=problems(*_TOKEN, "registration_off", "epoch_fenced"),
 )
-async def acknowledge(deps: DepsOf, request: Request, _: Admitted) -> ReplicaState:
+async def acknowledge(deps: DepsOf, request: Request) -> ReplicaState:
     """Say what became of entries; one whose caller has gone is ignored."""
     body = await _read(request, OutboxAcks)
     try:

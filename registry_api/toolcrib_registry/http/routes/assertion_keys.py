@@ -9,7 +9,7 @@ from starlette.responses import Response
 from toolcrib.wire.api import example
 from toolcrib_registry.calls.assertions.signing import JWKS_PATH
 from toolcrib_registry.http.documentation import problems
-from toolcrib_registry.http.requests import DepsOf, StrictRoute
+from toolcrib_registry.http.requests import DepsOf, ReadRoute
 
 MAX_AGE = 60
 """Half of what a new key waits before it signs (`assertions.keys.SETTLE_SECONDS`)."""
@@ -42,7 +42,7 @@ async def jwks(deps: DepsOf, response: Response) -> AssertionKeySet:
     return AssertionKeySet.model_validate(deps.assertions.keys.jwks())
 
 
-router = APIRouter(route_class=StrictRoute)
+router = APIRouter(route_class=ReadRoute)
 router.add_api_route(
     JWKS_PATH,
     jwks,

@@ -25,9 +25,9 @@ from toolcrib.wire.api import (
 from toolcrib_registry.calls import service as calls
 from toolcrib_registry.http import call_response, cursors, edge
 from toolcrib_registry.http.documentation import BEARER, BODY, problems
-from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, StrictRoute
+from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute, RequestId
 
-router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
+router = APIRouter(route_class=ReadRoute, prefix="/v1", tags=["v1"])
 TOKEN = ("unauthenticated", "invalid_token")
 _PRIVATE = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
 

@@ -8,11 +8,11 @@ from fastapi import APIRouter
 
 from toolcrib.wire.compat import FinderAnswer, FinderRequest, FinderTool, SemanticAnswer, SemanticRequest
 from toolcrib_registry.http.documentation import BEARER, BODY, Responses, problems
-from toolcrib_registry.http.requests import AskerOf, DepsOf, StrictRoute
+from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
 from toolcrib_registry.search.compat import finder, semantic
 from toolcrib_registry.search.service import find
 
-router = APIRouter(route_class=StrictRoute, tags=["compatible"])
+router = APIRouter(route_class=ReadRoute, tags=["compatible"])
 _FOUND: dict[str, Any] = {
     "first": {
         "summary": "For natural_language_query",

@@ -11,10 +11,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from toolcrib_registry.http.bodies import BODY
+from toolcrib_registry.http.route_table import FORM_BYTES
 from toolcrib_registry.identity.issuer.errors import NotMintable
 from toolcrib_registry.identity.issuer.local import TTL, ClientTokens, LocalIssuer
 
-MAX_BODY = 8 * 1024
 MAX_FIELDS = 16
 _FORM = "application/x-www-form-urlencoded"
 _NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}
@@ -90,7 +91,7 @@ def router(clients: ClientTokens) -> APIRouter:
     )
     async def token(request: Request) -> JSONResponse:
         try:
-            answer = _answer(clients, request, await _body(request))
+            answer = _answer(clients, request, _body(request))
         except TokenRefused as refused:
             headers = dict(_NO_STORE)
             if refused.status == 401:
@@ -126,12 +127,10 @@ def _answer(clients: ClientTokens, request: Request, body: bytes) -> dict[str, A
     return answer
 
 
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise TokenRefused("invalid_request", f"the body is larger than {MAX_BODY} bytes")
+def _body(request: Request) -> bytes:
+    body: bytes | None = request.scope[BODY]
+    if body is None:
+        raise TokenRefused("invalid_request", f"the body is larger than {FORM_BYTES} bytes")
     return body
 
 

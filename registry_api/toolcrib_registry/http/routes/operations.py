@@ -12,7 +12,7 @@ from starlette.responses import Response
 from toolcrib.wire.simple import Health, Part, Readiness
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.http.documentation import problems
-from toolcrib_registry.http.requests import DepsOf, StrictRoute
+from toolcrib_registry.http.requests import DepsOf, ReadRoute
 from toolcrib_registry.limits.counters import CountersUnavailable
 from toolcrib_registry.search.errors import SearchError
 
@@ -114,8 +114,8 @@ def _routes(router: APIRouter, ready: Callable[..., Coroutine[Any, Any, Readines
     return router
 
 
-admin_router = _routes(APIRouter(route_class=StrictRoute), readyz_with_errors)
-router = _routes(APIRouter(route_class=StrictRoute), readyz)
+admin_router = _routes(APIRouter(route_class=ReadRoute), readyz_with_errors)
+router = _routes(APIRouter(route_class=ReadRoute), readyz)
 router.add_api_route(
     "/health",
     health,

@@ -6,11 +6,11 @@ from fastapi import APIRouter
 
 from toolcrib.wire.search import SearchAnswer, SearchRequest, SearchResult
 from toolcrib_registry.http.documentation import BEARER, BODY, problems
-from toolcrib_registry.http.requests import AskerOf, DepsOf, StrictRoute
+from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
 from toolcrib_registry.search.engine import Wanted
 from toolcrib_registry.search.service import Hit, find
 
-router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
+router = APIRouter(route_class=ReadRoute, prefix="/v1", tags=["v1"])
 _SHORT = 200
 
 

@@ -20,7 +20,7 @@ from toolcrib_registry.calls import service as calls
 from toolcrib_registry.http import call_response
 from toolcrib_registry.http.documentation import BEARER, BODY, OPTIONAL_BEARER, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
-from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, StrictRoute
+from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute, RequestId
 from toolcrib_registry.policy import discovery
 from toolcrib_registry.policy.registration import (
     AlreadyRegistered,
@@ -30,7 +30,7 @@ from toolcrib_registry.policy.registration import (
     tool_of,
 )
 
-router = APIRouter(route_class=StrictRoute, tags=["discovery"])
+router = APIRouter(route_class=ReadRoute, tags=["discovery"])
 
 EXAMPLE_ENTRY = {
     "name": "calculator",

@@ -12,11 +12,11 @@ from starlette.types import Receive, Scope, Send
 
 from toolcrib_registry.http.documentation import BEARER, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
-from toolcrib_registry.http.requests import AskerOf, DepsOf, StrictRoute
+from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
 from toolcrib_registry.watch.slots import TooManyStreams
 from toolcrib_registry.watch.stream import Dropped, WatchStream
 
-router = APIRouter(route_class=StrictRoute, prefix="/v1", tags=["v1"])
+router = APIRouter(route_class=ReadRoute, prefix="/v1", tags=["v1"])
 
 
 _HEADERS = [
