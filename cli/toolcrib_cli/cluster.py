@@ -13,7 +13,8 @@ from toolcrib_cli.three_way_merge import LiveWorld
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.kube import Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, OperatorError
-from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT
+from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
+from toolcrib_operator.kinds.namespace import NAMESPACE
 
 READ = (*KINDS, NAMESPACE, SERVICE_ACCOUNT)
 _TIMEOUT = 30.0

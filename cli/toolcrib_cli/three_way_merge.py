@@ -12,7 +12,9 @@ from typing import Any
 
 from toolcrib.resources import KINDS
 from toolcrib.resources.kinds import Resource
-from toolcrib_operator.world import NAMESPACE, Entry, Ref, World, key_of
+from toolcrib_operator.kinds.namespace import NAMESPACE
+from toolcrib_operator.objects import Entry, Ref, key_of
+from toolcrib_operator.world import World
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """The annotation in which kubectl leaves the manifest of the last apply."""

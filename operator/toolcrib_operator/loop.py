@@ -12,11 +12,14 @@ from toolcrib import process
 from toolcrib.telemetry import logs
 from toolcrib.wire.publish import Revision
 from toolcrib_operator.admission.policies import Policies
-from toolcrib_operator.assessment import Assessor, Batch
+from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.counts.grants import GrantCounts
 from toolcrib_operator.counts.propagation import Propagation
 from toolcrib_operator.counts.reach import ReachCounts
 from toolcrib_operator.kinds.admission import Admitted
+from toolcrib_operator.kinds.facts import TOOLS, Batch
+from toolcrib_operator.kinds.records import Record
+from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
@@ -26,7 +29,7 @@ from toolcrib_operator.status.events import Events
 from toolcrib_operator.status.planner import StatusPlanner
 from toolcrib_operator.status.writer import StatusWriter
 from toolcrib_operator.timers import paced, wait
-from toolcrib_operator.world import BINDINGS, Entry, Ref, World
+from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +70,13 @@ class Loop:
         self.assessor = Assessor(world, self.settings, self.policies.admitted)
         self.events = Events(writer, clock)
         self._world, self._publisher, self._index_sync, self._clock = world, publisher, index_sync, clock
-        self._escapes = Escapes(self._escaped)
+        self._records = self.assessor.facts.records
+        self._escapes = Escapes(self._records, self._escaped)
         self._planner = StatusPlanner(
             world, self.assessor, publisher, index_sync, self.settings, self._escapes
         )
         self.status_writer = StatusWriter(
-            world, self._planner, writer, self.events, self.settings, clock=clock,
+            world, self.assessor.kinds, self._records, self._planner, writer, self.events, self.settings, clock=clock,
             # asked of the publisher each time: a fenced one may not act whatever the Lease says
             may_act=lambda: publisher.may_act(),
         )  # fmt: skip
@@ -139,11 +143,11 @@ class Loop:
             return
         dirty, change = self._world.take()
         refs = await self._expanded(dirty | self.policies.admitted.ripe())
-        undecided = [entry for ref in refs if (entry := self._undecided(ref)) is not None]
+        undecided = [each for ref in refs if (each := self._undecided(ref)) is not None]
         self.policies.settle()
-        for entry in undecided:
-            self.policies.admitted.notice(entry)
-        if {entry.ref for entry in undecided} - self.policies.admitted.ripe():
+        for record, entry in undecided:
+            self.policies.admitted.notice(record, entry)
+        if {record.ref for record, _ in undecided} - self.policies.admitted.ripe():
             # a revocation of the same turn does not wait for a slow API server: the new grants alone do
             await self.policies.asked(self.settings.look_within)
         refs = await self._judged(refs)
@@ -157,7 +161,6 @@ class Loop:
             self._say(revision, batch)
             process.heap.grown(len(batch.changed))
             self.reach.changed()
-            self._escapes.forget(batch.removed.bindings)
             self._escapes.moved(batch.moved, self._publisher.snapshot.policy)
             self._propagation.turned(revision if batch else None)
             if self._on_published is not None:
@@ -168,7 +171,7 @@ class Loop:
         self._planner.assessed(refs, batch.changed, revision, now)
         for ref in refs:
             self.status_writer.due(ref, now)
-        if recount := {*self.assessor.bindings_over(batch.namespaces), *batch.renamed}:
+        if recount := {*self.assessor.surveying(batch.namespaces), *batch.renamed}:
             at = self._planner.recount(recount, now)
             for ref in recount:
                 self.status_writer.due(ref, at)
@@ -194,12 +197,13 @@ class Loop:
             found.update(due, lost)
         return sorted(found)
 
-    def _undecided(self, ref: Ref) -> Entry | None:
-        """The binding, if it depends on the admission policies of this moment whether it is used."""
-        entry = self._world.get(ref) if ref.kind in BINDINGS else None
-        if entry is None or entry.deleting is not None or self.policies.admitted.decided(entry):
+    def _undecided(self, ref: Ref) -> tuple[Record, Entry] | None:
+        """The object, if it depends on the admission policies of this moment whether it is used."""
+        entry = self._world.get(ref) if self.assessor.kinds[ref.kind].guarded else None
+        if entry is None or entry.deleting is not None:
             return None
-        return entry
+        record = self._records[ref]
+        return None if self.policies.admitted.decided(record, entry) else (record, entry)
 
     def _escaped(self, ref: Ref) -> None:
         """A tool has left what this binding denies."""
@@ -219,8 +223,9 @@ class Loop:
                 return
             for ref in batch.changed:
                 entry = self._world.get(ref)
-                log.log(level, "in revision %s" if ref in self.assessor.published else "not in force from revision %s on",
-                        revision, extra=logs.about_object(
+                record = self._records.get(ref)
+                in_force = record is not None and record.published is not None
+                log.log(level, "in revision %s" if in_force else "not in force from revision %s on", revision, extra=logs.about_object(
                             ref.kind, ref.key, revision=str(revision),
                             generation=entry.generation if entry else None,
                             resource_version=entry.resource_version if entry else None,
@@ -239,9 +244,7 @@ class Loop:
 
     def _index_changed(self, ids: Collection[str] | None) -> None:
         now = self._clock()
-        if ids is None:
-            refs: Collection[Ref] = [ref for ref in self.assessor.published if ref.kind == "Tool"]
-        else:
-            refs = [Ref("Tool", tool_id) for tool_id in ids]
-        for ref in refs:
-            self.status_writer.due(ref, now)
+        for kind in (kind.name for kind in self.assessor.kinds.values() if kind.slot is TOOLS):
+            known = (record.ref for record in self._records.of(kind) if record.published is not None)
+            for ref in list(known) if ids is None else [Ref(kind, tool_id) for tool_id in ids]:
+                self.status_writer.due(ref, now)

@@ -28,6 +28,7 @@ from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.health import serving
 from toolcrib_operator.kinds.admission import Admitted
+from toolcrib_operator.kinds.table import KINDS
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
@@ -40,7 +41,7 @@ from toolcrib_operator.state import Leading, State
 from toolcrib_operator.uninstall import release
 from toolcrib_operator.watches.recorder import Memo, watch
 from toolcrib_operator.watches.resync import Resync
-from toolcrib_operator.world import SECRET, WATCHED, World
+from toolcrib_operator.world import World
 
 log = logging.getLogger("toolcrib_operator")
 
@@ -123,7 +124,7 @@ async def _lead(
 ) -> bool:
     """Work as leader until `stop`; whether it ended for another reason."""
     secrets = bool(settings.loop.credential_namespaces)
-    world = World((*WATCHED, SECRET) if secrets else WATCHED)
+    world = World([kind.name for kind in KINDS if kind.watched or secrets])
     cluster = Cluster(kube, credential_namespaces=settings.loop.credential_namespaces, as_entries=True)
     resync = Resync(world, cluster, secrets=secrets, settings=settings.watch)
     async with aiohttp.ClientSession(

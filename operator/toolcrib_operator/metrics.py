@@ -15,7 +15,6 @@ from toolcrib_operator.counts.grants import Labels, Rows
 from toolcrib_operator.kinds.quotas import Quotas
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.state import Leading, State
-from toolcrib_operator.world import WATCHED
 
 _PROCESS = ProcessCollector(registry=None)
 NAMESPACES = 100
@@ -95,13 +94,13 @@ def _leading(parts: Leading) -> Iterator[Any]:
         "Age of the oldest thing to be assessed, published or written; 0 if there is none.",
         parts.loop.oldest_waiting,
     )
-    yield from _quotas(parts.loop.assessor.quotas)
+    yield from _quotas(parts.loop.assessor.facts.quotas)
     unlisted = GaugeMetricFamily(
         "toolcrib_operator_kind_unlisted",
         "1 where a kind cannot be listed: nothing is published.",
         labels=["kind"],
     )
-    for kind in WATCHED:
+    for kind in parts.world.watched:
         unlisted.add_metric([kind], float(kind in parts.world.unlisted or kind in parts.resync.problems))
     yield unlisted
     yield _counter("toolcrib_operator_status_writes", "Statuses written.", counts.statuses)

@@ -18,7 +18,7 @@ from toolcrib.wire.publish import (
     ReplicaState,
     SnapshotCommit,
 )
-from toolcrib_operator.world import Ref
+from toolcrib_operator.objects import Ref
 
 
 class Replica(Protocol):

@@ -12,7 +12,7 @@ from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.watches.resync import Resync
-from toolcrib_operator.world import WATCHED, World
+from toolcrib_operator.world import World
 
 SLOW_REPLICA = 5.0
 """Seconds without the latest revision after which a replica is named in `/readyz`."""
@@ -88,7 +88,7 @@ class State:
             revision = parts.publisher.revision
             body |= {
                 "revision": None if revision is None else str(revision),
-                "objects": {kind: len(parts.world.versions(kind)) for kind in WATCHED},
+                "objects": {kind: len(parts.world.versions(kind)) for kind in parts.world.watched},
                 "replicas": {
                     link.replica.name: None if link.confirmed is None else str(link.confirmed)
                     for link in parts.publisher.links

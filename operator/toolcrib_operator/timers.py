@@ -66,6 +66,11 @@ class Backoff:
 
     def next(self) -> float:
         """Seconds to wait after one more failure."""
-        nominal: float = min(self._high, self._low * 2 ** min(self.failures, 20))
         self.failures += 1
-        return nominal * (0.5 + random.random() / 2)  # noqa: S311
+        return pause(self._low, self._high, self.failures - 1)
+
+
+def pause(low: float, high: float, failures: int) -> float:
+    """How long to wait after one more failure than so many; see `Backoff`."""
+    nominal: float = min(high, low * 2 ** min(failures, 20))
+    return nominal * (0.5 + random.random() / 2)  # noqa: S311

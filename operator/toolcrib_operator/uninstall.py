@@ -15,12 +15,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from toolcrib.resources import KINDS
-from toolcrib.resources.admission import FINALIZER
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, NotListable
+from toolcrib_operator.kinds.kind import Governed
+from toolcrib_operator.kinds.table import KINDS
+from toolcrib_operator.objects import Ref, key_of
 from toolcrib_operator.ports import ClusterReader, ClusterWriter, Lease, Leases
 from toolcrib_operator.settings import ElectionSettings
-from toolcrib_operator.world import BINDINGS, Ref, key_of
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,8 @@ async def _work(reader: ClusterReader, writer: ClusterWriter, election: Election
 
 
 async def _strip_all(reader: ClusterReader, writer: ClusterWriter) -> int:
-    return sum([await _strip(reader, writer, kind) for kind in BINDINGS])
+    holding = [k for k in KINDS if isinstance(k, Governed) and k.finalizer is not None]
+    return sum([await _strip(reader, writer, kind) for kind in holding])
 
 
 async def _take(leases: Leases, mine: Lease) -> Lease | None:
@@ -118,20 +119,22 @@ async def _take(leases: Leases, mine: Lease) -> Lease | None:
     raise ClusterUnavailable("the Lease changes faster than it can be taken")
 
 
-async def _strip(reader: ClusterReader, writer: ClusterWriter, kind: str) -> int:
+async def _strip(reader: ClusterReader, writer: ClusterWriter, kind: Governed) -> int:
     began, released = time.monotonic(), 0
     for _ in range(_TRIES):
         try:
-            found = (await reader.list(kind)).objects
+            found = (await reader.list(kind.name)).objects
         except NotListable as error:
             if not isinstance(error.__cause__, Gone):
                 raise
-            log.info("no %s to release: %s", KINDS[kind].plural, error)
+            log.info("no %s to release: %s", kind.plural, error)
             return released
-        left = [o["metadata"] | {"key": key_of(o)} for o in found if FINALIZER in _finalizers(o["metadata"])]
+        left = [
+            o["metadata"] | {"key": key_of(o)} for o in found if kind.finalizer in _finalizers(o["metadata"])
+        ]
         if not left:
             if released:
-                log.info("released %d %s in %.1f s", released, KINDS[kind].plural, time.monotonic() - began)
+                log.info("released %d %s in %.1f s", released, kind.plural, time.monotonic() - began)
             return released
         waiting = iter(left)
         ended = await asyncio.gather(
@@ -141,15 +144,15 @@ async def _strip(reader: ClusterReader, writer: ClusterWriter, kind: str) -> int
         for end in ended:
             if isinstance(end, BaseException):
                 raise end
-    raise ClusterUnavailable(f"{KINDS[kind].plural} change faster than they can be released")
+    raise ClusterUnavailable(f"{kind.plural} change faster than they can be released")
 
 
-async def _write(writer: ClusterWriter, kind: str, waiting: Iterator[dict[str, Any]]) -> int:
+async def _write(writer: ClusterWriter, kind: Governed, waiting: Iterator[dict[str, Any]]) -> int:
     """Release one after the other of those that wait, beside others that take from the same; how many."""
     released = 0
     for metadata in waiting:
-        kept = [name for name in _finalizers(metadata) if name != FINALIZER]
-        ref, version = Ref(kind, metadata["key"]), metadata["resourceVersion"]
+        kept = [name for name in _finalizers(metadata) if name != kind.finalizer]
+        ref, version = Ref(kind.name, metadata["key"]), metadata["resourceVersion"]
         with suppress(Conflict, Gone):  # somebody changed or deleted it: the next list says what is left
             await writer.write_finalizers(ref, resource_version=version, finalizers=kept)
             released += 1

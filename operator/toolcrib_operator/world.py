@@ -6,107 +6,18 @@ held is ignored, so that lists and watches may race.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from toolcrib.errors import Finding, InvalidManifest
-from toolcrib.resources.kinds import KINDS, Resource, parse
-from toolcrib.resources.meta import API_VERSION
-from toolcrib.resources.tools import Tool
-from toolcrib_operator.packing import PackedTool, packed_status, packed_tool, read_status
-from toolcrib_operator.service_facts import service_facts, slice_facts
-
-NAMESPACE = "Namespace"
-SECRET = "Secret"
-SERVICE_ACCOUNT = "ServiceAccount"
-SERVICE = "Service"
-ENDPOINT_SLICE = "EndpointSlice"
-BINDINGS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
-WATCHED = ("Tool", *BINDINGS, SERVICE_ACCOUNT, NAMESPACE, SERVICE, ENDPOINT_SLICE)
+from toolcrib.resources.kinds import Resource
+from toolcrib_operator.kinds.kind import Kind
+from toolcrib_operator.kinds.table import KINDS
+from toolcrib_operator.objects import Entry, Ref, key_of
+from toolcrib_operator.packing import PackedTool, packed_status
 
 _TOMBSTONES = 20_000
-_ACCOUNT_METADATA = frozenset({"namespace", "name", "uid", "resourceVersion", "deletionTimestamp"})
-_PLACE_METADATA = frozenset({"namespace", "name", "resourceVersion"})
-_LABELS = frozenset({"toolcrib.dev/source"})
-"""All labels of our kinds that are kept: nobody asks for more, and an object may carry a megabyte of them."""
-_FACTS = {SERVICE: service_facts, ENDPOINT_SLICE: slice_facts}
-_NOTHING: dict[str, Any] = {}
-"""Of the many objects that have none of it. Nobody writes to it."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Ref:
-    """Which object: kind, `namespace/name` (or the name alone, where there is no namespace)."""
-
-    kind: str
-    key: str
-
-    @property
-    def namespace(self) -> str | None:
-        return self.key.split("/", 1)[0] if "/" in self.key else None
-
-    @property
-    def name(self) -> str:
-        return self.key.rsplit("/", 1)[-1]
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.key}"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One object as last seen. Of our kinds either `kept` or `findings` is set.
-
-    `kept` is the object without annotations and most labels, a Tool packed; `said` its status, packed. Both are read
-    at each use: as objects they take several times as much.
-    `body` holds what is kept of other kinds (a Secret's annotations and data, the facts of `services`); it is never shown.
-    """
-
-    ref: Ref
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    created: str = ""
-    deleting: str | None = None
-    finalizers: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
-    kept: Resource | PackedTool | None = field(default=None, repr=False)
-    findings: tuple[Finding, ...] = ()
-    said: bytes = field(default=b"", repr=False)
-    body: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, repr=False)
-
-    @property
-    def resource(self) -> Resource | None:
-        """The object, a Tool with its schemas."""
-        return self._read(schemas=True)
-
-    @property
-    def head(self) -> Resource | None:
-        """The object, a Tool without its schemas."""
-        return self._read(schemas=False)
-
-    @property
-    def status(self) -> Mapping[str, Any]:
-        """The status as it is written."""
-        return read_status(self.said)
-
-    @property
-    def size(self) -> int:
-        """Bytes of a Tool's spec as JSON, about; 0 of anything else."""
-        return self.kept.size if isinstance(self.kept, PackedTool) else 0
-
-    def _read(self, *, schemas: bool) -> Resource | None:
-        if not isinstance(self.kept, PackedTool):
-            return self.kept
-        metadata = {
-            "name": self.ref.name, "namespace": self.ref.namespace, "uid": self.uid, "generation": self.generation,
-            "creationTimestamp": self.created or None, "deletionTimestamp": self.deleting,
-            "finalizers": self.finalizers, "labels": self.labels,
-        }  # fmt: skip
-        return self.kept.read(metadata, API_VERSION, schemas=schemas)
 
 
 class World:
@@ -115,16 +26,25 @@ class World:
     `change` grows with every recorded change; `Loop.published(change)` waits until it is in force.
     """
 
-    def __init__(self, required: Collection[str] = WATCHED, *, condense: bool = True) -> None:
+    def __init__(
+        self,
+        required: Collection[str] | None = None,
+        *,
+        condense: bool = True,
+        kinds: Collection[Kind] = KINDS,
+    ) -> None:
         """
         Args:
-            required: the kinds that must have been listed before anything may be published.
+            required: the kinds that must have been listed before anything may be published; None: all that are watched.
             condense: whether Tools are kept compressed; a registry in this process reads them as they are kept.
+            kinds: all that there are.
         """
+        self.kinds = {kind.name: kind for kind in kinds}
+        self.watched = tuple(kind.name for kind in kinds if kind.watched)
         self._lock = threading.RLock()
         self._condense = condense
-        self._required = tuple(required)
-        self._entries: dict[str, dict[str, Entry]] = {k: {} for k in (*WATCHED, SECRET)}
+        self._required = self.watched if required is None else tuple(required)
+        self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in self.kinds}
         self._tombstones: dict[Ref, int] = {}
         self._dirty: set[Ref] = set()
         self._listed: set[str] = set()
@@ -158,7 +78,7 @@ class World:
         """Record the complete list of a kind, which counts as listed from now on. Returns `change`.
 
         Args:
-            kind: one of `WATCHED` or `SECRET`.
+            kind: the name of one of `kinds`.
             objects: all objects; what is not among them is gone.
             resource_version: of the list; objects seen since then in a newer version stay as they are.
         """
@@ -235,7 +155,7 @@ class World:
     def _record(self, kind: str, manifest: Mapping[str, Any] | Resource | Entry) -> bool:
         if self._knows(kind, manifest):
             return False
-        entry = manifest if isinstance(manifest, Entry) else entry_of(kind, manifest, condense=self._condense)
+        entry = self._read(kind, manifest)
         held = self._entries[kind].get(entry.ref.key)
         version = _number(entry.resource_version)
         if held is not None and _older(entry.resource_version, held.resource_version):
@@ -253,6 +173,13 @@ class World:
         self._entries[kind][entry.ref.key] = entry
         self._dirty.add(entry.ref)
         return True
+
+    def _read(self, kind: str, manifest: Mapping[str, Any] | Resource | Entry) -> Entry:
+        if isinstance(manifest, Entry):
+            return manifest
+        if not isinstance(manifest, Mapping):
+            manifest = manifest.model_dump(by_alias=True, mode="json", exclude_none=True)
+        return self.kinds[kind].read(manifest, condense=self._condense)
 
     def _knows(self, kind: str, manifest: Mapping[str, Any] | Resource | Entry) -> bool:
         """Whether this very version is held: a list repeats most of what there is, and reading it costs the most."""
@@ -282,74 +209,13 @@ class World:
         return True
 
 
-def key_of(manifest: Mapping[str, Any] | Resource) -> str:
-    """`namespace/name`, or the name of what has no namespace."""
-    if isinstance(manifest, Mapping):
-        metadata = manifest.get("metadata") or {}
-        namespace, name = metadata.get("namespace"), metadata.get("name", "")
-    else:
-        namespace, name = manifest.metadata.namespace, manifest.metadata.name
-    return f"{namespace}/{name}" if namespace else name
-
-
-def entry_of(kind: str, manifest: Mapping[str, Any] | Resource, *, condense: bool = True) -> Entry:
-    """An object as the operator keeps it, with its status beside it; `condense` as of a `World`."""
-    if not isinstance(manifest, Mapping):
-        manifest = manifest.model_dump(by_alias=True, mode="json", exclude_none=True)
-    metadata = manifest.get("metadata") or {}
-    if kind == SERVICE_ACCOUNT:  # there may be very many, and no more of them matters
-        metadata = {k: v for k, v in metadata.items() if k in _ACCOUNT_METADATA}
-        manifest = {}
-    kept: Resource | PackedTool | None = None
-    findings: tuple[Finding, ...] = ()
-    body = _NOTHING
-    if kind in _FACTS:
-        body = _FACTS[kind](manifest)
-        metadata = {k: v for k, v in metadata.items() if k in _PLACE_METADATA}
-        manifest = {}
-    if kind in KINDS:
-        ours = KINDS[kind]
-        head = {"apiVersion": manifest.get("apiVersion"), "kind": kind, "metadata": metadata}
-        try:
-            # the status is ours: it is compared as it stands and can make no object invalid
-            resource = parse(head | ({"spec": manifest["spec"]} if "spec" in manifest else {}))
-            kept = _kept(resource, condense=condense)
-        except InvalidManifest as error:
-            findings = error.findings
-        except (ValueError, TypeError, RecursionError) as error:  # not even the error was foreseen
-            findings = (Finding("", f"cannot be read: {type(error).__name__}"),)
-        key = key_of(manifest)
-        if ours.namespaced and "/" not in key:
-            key = f"default/{key}"
-    else:
-        key = key_of({"metadata": metadata})
-        if kind == SECRET:
-            body = {"annotations": metadata.get("annotations") or {}, "data": manifest.get("data") or {},
-                    "stringData": manifest.get("stringData") or {}}  # fmt: skip
-    return Entry(
-        ref=Ref(kind, key),
-        uid=metadata.get("uid") or "",
-        resource_version=str(metadata.get("resourceVersion") or ""),
-        generation=metadata.get("generation") or 0,
-        created=sys.intern(metadata.get("creationTimestamp") or ""),
-        deleting=metadata.get("deletionTimestamp"),
-        finalizers=tuple(metadata.get("finalizers") or ()),
-        labels=(_few(metadata.get("labels") or {}) if kind in KINDS else dict(metadata.get("labels") or {}))
-        or _NOTHING,
-        kept=kept,
-        findings=findings,
-        said=packed_status(manifest.get("status") or {}),
-        body=body,
-    )
-
-
 def _with_generation(entry: Entry, held: Entry | None) -> Entry:
     """What an API server would have filled in, for manifests that have not been there."""
     uid = entry.uid or f"manifest:{entry.ref.kind}:{entry.ref.key}"
     if held is None:
         generation = entry.generation or 1
     else:
-        same = _spec(entry) == _spec(held) and entry.findings == held.findings
+        same = entry.spec == held.spec and entry.findings == held.findings
         generation = held.generation if same else held.generation + 1
     kept = entry.kept
     if kept is not None and not isinstance(kept, PackedTool):
@@ -357,24 +223,6 @@ def _with_generation(entry: Entry, held: Entry | None) -> Entry:
         kept = kept.model_copy(update={"metadata": metadata})
     said = entry.said or (b"" if held is None else held.said)
     return replace(entry, uid=uid, generation=generation, kept=kept, said=said)
-
-
-def _spec(entry: Entry) -> Any:
-    return entry.kept if entry.kept is None or isinstance(entry.kept, PackedTool) else entry.kept.spec
-
-
-def _kept(resource: Resource, *, condense: bool) -> Resource | PackedTool:
-    """An object without its annotations and most labels; a Tool packed."""
-    if isinstance(resource, Tool) and (packed := packed_tool(resource, condense=condense)) is not None:
-        return packed
-    metadata = resource.metadata.model_copy(
-        update={"annotations": {}, "labels": _few(resource.metadata.labels)}
-    )
-    return resource.model_copy(update={"metadata": metadata})
-
-
-def _few(labels: Mapping[str, str]) -> dict[str, str]:
-    return {k: v for k, v in labels.items() if k in _LABELS}
 
 
 def _same(a: Entry, b: Entry) -> bool:
@@ -385,7 +233,7 @@ def _same(a: Entry, b: Entry) -> bool:
         and (a.said == b.said or a.status == b.status)
         and a.body == b.body
         and a.findings == b.findings
-        and _spec(a) == _spec(b)
+        and a.spec == b.spec
     )  # fmt: skip
 
 

@@ -24,8 +24,9 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Revision
 from toolcrib_cli.three_way_merge import LiveWorld
 from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import WATCHED, World
+from toolcrib_operator.world import World
 
 _KEY = ec.generate_private_key(ec.SECP256R1())
 ISSUERS = check_issuers(

@@ -24,11 +24,13 @@ from operator_harness import binding
 from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.adapters.replica_http import HttpReplica
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
-from toolcrib_operator.world import WATCHED, Ref, World
+from toolcrib_operator.world import World
 from toolcrib_registry.search.entry import Vector
 from waiting import until
 

@@ -13,12 +13,15 @@ from typing import Any
 
 from operator_harness import MemoryReplica, conditions
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import Event
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
-from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
+from toolcrib_operator.world import World
 
 
 class Recorder(MemoryWriter):

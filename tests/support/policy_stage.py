@@ -12,11 +12,13 @@ from toolcrib.resources import admission
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.kinds.admission import Admitted
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PolicySettings, PublisherSettings
-from toolcrib_operator.world import WATCHED, Entry, Ref, World
+from toolcrib_operator.world import World
 from waiting import until
 
 SETTINGS = LoopSettings(hold_back=0.05, takeover_hold=0.1, finalizers=False, services=False)

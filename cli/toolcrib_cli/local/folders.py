@@ -24,7 +24,9 @@ from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import KINDS, Tool
 from toolcrib_cli import manifests
 from toolcrib_cli.manifests import FileContent, Loaded, ManifestProblem
-from toolcrib_operator.world import SECRET, WATCHED, World
+from toolcrib_operator.kinds.secret import SECRET
+from toolcrib_operator.kinds.table import WATCHED
+from toolcrib_operator.world import World
 
 _RECORDED = (*WATCHED, SECRET)
 Key = tuple[str, str | None, str]

@@ -12,7 +12,8 @@ from toolcrib.errors import InvalidManifest
 from toolcrib.resources import parse
 from toolcrib.wire.publish import PublishedTool, Revision
 from toolcrib_cli.local.store import write_durably
-from toolcrib_operator.world import Ref, World
+from toolcrib_operator.objects import Ref
+from toolcrib_operator.world import World
 from toolcrib_registry.policy.registration import AlreadyRegistered, RegistrationFailed, RegistrationForbidden
 
 _IN_FORCE_WITHIN = 10.0

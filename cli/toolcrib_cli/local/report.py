@@ -15,8 +15,9 @@ from toolcrib.snapshot import Snapshot
 from toolcrib_cli import output
 from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_operator.kinds.quotas import Quotas
-from toolcrib_operator.kinds.verdicts import BindingVerdict, ToolVerdict
-from toolcrib_operator.world import Ref, World
+from toolcrib_operator.kinds.verdicts import AnyVerdict
+from toolcrib_operator.objects import Ref
+from toolcrib_operator.world import World
 
 _MAX_LINES = 20
 
@@ -86,7 +87,7 @@ class Report:
                 message = f"--backend {service}: no Service and no Tool's backend has this name ({there})"
                 output.line(f"warning: {message}", style="yellow", stderr=True)
 
-    def changed(self, change: Change, verdicts: Mapping[Ref, ToolVerdict | BindingVerdict]) -> None:
+    def changed(self, change: Change, verdicts: Mapping[Ref, AnyVerdict]) -> None:
         """One look at the folders that brought something."""
         at = time.strftime("%H:%M:%S")
         lines = [

@@ -190,7 +190,7 @@ class _Local:
     async def _introduce(self) -> None:
         await self.loop.published(self.loaded.number)
         url = f"http://127.0.0.1:{self.port}"
-        self.report.refused(self.loop.assessor.quotas)
+        self.report.refused(self.loop.assessor.facts.quotas)
         self.report.healthy(url, self.tools_url, self.world, self.registry.deps.state.snapshot)
         if self.options.tour:
             shown = self.options.data if not self.options.default_data else None

@@ -22,10 +22,14 @@ from toolcrib_cli import manifests, three_way_merge
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.manifests import FileContent, Loaded
 from toolcrib_cli.three_way_merge import LiveWorld
-from toolcrib_operator.assessment import Assessor, Batch
+from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
 from toolcrib_operator.kinds.admission import Admitted
+from toolcrib_operator.kinds.facts import Batch
+from toolcrib_operator.kinds.namespace import NAMESPACE
+from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import NAMESPACE, SERVICE_ACCOUNT, Entry, Ref, World
+from toolcrib_operator.world import World
 
 COUNTED = (*KINDS, NAMESPACE, SERVICE_ACCOUNT)
 APPLY_REFUSED = "ApplyRefused"

@@ -34,8 +34,10 @@ from toolcrib_cli.prediction.outcome import (
     predict,
     read_files,
 )
+from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import SERVICE_ACCOUNT, Ref, World
+from toolcrib_operator.world import World
 
 _Answer = TypeVar("_Answer", bound=Review)
 _PAGE = 2_000

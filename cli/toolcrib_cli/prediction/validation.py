@@ -10,11 +10,14 @@ from toolcrib.resources.tools import Tool
 from toolcrib_cli.manifests import FileContent
 from toolcrib_cli.prediction.outcome import APPLY_REFUSED, predict
 from toolcrib_cli.remarks import Expected, hard_to_find
-from toolcrib_operator.kinds.binding import Territories, matched_tools, wants_tools
+from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT, is_there
+from toolcrib_operator.kinds.binding import BINDINGS
+from toolcrib_operator.kinds.namespace import NAMESPACE
 from toolcrib_operator.kinds.questions import questions
-from toolcrib_operator.kinds.service_account import is_there
+from toolcrib_operator.kinds.reach import Territories, matched_tools, wants_tools
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import BINDINGS, NAMESPACE, SERVICE_ACCOUNT, Ref, World
+from toolcrib_operator.world import World
 
 NAMESPACE_NOT_FOUND = "NamespaceNotFound"
 """Why an object cannot be applied: an API server refuses what is in a namespace that does not exist."""

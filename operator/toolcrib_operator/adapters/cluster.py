@@ -10,74 +10,64 @@ from urllib.parse import quote
 
 from pydantic_core import to_json
 
-from toolcrib.resources import API_VERSION, GROUP, KINDS, VERSION, admission
+from toolcrib.resources import API_VERSION, admission
 from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid, NotListable
-from toolcrib_operator.kinds.credential import LABEL
+from toolcrib_operator.kinds.kind import Kind
+from toolcrib_operator.kinds.table import KINDS
+from toolcrib_operator.objects import Entry, Ref, key_of
 from toolcrib_operator.ports import Event, Listing, Written
-from toolcrib_operator.service_facts import compact_slice
-from toolcrib_operator.world import (
-    ENDPOINT_SLICE,
-    NAMESPACE,
-    SECRET,
-    SERVICE,
-    SERVICE_ACCOUNT,
-    Entry,
-    Ref,
-    entry_of,
-    key_of,
-)
 
 METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-PAGE = 10
-"""Tools of the first answer: a page is parsed at once, and a Tool of 100 KB, with its managedFields, may take 4 MB then."""
-_MOST = 500
-"""Other objects of one answer."""
-_MOST_TOOLS = 160
 _PAGE_BYTES = 256 << 10
-"""Of a page of Tools: one of less is followed by one of twice as many, up to `_MOST_TOOLS`; one of more by `PAGE`."""
+"""Of a page of large objects: one of less is followed by one of twice as many, up to `Kind.most`; one of more by `Kind.page`."""
 
 
 class Cluster:
     """Reads and writes objects as the ports say."""
 
     def __init__(
-        self, kube: Kube, *, credential_namespaces: Sequence[str] | None = (), as_entries: bool = False
+        self,
+        kube: Kube,
+        *,
+        credential_namespaces: Sequence[str] | None = (),
+        as_entries: bool = False,
+        kinds: Iterable[Kind] = KINDS,
     ) -> None:
         """
         Args:
             kube: the API server.
             credential_namespaces: those whose labelled Secrets are listed; None means all namespaces.
             as_entries: Tools are listed as the `World` keeps them, which takes a fraction of the manifests' memory.
+            kinds: all that there are.
         """
         self._kube = kube
+        self._kinds = {kind.name: kind for kind in kinds}
         self._as_entries = as_entries
         self._credential_namespaces = credential_namespaces
         self._policies_held: Sequence[Mapping[str, Any]] = ()
         self._policies_at: set[tuple[str, str, str]] | None = None
 
     async def list(self, kind: str) -> Listing:
-        """All objects of a kind; of Secrets the labelled ones of the credential namespaces, of ServiceAccounts the metadata,
-        of EndpointSlices what `compact_slice` keeps."""
-        if kind == SERVICE_ACCOUNT:
-            return await self._pages(kind, _collection(kind), {}, METADATA_ONLY)
-        if kind != SECRET:
-            return await self._pages(kind, _collection(kind), {}, "application/json")
-        if self._credential_namespaces is None:
-            return await self._pages(kind, "/api/v1/secrets", _SELECTED, "application/json")
+        """All objects of a kind, as it says; of one that is not watched (Secrets) those of the credential namespaces."""
+        one = self._kinds[kind]
+        query = {"labelSelector": one.selector} if one.selector else {}
+        accept = METADATA_ONLY if one.bare else "application/json"
+        if one.watched or self._credential_namespaces is None:
+            return await self._pages(kind, one.path(), query, accept, one)
         found: list[dict[str, Any]] = []
         problems = []
         for namespace in self._credential_namespaces:
-            path = f"/api/v1/namespaces/{quote(namespace)}/secrets"
             try:
-                found += (await self._pages(kind, path, _SELECTED, "application/json")).objects
+                found += (await self._pages(kind, one.path(namespace), query, accept, one)).objects
             except NotListable as error:  # its tools lack a credential; no others are touched
                 problems.append(f"namespace {namespace}: {error}")
         return Listing(found, "", "; ".join(problems))
 
     async def versions(self, kind: str) -> dict[str, str]:
         """Key to resourceVersion, by a metadata-only list."""
-        listing = await self._pages(kind, _collection(kind), {}, METADATA_ONLY)
+        one = self._kinds[kind]
+        listing = await self._pages(kind, one.path(), {}, METADATA_ONLY, one)
         return {key_of(o): o["metadata"]["resourceVersion"] for o in listing.objects}
 
     async def policies(self) -> Sequence[Mapping[str, Any]]:
@@ -92,27 +82,26 @@ class Cluster:
         query = {"labelSelector": f"{admission.LABEL}={admission.PART_OF}"}
         for kind, plural in admission.PLURALS.items():
             path = f"/apis/{admission.API_VERSION}/{plural}"
-            listing = await self._pages(kind, path, query, accept, seconds=3)
+            listing = await self._pages(kind, path, query, accept, Kind(), seconds=3)
             found += [item | {"kind": kind} for item in listing.objects]
         return found
 
     async def write_status(self, ref: Ref, *, resource_version: str, status: Mapping[str, Any]) -> Written:
         """Merge-patch `/status`, and nothing but the status."""
         body = {"metadata": {"resourceVersion": resource_version}, "status": dict(status)}
-        return await self._patch(f"{_object(ref)}/status", body)
+        return await self._patch(f"{self._object(ref)}/status", body)
 
     async def write_finalizers(
         self, ref: Ref, *, resource_version: str, finalizers: Sequence[str]
     ) -> Written:
         """Merge-patch the finalizers, and nothing else."""
         body = {"metadata": {"resourceVersion": resource_version, "finalizers": list(finalizers)}}
-        return await self._patch(_object(ref), body)
+        return await self._patch(self._object(ref), body)
 
     async def create(self, kind: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create one object of our kinds; unknown fields are refused. Never changes one that is there."""
-        ours = KINDS[kind]
-        within = f"/namespaces/{quote(manifest['metadata']['namespace'])}" if ours.namespaced else ""
-        path, query = f"/apis/{GROUP}/{VERSION}{within}/{ours.plural}", {"fieldValidation": "Strict"}
+        path = self._kinds[kind].path(manifest["metadata"].get("namespace"))
+        query = {"fieldValidation": "Strict"}
         try:
             made: dict[str, Any] = await self._kube.request("POST", path, query=query, body=dict(manifest))
         except Refused as error:
@@ -146,13 +135,14 @@ class Cluster:
         }
         await self._write("POST", f"/api/v1/namespaces/{quote(namespace)}/events", body, "application/json")
 
-    async def _kept(self, kind: str, items: Sequence[dict[str, Any]]) -> Iterable[Any]:
+    async def _kept(self, kind: Kind, items: Sequence[dict[str, Any]]) -> Iterable[Any]:
         """What is kept of a page."""
-        if kind == ENDPOINT_SLICE:
-            return map(compact_slice, items)
-        if kind == "Tool" and self._as_entries:
-            return await asyncio.to_thread(lambda: [entry_of(kind, item) for item in items])
-        return items
+        if _is_large(kind) and self._as_entries:
+            return await asyncio.to_thread(lambda: [kind.read(item) for item in items])
+        return map(kind.compact, items)
+
+    def _object(self, ref: Ref) -> str:
+        return self._kinds[ref.kind].path(ref.namespace, ref.name)
 
     async def _patch(self, path: str, body: Any) -> Written:
         answer = await self._write("PATCH", path, body, MERGE_PATCH)
@@ -167,29 +157,28 @@ class Cluster:
             raise ClusterUnavailable(f"the API server refused {method} {path}: {error}") from error
 
     async def _pages(
-        self, kind: str, path: str, query: Mapping[str, str], accept: str, *, seconds: float = 30
+        self, name: str, path: str, query: Mapping[str, str], accept: str, kind: Kind, *, seconds: float = 30
     ) -> Listing:
         found: list[Any] = []
         token = ""
-        limit = PAGE if kind == "Tool" else _MOST
+        limit = kind.page
         while True:
             page = dict(query) | {"limit": str(limit)} | ({"continue": token} if token else {})
             try:
                 answer = await self._kube.request("GET", path, query=page, accept=accept, seconds=seconds)
             except Gone as error:
-                hint = " (is the CRD installed? kubectl apply -f crds/)" if kind in KINDS else ""
-                raise NotListable(f"{kind} is not known to the API server{hint}") from error
+                raise NotListable(f"{name} is not known to the API server{kind.absent}") from error
             except Refused as error:
                 if error.status == 410 and token:  # the snapshot of the pages has gone: begin again
                     found, token = [], ""
                     continue
-                raise NotListable(f"{kind} cannot be listed: {error}") from error
+                raise NotListable(f"{name} cannot be listed: {error}") from error
             if not isinstance(answer, dict) or not isinstance(answer.get("metadata"), dict):
-                raise NotListable(f"{kind} cannot be listed: what answers is no API server")
+                raise NotListable(f"{name} cannot be listed: what answers is no API server")
             items = answer.pop("items", None) or []
             # a page at a time: the endpoints of a large cluster do not fit into memory
             if accept == METADATA_ONLY:
-                size = len(to_json(items)) if kind == "Tool" else 0
+                size = len(to_json(items)) if _is_large(kind) else 0
                 kept: list[Any] = [_bare(item) for item in items]
             else:
                 kept = list(await self._kept(kind, items))
@@ -197,7 +186,7 @@ class Cluster:
             del items  # the next page is parsed before this one would go
             found += kept
             if size:
-                limit = PAGE if size > _PAGE_BYTES else min(2 * limit, _MOST_TOOLS)
+                limit = kind.page if size > _PAGE_BYTES else min(2 * limit, kind.most)
             token = answer["metadata"].get("continue") or ""
             if not token:
                 return Listing(found, answer["metadata"].get("resourceVersion") or "")
@@ -213,21 +202,6 @@ def _versioned(manifest: Mapping[str, Any]) -> tuple[str, str, str]:
     return manifest["kind"], metadata["uid"], metadata["resourceVersion"]
 
 
-_SELECTED = {"labelSelector": f"{LABEL}=true"}
-
-
-def _collection(kind: str) -> str:
-    if kind == NAMESPACE:
-        return "/api/v1/namespaces"
-    if kind == SERVICE_ACCOUNT:
-        return "/api/v1/serviceaccounts"
-    if kind == SERVICE:
-        return "/api/v1/services"
-    if kind == ENDPOINT_SLICE:
-        return "/apis/discovery.k8s.io/v1/endpointslices"
-    return f"/apis/{GROUP}/{VERSION}/{KINDS[kind].plural}"
-
-
-def _object(ref: Ref) -> str:
-    within = f"/namespaces/{quote(ref.namespace)}" if ref.namespace else ""
-    return f"/apis/{GROUP}/{VERSION}{within}/{KINDS[ref.kind].plural}/{quote(ref.name)}"
+def _is_large(kind: Kind) -> bool:
+    """Whether pages follow the size of what is in them."""
+    return kind.page < kind.most

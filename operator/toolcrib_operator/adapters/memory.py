@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcrib_operator.errors import Gone
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import Event, Replica, Written
-from toolcrib_operator.world import Ref, World
+from toolcrib_operator.world import World
 
 
 class FixedReplicas:

@@ -10,7 +10,7 @@ from typing import Any
 
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding
-from toolcrib_operator.kinds.binding import matched_ids
+from toolcrib_operator.kinds.reach import matched_ids
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.timers import wait
 

@@ -9,26 +9,16 @@ nothing that was not in force before.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.publish import PublishedBinding
 from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds.records import Admission, Record
 from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause
-from toolcrib_operator.world import Entry, Ref
+from toolcrib_operator.objects import Entry, Ref
 
 UNKNOWN = "the admission policies have not been read yet"
-
-
-class _Waiting(NamedTuple):
-    """A generation of a binding that waits for a look at the policies."""
-
-    uid: str
-    generation: int
-    begun: int
-    """The last look that had begun when it was noticed."""
-    seen: str | None
-    """The policies as they had been seen then."""
 
 
 class Admitted:
@@ -45,96 +35,104 @@ class Admitted:
         self.problem: str | None = None if external else UNKNOWN
         self.begun = self.answered = 0
         self.seen: str | None = None
-        self._waiting: dict[Ref, _Waiting] = {}
-        self._admitted: dict[Ref, tuple[str, int]] = {}
-        self._refused: dict[Ref, tuple[str, int, Cause]] = {}
+        self._waiting: set[Record] = set()
 
-    def decided(self, entry: Entry) -> bool:
+    def decided(self, record: Record, entry: Entry) -> bool:
         """Whether what the policies are like now makes no difference to this generation of a binding."""
-        at = (entry.uid, entry.generation)
-        if self.external or self._admitted.get(entry.ref) == at or self._refused.get(entry.ref, ())[:2] == at:
+        if self.external or ((known := _known(record, entry)) is not None and known.begun is None):
             return True
         return (
             statuses.holds(entry.status, "Accepted", generation=entry.generation)
             or _refusal(entry) is not None
         )
 
-    def notice(self, entry: Entry) -> None:
+    def notice(self, record: Record, entry: Entry) -> Admission:
         """A binding that is not decided is there: only a look that begins from now on can decide it."""
-        if self._waiting.get(entry.ref, ())[:2] != (entry.uid, entry.generation):
-            self._waiting[entry.ref] = _Waiting(entry.uid, entry.generation, self.begun, self.seen)
+        waiting = _known(record, entry)
+        if waiting is None:
+            waiting = record.admission = Admission(entry.uid, entry.generation, self.begun, self.seen)
+        self._waiting.add(record)
+        return waiting
 
     def ripe(self) -> set[Ref]:
         """Those that waited and can be decided now."""
-        return {ref for ref, waiting in self._waiting.items() if self.answered > waiting.begun}
+        return {
+            r.ref
+            for r in self._waiting
+            if r.admission is not None and self.answered > (r.admission.begun or 0)
+        }
 
-    def judge(
-        self, entry: Entry, verdict: BindingVerdict, before: PublishedBinding | None = None
-    ) -> BindingVerdict:
+    def judge(self, record: Record, entry: Entry, verdict: BindingVerdict) -> BindingVerdict:
         """The verdict, or the refusal of a grant that nobody checked, or not yet: what it denies stays denied.
 
         Args:
+            record: has it as it is in force; an edit that waits takes away at once what it takes away.
             entry: the binding.
             verdict: what is to become of it if its author was asked for his rights.
-            before: as it is in force; an edit that waits takes away at once what it takes away.
         """
-        problem = self._refuses(entry)
+        problem = self._refuses(record, entry)
         if problem is None:
             return verdict
         published = verdict.published
         if published is not None:
             unread = problem.reason is ConditionReason.ADMISSION_POLICY_UNREAD
-            same = before is not None and before.uid == published.uid
-            published = _meanwhile(before, published) if unread and before and same else _denials(published)
-        waiting = self._waiting.get(entry.ref)
+            before = record.published
+            if unread and isinstance(before, PublishedBinding) and before.uid == published.uid:
+                published = _meanwhile(before, published)
+            else:
+                published = _denials(published)
+        waiting = record.admission if record in self._waiting else None
         return BindingVerdict(published, problem, None if waiting is None else waiting.seen or "")
 
-    def forget(self, ref: Ref) -> None:
+    def forget(self, record: Record) -> None:
         """The object is gone."""
-        self._admitted.pop(ref, None)
-        self._refused.pop(ref, None)
-        self._waiting.pop(ref, None)
+        record.admission = None
+        self._waiting.discard(record)
 
-    def _refuses(self, entry: Entry) -> Cause | None:
+    def _refuses(self, record: Record, entry: Entry) -> Cause | None:
         if self.external:
             return None
-        at = (entry.uid, entry.generation)
-        if self._admitted.get(entry.ref) == at:
-            return None
-        before = self._refused.get(entry.ref)
-        if before is not None and before[:2] == at:
-            return before[2]
+        known = _known(record, entry)
+        if known is not None and known.begun is None:
+            return known.refusal
         problem = None
         if not statuses.holds(entry.status, "Accepted", generation=entry.generation):
-            problem = _refusal(entry) or self._waits(entry)
+            problem = _refusal(entry) or self._waits(record, entry)
             if problem is not None and problem.reason is ConditionReason.ADMISSION_POLICY_UNREAD:
                 return problem
             if problem is None and self.problem is not None:
                 problem = Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(self.problem))
-        self.forget(entry.ref)
-        if problem is None:
-            self._admitted[entry.ref] = at
-        else:
-            self._refused[entry.ref] = (*at, problem)
+        self.forget(record)
+        record.admission = Admission(entry.uid, entry.generation, refusal=problem)
         return problem
 
-    def _waits(self, entry: Entry) -> Cause | None:
+    def _waits(self, record: Record, entry: Entry) -> Cause | None:
         """That it waits for a look; or that the policies were others when it began to wait, maybe under another leader."""
         seen = _seen(entry)
         if seen is not None and seen != self.seen:
             if self.seen is None:
-                self._waiting[entry.ref] = _Waiting(entry.uid, entry.generation, self.begun, seen)
+                record.admission = Admission(entry.uid, entry.generation, self.begun, seen)
+                self._waiting.add(record)
                 return _waiting()
             changed = "the admission policies could not be read, and were others when they could"
             return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(changed))
-        self.notice(entry)
-        waiting = self._waiting[entry.ref]
-        if self.answered <= waiting.begun:
+        waiting = self.notice(record, entry)
+        if self.answered <= (waiting.begun or 0):
             return _waiting()
         if self.problem is None and waiting.seen is not None and waiting.seen != self.seen:
             early = "the admission policies had just been put back or changed, and were not in force yet"
             return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(early))
         return None
+
+
+def _known(record: Record, entry: Entry) -> Admission | None:
+    """What is known of this generation."""
+    known = record.admission
+    return (
+        known
+        if known is not None and (known.uid, known.generation) == (entry.uid, entry.generation)
+        else None
+    )
 
 
 def _denials(item: PublishedBinding) -> PublishedBinding | None:

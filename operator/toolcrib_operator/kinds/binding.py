@@ -1,19 +1,45 @@
-"""The verdict on a binding: its territory, its dates, and what it reaches."""
+"""Bindings of both kinds: whose tools they reach, their dates, and what their status tells of what is there."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from toolcrib import authorizer, publishing
-from toolcrib.names import is_reserved_scope
+from toolcrib.authorizer import Denial
+from toolcrib.resources import durations
+from toolcrib.resources.admission import FINALIZER
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, LabelSelector
-from toolcrib.resources.conditions import ConditionReason
-from toolcrib.snapshot import Snapshot
+from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, ConditionReason
+from toolcrib.text import truncate
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
-from toolcrib_operator.kinds.tool import invalid
-from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause
-from toolcrib_operator.world import Entry
+from toolcrib_operator.kinds.facts import BINDINGS as SLOT
+from toolcrib_operator.kinds.facts import Batch, Facts
+from toolcrib_operator.kinds.kind import Governed, Situation
+from toolcrib_operator.kinds.namespace import ANY, NAMESPACE
+from toolcrib_operator.kinds.questions import NONE, fired, questions, summary
+from toolcrib_operator.kinds.reach import (
+    MOST_ESCAPED,
+    BindingReach,
+    DenialHistory,
+    matched_tools,
+    wants_tools,
+)
+from toolcrib_operator.kinds.records import Record
+from toolcrib_operator.kinds.statuses import (
+    POLICIES_SEEN,
+    WEAKENED,
+    Desired,
+    Progress,
+    Status,
+    condition,
+    holds,
+    kept,
+    status,
+)
+from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, Published, invalid
+from toolcrib_operator.objects import Entry, Ref
 
 
 def assess_binding(
@@ -54,50 +80,246 @@ def territory(selector: LabelSelector, namespaces: Mapping[str, Mapping[str, str
     return tuple(sorted(name for name, labels in namespaces.items() if selector.matches(dict(labels))))
 
 
-def uses_selector(entry: Entry) -> bool:
-    """Whether a change of some namespace may change what is published."""
-    binding = entry.resource
-    return isinstance(binding, ClusterAgentScopeBinding) and binding.spec.namespace_selector is not None
+def binding_status(
+    entry: Entry, verdict: BindingVerdict, progress: Progress, reach: BindingReach | None, now: float
+) -> Desired:
+    """Status of a binding: Ready, Accepted, Propagated, Expired, MatchesNothing, Questionable.
+
+    `reach` None keeps what the written status says of it.
+    """
+    if verdict.refusal is not None or verdict.published is None:
+        refusal = verdict.refusal or Cause(ConditionReason.INVALID)
+        not_used = Cause(ConditionReason.NOT_ACCEPTED)
+        rows = [("Ready", False, Cause(ConditionReason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
+                ("Propagated", False, not_used), ("Expired", False, not_used), ("MatchesNothing", False, not_used),
+                ("Questionable", False, not_used)]  # fmt: skip
+        unknown = dict.fromkeys(("matchedTools", "firedDenials", "escapedTools"))
+        return Desired(status(entry, rows, now, **unknown, **{POLICIES_SEEN: verdict.policies_seen}))
+    dates = verdict.dates(now)
+    propagated = progress.propagated or holds(entry.status, "Propagated", generation=entry.generation)
+    spread = Cause(ConditionReason.PROPAGATED)
+    if not propagated:
+        spread = Cause(
+            ConditionReason.NO_REPLICAS if progress.replicas == 0 else ConditionReason.NOT_PROPAGATED
+        )
+    if dates is not ConditionReason.IN_FORCE:
+        ready = Cause(dates)
+    elif not propagated:
+        ready = spread
+    else:
+        ready = Cause(ConditionReason.READY)
+    matched = (entry.status.get("matchedTools") or 0) if reach is None else reach.matched
+    odd, question = questioned(entry.status) if reach is None else summary(reach.questions)
+    for_tools = wants_tools(verdict.published)
+    nothing = for_tools and matched == 0
+    if nothing and ready.reason is ConditionReason.READY:
+        ready = Cause(ConditionReason.READY, "In force, but no tool is within reach: see MatchesNothing.")
+    match = (
+        ConditionReason.MATCHES_NOTHING
+        if nothing
+        else ConditionReason.MATCHES
+        if for_tools
+        else ConditionReason.POWERS_ALONE
+    )
+    rows = [
+        ("Ready", ready.reason is ConditionReason.READY, ready),
+        ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
+        ("Propagated", propagated, spread),
+        ("Expired", dates is ConditionReason.EXPIRED, Cause(dates)),
+        ("MatchesNothing", nothing, Cause(match)),
+        ("Questionable", odd, question),
+    ]
+    fields: dict[str, Any] = {"matchedTools": matched, POLICIES_SEEN: None}
+    if reach is None:
+        fields |= {name: entry.status.get(name) for name in ("firedDenials", "escapedTools")}
+        if (weak := kept(entry.status, WEAKENED)) is not None:
+            rows.append((WEAKENED, *weak))
+    else:
+        held = reach.held or DenialHistory()
+        fields |= {"firedDenials": list(held.fired) or None, "escapedTools": list(held.escaped) or None}
+        if reach.held is not None:
+            rows.append(
+                (WEAKENED, held.problem.reason is ConditionReason.DENY_STOPPED_MATCHING, held.problem)
+            )
+    return Desired(status(entry, rows, now, **fields), provisional=not propagated)
 
 
-def wants_tools(binding: PublishedBinding) -> bool:
-    """Whether it is there for tools; not if all that it grants are powers of the registry (`registry:*`), which no tool carries."""
-    return not binding.scopes or not all(map(is_reserved_scope, binding.scopes))
+def reached(status: Status) -> tuple[Any, ...]:
+    """What a status says of a binding's reach: to tell whether it has changed. Its first item is None if it says nothing."""
+    found = condition(status, "Questionable")
+    if status.get("matchedTools") is None or found is None:
+        return (None,)
+    said = [status["matchedTools"], found.get("status"), found.get("reason"), found.get("message")]
+    weak = condition(status, WEAKENED)
+    said += [None, None] if weak is None else [weak.get("reason"), weak.get("message")]
+    return (*said, *(tuple(status.get(name) or ()) for name in ("firedDenials", "escapedTools")))
 
 
-def matched_tools(binding: PublishedBinding, snapshot: Snapshot) -> int:
-    """How many active tools are within reach: those it grants, or those it denies where it only denies."""
-    return len(matched_ids(binding, snapshot))
+def told(reach: BindingReach) -> tuple[Any, ...]:
+    """The same of a status that says what `reach` does."""
+    odd, why = summary(reach.questions)
+    held = reach.held or DenialHistory()
+    weak = (None, None) if reach.held is None else (held.problem.reason.value, _text(held.problem))
+    return (reach.matched, str(odd), why.reason.value, _text(why), *weak, held.fired, held.escaped)
 
 
-def matched_ids(binding: PublishedBinding, snapshot: Snapshot) -> list[str]:
-    """The ids of those tools."""
-    tools = snapshot.tools
-    reaches = authorizer.matcher(binding)
-    if not binding.scopes:
-        return [tool_id for tool_id, tool in tools.items() if reaches(tool)]
-    territory = None if binding.namespaces is None else frozenset(binding.namespaces)
-    candidates = snapshot.candidates(binding.scopes, territory)
-    if binding.servers is None and binding.allow is None and not binding.denies:
-        return [i for i in candidates if tools[i].active]  # nothing else narrows it: a hundred times as fast
-    return [i for i in candidates if reaches(tools[i])]
+def _text(problem: Cause) -> str:
+    return truncate(problem.message or MEANINGS[problem.reason], MAX_MESSAGE)
 
 
-class Territories:
-    """All tools by namespace, sorted out once a snapshot: many bindings ask for the tools of one namespace."""
+def questioned(status: Status) -> tuple[bool, Cause]:
+    """The written Questionable condition; that nothing is odd, where there is none."""
+    return kept(status, "Questionable") or (False, NONE)
 
-    def __init__(self) -> None:
-        self._of: Snapshot | None = None
-        self._tools: defaultdict[str, list[PublishedTool]] = defaultdict(list)
 
-    def tools_of(self, binding: PublishedBinding, snapshot: Snapshot) -> list[PublishedTool]:
-        """Every tool of a binding's territory, whatever its state; none where nothing asks for one."""
-        if not binding.denies:
-            return []
-        if binding.namespaces is None:
-            return list(snapshot.tools.values())
-        if self._of is not snapshot:
-            self._of, self._tools = snapshot, defaultdict(list)
-            for tool in snapshot.tools.values():
-                self._tools[tool.namespace].append(tool)
-        return [tool for namespace in binding.namespaces for tool in self._tools.get(namespace, ())]
+class BindingKind(Governed):
+    """What both kinds of bindings have in common."""
+
+    slot = SLOT
+    finalizer = FINALIZER
+    guarded = True
+    surveys = True
+
+    def assess(self, entry: Entry, record: Record, facts: Facts) -> BindingVerdict:
+        """`assess_binding`, unless the admission policies have still to be looked at."""
+        selects = bool(self.keys(entry))
+        verdict = assess_binding(
+            entry,
+            namespaces=facts.labels(NAMESPACE) if selects else {},
+            trusted=facts.settings.trusted_namespace_labels,
+        )
+        return facts.admitted.judge(record, entry, verdict)
+
+    def refused(self, cause: Cause) -> BindingVerdict:
+        """A binding's verdict."""
+        return BindingVerdict(None, cause)
+
+    def forget(self, record: Record, facts: Facts) -> None:
+        """Nothing of it waits any more."""
+        facts.admitted.forget(record)
+
+    def changed(
+        self, ref: Ref, old: Published | None, new: Published | None, facts: Facts, batch: Batch
+    ) -> None:
+        """Other ServiceAccounts may be bound."""
+        if facts.accounts is not None:
+            facts.accounts.bind(ref, _binding(old), _binding(new))
+
+    def reaches(self, published: Published, namespaces: frozenset[str]) -> bool:
+        """Whether its territory includes one of them."""
+        territory = published.namespaces if isinstance(published, PublishedBinding) else ()
+        return territory is None or not namespaces.isdisjoint(territory)
+
+    def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
+        """See `binding_status`. What it reaches is counted again some time after tools have changed, and not too often."""
+        verdict = record.verdict
+        assert isinstance(verdict, BindingVerdict)
+        reach, look = _reach(entry, record, verdict, situation, now)
+        desired = binding_status(entry, verdict, situation.progress(record), reach, now)
+        times = (look, verdict.next_change(now))
+        return Desired(
+            desired.status, desired.provisional, min((t for t in times if t is not None), default=None)
+        )
+
+    def wrote(self, record: Record, before: Status, after: Status, now: float) -> None:
+        """Where a binding's reach went into it, the next such rewrite has to wait."""
+        said = reached(before)
+        if said[0] is not None and said != reached(after):
+            record.recounted = now
+
+
+class NamespacedBindingKind(BindingKind):
+    """AgentScopeBindings."""
+
+    name = "AgentScopeBinding"
+    plural = "agentscopebindings"
+
+
+class ClusterBindingKind(BindingKind):
+    """ClusterAgentScopeBindings."""
+
+    name = "ClusterAgentScopeBinding"
+    plural = "clusteragentscopebindings"
+    namespaced = False
+
+    def keys(self, entry: Entry) -> Sequence[Hashable]:
+        """All namespaces, if a change of one may change what is published."""
+        binding = entry.resource
+        selects = (
+            isinstance(binding, ClusterAgentScopeBinding) and binding.spec.namespace_selector is not None
+        )
+        return (ANY,) if selects else ()
+
+
+BINDING = NamespacedBindingKind()
+CLUSTER_BINDING = ClusterBindingKind()
+BINDINGS = (BINDING.name, CLUSTER_BINDING.name)
+
+
+def _reach(
+    entry: Entry, record: Record, verdict: BindingVerdict, situation: Situation, now: float
+) -> tuple[BindingReach | None, float | None]:
+    """What it reaches, if that may be written now, and when it may be otherwise."""
+    if verdict.published is None or verdict.refusal is not None:
+        return None, None
+    settings, said = situation.facts.settings, reached(entry.status)
+    fresh = entry.status.get("observedGeneration") != entry.generation or said[0] is None
+    if not fresh:
+        if record.stale is None:
+            return None, None
+        due = record.stale + settings.hold_back
+        if record.recounted is not None:
+            due = max(due, record.recounted + settings.rewrite_every)
+        if now < due:
+            return None, due
+    reach = _look(entry, record, verdict.published, situation, now)
+    if not fresh:
+        # until it is really written
+        record.stale = None if told(reach) == said else now - settings.hold_back
+    return reach, None
+
+
+def _look(
+    entry: Entry, record: Record, binding: PublishedBinding, situation: Situation, now: float
+) -> BindingReach:
+    facts, snapshot = situation.facts, situation.snapshot
+    exists = None if facts.accounts is None else facts.accounts.exists
+    tools = facts.territories.tools_of(binding, snapshot)
+    found = questions(binding, tools, exists=exists, applied=_applied(entry, record, now))
+    held = _held(entry, binding, tools, situation) if binding.denies else None
+    return BindingReach(matched_tools(binding, snapshot), found, held)
+
+
+def _held(
+    entry: Entry, binding: PublishedBinding, tools: list[PublishedTool], situation: Situation
+) -> DenialHistory:
+    """What this generation has denied: what its status remembers, and what is seen now."""
+    same = entry.status.get("observedGeneration") == entry.generation
+    remembered = entry.status if same else {}
+    now = fired(binding, tools)
+    entries = [Denial("deny", text) for text in binding.deny]
+    entries += [Denial("denyScopes", scope) for scope in binding.deny_scopes]
+    known = frozenset(remembered.get("firedDenials") or ())
+    found = [e for e in entries if e in now or "/".join(e) in known]
+    denials, there = authorizer.denials(binding), situation.snapshot.tools
+    left = {*(remembered.get("escapedTools") or ()), *situation.escaped(binding)}
+    escaped = [i for i in sorted(left) if (t := there.get(i)) and not any(True for _ in denials(t))]
+    return DenialHistory(
+        fired=tuple("/".join(e) for e in found),
+        stopped=tuple("/".join(e) for e in found if e not in now),
+        escaped=tuple(escaped[:MOST_ESCAPED]),
+    )
+
+
+def _applied(entry: Entry, record: Record, now: float) -> float:
+    """When this generation was applied, as far as that is known: the API server tells of the first one alone."""
+    if entry.status.get("observedGeneration") != entry.generation:
+        return now if record.first_seen is None else record.first_seen[2]
+    odd, why = questioned(entry.status)
+    if odd and why.reason is ConditionReason.EXPIRED_AT_APPLY:
+        return math.inf  # said of this generation already, and true for good
+    return durations.instant(entry.created) if entry.created and entry.generation == 1 else -math.inf
+
+
+def _binding(item: Published | None) -> PublishedBinding | None:
+    return item if isinstance(item, PublishedBinding) else None

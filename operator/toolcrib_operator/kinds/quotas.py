@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.quantities import Quota
+from toolcrib_operator.kinds.records import Age, Records
 from toolcrib_operator.kinds.verdicts import Cause
-from toolcrib_operator.world import Entry, Ref
+from toolcrib_operator.objects import Entry, Ref
 
 MIB = 1 << 20
-Age = tuple[str, str, str]
+TOOL = "Tool"
 _CUT = "; "
 """Before it stand the numbers of the moment, after it what is allowed."""
 
@@ -61,25 +62,23 @@ class _Space:
 class Quotas:
     """Who has a place. `put` and `drop` record; `settle` decides."""
 
-    def __init__(self, quota: Quota) -> None:
+    def __init__(self, quota: Quota, records: Records | None = None) -> None:
         self._quota = quota
+        self._records = Records() if records is None else records
         self._spaces: dict[str, _Space] = {}
-        self._ages: dict[Ref, Age] = {}
         self._touched: set[str] = set()
-        self._refused: dict[Ref, Cause] = {}
 
     def put(self, entry: Entry, size: int) -> None:
         """Record a tool that is fit to be published, with the JSON bytes of what would be."""
         if self._quota.off:
             return
-        ref, when = entry.ref, age(entry)
+        ref, when, record = entry.ref, age(entry), self._records[entry.ref]
         space = self._spaces.setdefault(ref.namespace or "", _Space())
-        if self._ages.get(ref) == when and space.sizes[when] == size:
+        if record.age == when and space.sizes[when] == size:
             return
-        refused = self._refused.get(ref)
+        crowded = record.crowded
         self.drop(ref)
-        if refused is not None:
-            self._refused[ref] = refused  # until `settle` says otherwise, nothing has changed
+        record.crowded = crowded  # until `settle` says otherwise, nothing has changed
         space = self._spaces.setdefault(ref.namespace or "", _Space())
         at = bisect_left(space.order, when)
         space.order.insert(at, when)
@@ -89,13 +88,15 @@ class Quotas:
             space.held += 1
             space.used += size
         space.fresh.add(when)
-        self._ages[ref] = when
+        record.age = when
         self._touched.add(ref.namespace or "")
 
     def drop(self, ref: Ref) -> None:
         """Forget a tool: it is gone, or not fit to be published."""
-        self._refused.pop(ref, None)
-        when = self._ages.pop(ref, None)
+        record = self._records.get(ref)
+        if record is None:
+            return
+        when, record.age, record.crowded = record.age, None, None
         if when is None:
             return
         name = ref.namespace or ""
@@ -121,19 +122,21 @@ class Quotas:
         for name in self._touched:
             space = self._spaces[name]
             for when in self._shift(space):
-                ref = Ref("Tool", when[2])
+                record = self._records[Ref(TOOL, when[2])]
                 if self._has_place(space, when):
-                    if self._refused.pop(ref, None) is not None:
-                        regained.add(ref)
-                elif ref not in self._refused:
-                    self._refused[ref] = self._problem(name, space)
-                    lost.add(ref)
+                    if record.crowded is not None:
+                        record.crowded = None
+                        regained.add(record.ref)
+                elif record.crowded is None:
+                    record.crowded = self._problem(name, space)
+                    lost.add(record.ref)
         self._touched.clear()
         return Moved(frozenset(regained), frozenset(lost))
 
     def refusal(self, ref: Ref) -> Cause | None:
         """Why a tool has no place; None if it has one."""
-        return self._refused.get(ref)
+        record = self._records.get(ref)
+        return None if record is None else record.crowded
 
     def uses(self) -> Iterator[Use]:
         """What each namespace holds."""
@@ -145,9 +148,7 @@ class Quotas:
         """The namespaces with tools that have no place: what they hold, and what the youngest of these tools is told."""
         found = {}
         for use in self.uses():
-            if use.refused and (
-                why := self._refused.get(Ref("Tool", self._spaces[use.namespace].order[-1][2]))
-            ):
+            if use.refused and (why := self.refusal(Ref(TOOL, self._spaces[use.namespace].order[-1][2]))):
                 found[use.namespace] = (use, why.message)
         return found
 

@@ -13,7 +13,7 @@ from toolcrib.resources.tools import Tool
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.kinds.tool import name_key
-from toolcrib_operator.world import Entry
+from toolcrib_operator.objects import Entry
 
 
 def manifest_of(asked: PublishedTool, namespace: str) -> dict[str, Any]:

@@ -1,21 +1,27 @@
-"""Whether the Service behind a Tool stays in its namespace, and its address (DESIGN §5). Pure.
+"""Whether the Service behind a Tool stays in its namespace, and its address (DESIGN §5).
 
 A Service may lead anywhere: an ExternalName to any host, a headless one or one without a selector to any address that
 somebody wrote down, and every EndpointSlice with its name in a label adds endpoints. The registry dials for callers
 who cannot reach those places themselves. So a Service is used only if its selector alone says where it leads.
-`toolcrib_operator.service_facts` has what is read of the objects.
+There may be very many of both, and few facts of them are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
+from toolcrib_operator.kinds.facts import Facts
+from toolcrib_operator.kinds.kind import Kind, made
 from toolcrib_operator.kinds.verdicts import Cause
+from toolcrib_operator.objects import NOTHING, Entry, Ref
 
+SERVICE = "Service"
+ENDPOINT_SLICE = "EndpointSlice"
+_PLACE = frozenset({"namespace", "name", "resourceVersion"})
 _REMEDY = "Use a Service with a selector and a cluster IP"
 
 
@@ -53,7 +59,7 @@ def assess_service(
 
     Args:
         tool: it names a Service.
-        service: the facts of that Service (`service_facts`), None if there is none.
+        service: the facts of that Service, None if there is none.
         foreign: name and reason of each EndpointSlice that bears the Service's name and is not its controller's.
     """
     key, http = service_of(tool), tool.spec.backend.http
@@ -84,3 +90,123 @@ def _missing(message: str) -> ServiceVerdict:
 
 def _refused(message: str) -> ServiceVerdict:
     return ServiceVerdict(refusal=Cause(ConditionReason.SERVICE_UNSUPPORTED, message))
+
+
+class ServiceKind(Kind):
+    """Services that Tools name."""
+
+    name = SERVICE
+    plural = "services"
+
+    def read(self, manifest: Mapping[str, Any], *, condense: bool = True) -> Entry:
+        """Its facts."""
+        return made(self.name, _placed(manifest), body=service_facts(manifest))
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """Key of the EndpointSlices that bear a Service's name and are not its controller's."""
+
+    service: str
+
+
+class EndpointSliceKind(Kind):
+    """EndpointSlices: which ones bear a Service's name without being its controller's."""
+
+    name = ENDPOINT_SLICE
+    group = "discovery.k8s.io"
+    plural = "endpointslices"
+
+    def compact(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """One of many endpoints is as one of a few."""
+        return compact_slice(manifest)
+
+    def read(self, manifest: Mapping[str, Any], *, condense: bool = True) -> Entry:
+        """Its facts."""
+        return made(self.name, _placed(manifest), body=slice_facts(manifest))
+
+    def keys(self, entry: Entry) -> Sequence[Hashable]:
+        """The Service that it is foreign to."""
+        return (Foreign(f"{entry.ref.namespace}/{entry.body['service']}"),) if "foreign" in entry.body else ()
+
+    def touched(
+        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
+    ) -> Collection[Ref]:  # fmt: skip
+        """The tools of the Service that it is, or was, foreign to."""
+        keys = (key for key in (*before, *after) if isinstance(key, Foreign))
+        return {user for key in keys for user in facts.links.of(Ref(SERVICE, key.service))}
+
+
+SERVICES = ServiceKind()
+ENDPOINT_SLICES = EndpointSliceKind()
+
+
+def backend_service(tool: Tool, facts: Facts) -> ServiceVerdict:
+    """What is known of the Service that a tool's backend names."""
+    key = service_of(tool)
+    if not facts.settings.services or key is None:
+        return NOT_ASKED
+    service = facts.objects.get(Ref(SERVICE, key))
+    slices = [(ref, facts.objects.get(ref)) for ref in facts.links.of(Foreign(key))]
+    foreign = [
+        (ref.name, entry.body["foreign"]) for ref, entry in slices if entry and "foreign" in entry.body
+    ]
+    return assess_service(tool, None if service is None else service.body, foreign)
+
+
+def _placed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in (manifest.get("metadata") or {}).items() if k in _PLACE}
+
+
+NAME_LABEL = "kubernetes.io/service-name"
+MANAGER_LABEL = "endpointslice.kubernetes.io/managed-by"
+CONTROLLER = "endpointslice-controller.k8s.io"
+"""kube-controller-manager's own: it takes endpoints from the Service's selector and nowhere else."""
+
+_TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
+
+
+def service_facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a Service: `ip`, the TCP `ports`, and `unsupported`, which says why it is not used."""
+    spec = manifest.get("spec") or {}
+    kind, ip = spec.get("type") or "ClusterIP", spec.get("clusterIP") or ""
+    if kind not in _TYPES:
+        return {"unsupported": f"is of type {kind}"}
+    if ip == "None":
+        return {"unsupported": "is headless (clusterIP: None)"}
+    if not spec.get("selector"):
+        return {"unsupported": "has no selector, so its endpoints can be any address"}
+    ports = tuple(p["port"] for p in spec.get("ports") or () if p.get("protocol", "TCP") == "TCP")
+    return {"ip": ip, "ports": ports}
+
+
+def slice_facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of an EndpointSlice: nothing where the controller made it; else its `service` and why it is `foreign`."""
+    metadata = manifest.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    service = labels.get(NAME_LABEL)
+    if not service:
+        return NOTHING
+    if (manager := labels.get(MANAGER_LABEL)) != CONTROLLER:
+        return {"service": service, "foreign": f"is managed by {manager!r}" if manager else "has no manager"}
+    if not any(_is_service(owner, service) for owner in metadata.get("ownerReferences") or ()):
+        return {"service": service, "foreign": "is not owned by the Service"}
+    for endpoint in manifest.get("endpoints") or ():
+        target = endpoint.get("targetRef") or {}
+        if target.get("kind") != "Pod" or target.get("namespace") != metadata.get("namespace"):
+            return {"service": service, "foreign": "has an endpoint that is no Pod of the namespace"}
+    return NOTHING
+
+
+def compact_slice(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """An EndpointSlice with what `slice_facts` reads and no more: there may be very many, of a thousand endpoints each."""
+    targets = {
+        (t.get("kind"), t.get("namespace"))
+        for t in ((e.get("targetRef") or {}) for e in manifest.get("endpoints") or ())
+    }
+    endpoints = [{"targetRef": {"kind": kind, "namespace": namespace}} for kind, namespace in targets]
+    return {"metadata": manifest.get("metadata") or {}, "endpoints": endpoints}
+
+
+def _is_service(owner: Mapping[str, Any], name: str) -> bool:
+    return (owner.get("kind"), owner.get("name"), owner.get("controller")) == ("Service", name, True)

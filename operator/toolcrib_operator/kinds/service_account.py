@@ -1,126 +1,36 @@
-"""Which ServiceAccounts the bindings in force name, and what is published of them. In memory only.
-
-A token outlives its ServiceAccount, and one made anew has the same name: replicas compare the token's UID with the
-one published here. So that none is missed, the accounts of a group are all of its namespace, or of the cluster.
-"""
+"""ServiceAccounts: which ones exist, for the bindings that name them (`accounts`)."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Hashable, Mapping
+from typing import Any
 
-from toolcrib.resources.bindings import SubjectKind
-from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedSubject
-from toolcrib_operator.world import SERVICE_ACCOUNT, Entry, Ref, World
+from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
+from toolcrib_operator.kinds.facts import Facts
+from toolcrib_operator.kinds.kind import Kind, made
+from toolcrib_operator.objects import Entry, Ref
 
-EVERYBODY = "system:serviceaccounts"
-"""The group of all service accounts; with `:namespace` behind it, that of one namespace's."""
-
-Named = tuple[str | None, str | None]
-"""Namespace and name; no name: all of the namespace; neither: all of the cluster."""
+_METADATA = frozenset({"namespace", "name", "uid", "resourceVersion", "deletionTimestamp"})
 
 
-class Accounts:
-    """The ServiceAccounts that published bindings name, kept up as bindings and accounts change."""
+class ServiceAccountKind(Kind):
+    """There may be very many, and no more than their identity matters."""
 
-    def __init__(self, world: World) -> None:
-        self.published: dict[str, PublishedAccount] = {}
-        self._world = world
-        self._namers: defaultdict[Named, set[Ref]] = defaultdict(set)
-        self._due: set[str] = set()
+    name = SERVICE_ACCOUNT
+    plural = "serviceaccounts"
+    bare = True
 
-    def bind(self, ref: Ref, old: PublishedBinding | None, new: PublishedBinding | None) -> None:
-        """What is published of a binding changes from `old` to `new`."""
-        before, after = set(_named(old)), set(_named(new))
-        for named in before - after:
-            self._namers[named].discard(ref)
-            if not self._namers[named]:
-                del self._namers[named]
-        for named in after - before:
-            self._namers[named].add(ref)
-        for named in before ^ after:
-            self._due.update(self._among(named))
+    def read(self, manifest: Mapping[str, Any], *, condense: bool = True) -> Entry:
+        """Its identity."""
+        return made(self.name, {k: v for k, v in (manifest.get("metadata") or {}).items() if k in _METADATA})
 
-    def changed(self, refs: Iterable[Ref]) -> None:
-        """These ServiceAccounts came, went or are others now."""
-        self._due.update(ref.key for ref in refs)
-
-    def batch(self) -> tuple[list[PublishedAccount], list[str]]:
-        """What to publish since the last batch: accounts that are new or others now, and the keys of those that go."""
-        new, gone = [], []
-        for key in sorted(self._due):
-            account = self._account(key) if self._is_named(key) else None
-            if account == self.published.get(key):
-                continue
-            if account is None:
-                del self.published[key]
-                gone.append(key)
-            else:
-                self.published[key] = account
-                new.append(account)
-        self._due.clear()
-        return new, gone
-
-    def exists(self, key: str) -> bool:
-        """Whether there is such a ServiceAccount, named by a binding or not."""
-        return self._account(key) is not None
-
-    def bindings_of(self, keys: Iterable[str]) -> set[Ref]:
-        """Published bindings that name one of these accounts, by itself or by a group."""
-        found: set[Ref] = set()
-        for key in keys:
-            for named in _names_of(key):
-                found |= self._namers.get(named, set())
-        return found
-
-    def _is_named(self, key: str) -> bool:
-        return any(named in self._namers for named in _names_of(key))
-
-    def _account(self, key: str) -> PublishedAccount | None:
-        entry = self._world.get(Ref(SERVICE_ACCOUNT, key))
-        if entry is None or not is_there(entry):
-            return None
-        namespace, name = key.split("/", 1)
-        return PublishedAccount(namespace=namespace, name=name, uid=entry.uid)
-
-    def _among(self, named: Named) -> Iterable[str]:
-        """The keys of the accounts that are meant: those that exist and those that are published."""
-        namespace, name = named
-        if namespace is None:
-            return [*self._world.versions(SERVICE_ACCOUNT), *self.published]
-        if name is not None:
-            return (f"{namespace}/{name}",)
-        known = (*self._world.versions(SERVICE_ACCOUNT), *self.published)
-        return [key for key in known if key.startswith(f"{namespace}/")]
+    def touched(
+        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
+    ) -> Collection[Ref]:  # fmt: skip
+        """Those that name it; accounts are published beside the bindings that name them."""
+        if facts.accounts is not None:
+            facts.accounts.changed((ref,))
+        return facts.links.of(ref)
 
 
-def is_there(account: Entry) -> bool:
-    """Whether tokens of a ServiceAccount may be believed: one that is being deleted is gone already."""
-    return account.deleting is None and bool(account.uid)
-
-
-def group_of(subject: PublishedSubject) -> Named | None:
-    """The service accounts that a Group of theirs means; None: it is another subject.
-
-    Whatever its issuer: which one is the cluster's is the registry's business, and one account too many does no harm.
-    """
-    if subject.kind is not SubjectKind.GROUP or subject.name is None:
-        return None
-    if subject.name == EVERYBODY:
-        return (None, None)
-    namespace = subject.name.removeprefix(f"{EVERYBODY}:")
-    return (namespace, None) if namespace != subject.name and namespace else None
-
-
-def _named(binding: PublishedBinding | None) -> Iterator[Named]:
-    for subject in () if binding is None else binding.subjects:
-        group = group_of(subject)
-        if group is not None:
-            yield group
-        elif subject.kind in (SubjectKind.SERVICE_ACCOUNT, SubjectKind.AGENT):
-            yield (subject.namespace, subject.name)
-
-
-def _names_of(key: str) -> tuple[Named, Named, Named]:
-    namespace, _, name = key.partition("/")
-    return (namespace, name), (namespace, None), (None, None)
+SERVICE_ACCOUNTS = ServiceAccountKind()

@@ -1,20 +1,31 @@
-"""The verdict on a Tool: its fields, its schemas, its name among others, its credential."""
+"""Tools: their fields, their schemas, their name among others, their credential, their place in the quota."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from dataclasses import replace
 
 from toolcrib import publishing
-from toolcrib.errors import Finding, SchemaUnsafe
+from toolcrib.errors import SchemaUnsafe
 from toolcrib.lint import hidden_text
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason
-from toolcrib.resources.tools import Tool
+from toolcrib.resources.kinds import Resource
+from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
-from toolcrib_operator.kinds.service import NOT_ASKED, ServiceVerdict
-from toolcrib_operator.kinds.verdicts import Cause, ToolVerdict
-from toolcrib_operator.world import Entry
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_operator.kinds.facts import TOOLS, Batch, Facts
+from toolcrib_operator.kinds.kind import Governed, Situation
+from toolcrib_operator.kinds.questions import summary
+from toolcrib_operator.kinds.quotas import TOOL, as_written
+from toolcrib_operator.kinds.records import Record
+from toolcrib_operator.kinds.secret import assess_credential, secret_of
+from toolcrib_operator.kinds.service import NOT_ASKED, SERVICE, ServiceVerdict, backend_service, service_of
+from toolcrib_operator.kinds.statuses import Desired, Progress, condition, holds, status
+from toolcrib_operator.kinds.verdicts import Cause, Published, ToolVerdict, invalid
+from toolcrib_operator.objects import Entry, Ref
+from toolcrib_operator.packing import PackedTool, packed_tool, shared
 
 NameKey = tuple[str, str, str]
 
@@ -78,6 +89,188 @@ def assess_tool(
     return ToolVerdict(published, service=service.missing, credential=credential, weaknesses=odd)
 
 
-def invalid(findings: tuple[Finding, ...]) -> Cause:
-    """All findings in one message."""
-    return Cause(ConditionReason.INVALID, "; ".join(map(str, findings)))
+def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: float) -> Desired:
+    """Status of a Tool: Ready, Accepted, Indexed, Questionable."""
+    tool = verdict.published
+    if tool is None:
+        refusal = verdict.refusal or Cause(ConditionReason.INVALID)
+        if refusal.reason is ConditionReason.QUOTA_EXCEEDED:
+            refusal = as_written(refusal, told_quota(entry))
+        rows = [("Ready", False, Cause(ConditionReason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
+                ("Indexed", False, Cause(ConditionReason.NOT_ACCEPTED)),
+                ("Questionable", False, Cause(ConditionReason.NOT_ACCEPTED))]  # fmt: skip
+        return Desired(status(entry, rows, now, name=None, toolId=None, digest=None, routeDigest=None))
+    same = entry.status.get("digest") == tool.digest
+    indexed = progress.indexed
+    if indexed is None:
+        indexed = same and holds(entry.status, "Indexed")
+    index = (
+        Cause(ConditionReason.INDEXED)
+        if indexed
+        else progress.index_problem or Cause(ConditionReason.NOT_INDEXED)
+    )
+    published = progress.published or holds(entry.status, "Ready", generation=entry.generation)
+    waiting = (published, indexed) != (True, True) and progress.index_problem is None
+    if tool.state is ToolState.DISABLED:
+        ready = Cause(ConditionReason.DISABLED, tool.message or "")
+    elif (lacking := verdict.service or verdict.credential) is not None:
+        ready = lacking
+    elif not published:
+        none = progress.replicas == 0
+        ready = Cause(ConditionReason.NO_REPLICAS if none else ConditionReason.NOT_PUBLISHED)
+    elif not indexed:
+        ready = index
+    else:
+        ready = Cause(ConditionReason.READY)
+    odd, question = summary(verdict.weaknesses)
+    rows = [("Ready", ready.reason is ConditionReason.READY, ready), ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
+            ("Indexed", indexed, index), ("Questionable", odd, question)]  # fmt: skip
+    fields = {
+        "name": tool.name,
+        "toolId": tool.tool_id,
+        "digest": tool.digest,
+        "routeDigest": tool.route_digest,
+    }
+    return Desired(status(entry, rows, now, **fields), provisional=waiting)
+
+
+def told_quota(entry: Entry) -> Cause | None:
+    """The refusal for want of room that its status tells of; None if it tells of none."""
+    found = condition(entry.status, "Accepted")
+    if found is None or found.get("reason") != ConditionReason.QUOTA_EXCEEDED:
+        return None
+    return Cause(ConditionReason.QUOTA_EXCEEDED, str(found.get("message") or ""))
+
+
+class ToolKind(Governed):
+    """Tools."""
+
+    name = TOOL
+    plural = "tools"
+    slot = TOOLS
+    tells_questions = False  # the weak descriptions of an imported catalog are no thousand events
+    page = 10  # a page is parsed at once, and a Tool of 100 KB, with its managedFields, may take 4 MB then
+    most = 160
+
+    def kept(self, resource: Resource, *, condense: bool) -> Resource | PackedTool:
+        """Packed, where JSON can carry it."""
+        packed = packed_tool(resource, condense=condense) if isinstance(resource, Tool) else None
+        return super().kept(resource, condense=condense) if packed is None else packed
+
+    def keys(self, entry: Entry) -> Sequence[Hashable]:
+        """Its name first; its Secret and its Service."""
+        tool = entry.head
+        if not isinstance(tool, Tool):
+            return ()
+        secret, service = secret_of(tool), service_of(tool)
+        return (
+            name_key(tool),
+            *(() if secret is None else (secret,)),
+            *(() if service is None else (Ref(SERVICE, service),)),
+        )
+
+    def touched(
+        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
+    ) -> Collection[Ref]:  # fmt: skip
+        """Itself, and who shares its name or words, before or now."""
+        head = None if entry is None else entry.head
+        alike = facts.lint.update(ref.key, head if isinstance(head, Tool) else None)
+        names = {key for keys in (before, after) for key in list(keys)[:1]}
+        holders = {other for name in names for other in facts.links.of(name)}
+        return {ref, *holders, *(Ref(self.name, key) for key in alike)}
+
+    def ends(self, entry: Entry, facts: Facts) -> bool:
+        """It is being deleted, or its namespace takes it with it."""
+        return entry.deleting is not None or entry.ref.namespace in facts.ending
+
+    def assess(self, entry: Entry, record: Record, facts: Facts) -> ToolVerdict:
+        """`assess_tool`, with what is known of name, Secret and Service; unless its namespace has no room for it."""
+        head, settings = entry.head, facts.settings
+        owner, problem, service = None, None, NOT_ASKED
+        record.credential = None
+        if isinstance(head, Tool):
+            holders = facts.links.of(name_key(head))
+            if len(holders) > 1:
+                found = (facts.objects.get(ref) for ref in holders)
+                owner = name_owner(e for e in found if e is not None)
+            if (secret := secret_of(head)) is not None:
+                record.credential, problem = assess_credential(
+                    head,
+                    facts.objects.get(secret),
+                    allowed=settings.credential_namespaces,
+                    domain=settings.cluster_domain,
+                )
+            service = backend_service(head, facts)
+        verdict = assess_tool(
+            entry, owner=owner, credential=problem, service=service, hidden=settings.hidden_text
+        )
+        tool = verdict.published
+        if tool is None:
+            self.forget(record, facts)
+            return verdict
+        if isinstance(whole := entry.resource, Tool):
+            verdict = replace(verdict, weaknesses=(*verdict.weaknesses, *facts.lint.weaknesses(whole)))
+        if settings.quota is None:
+            refusal = told_quota(entry)
+        else:
+            facts.quotas.put(entry, len(tool.model_dump_json()))
+            refusal = record.crowded
+        if refusal is not None:
+            record.credential = None
+            return self.refused(refusal)
+        return replace(verdict, published=_held(entry, record, tool))
+
+    def refused(self, cause: Cause) -> ToolVerdict:
+        """A Tool's verdict."""
+        return ToolVerdict(None, cause)
+
+    def forget(self, record: Record, facts: Facts) -> None:
+        """It takes no room, and needs no credential."""
+        record.credential = None
+        facts.quotas.drop(record.ref)
+
+    def changed(
+        self, ref: Ref, old: Published | None, new: Published | None, facts: Facts, batch: Batch
+    ) -> None:
+        """Bindings that reach its namespace count anew. Note a tool that is not what it was, also if it was away."""
+        before = old if isinstance(old, PublishedTool) else None
+        batch.namespaces |= {item.namespace for item in (old, new) if isinstance(item, PublishedTool)}
+        if isinstance(new, PublishedTool):
+            before = before or facts.left.pop(ref, None)
+            if before is not None and _bare(before) != _bare(new):
+                batch.moved.append((_bare(before), _bare(new)))
+        elif before is not None:
+            facts.left[ref] = _bare(before)
+            if len(facts.left) > _REMEMBERED:
+                del facts.left[next(iter(facts.left))]
+
+    def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
+        """See `tool_status`."""
+        verdict = record.verdict
+        assert isinstance(verdict, ToolVerdict)
+        progress = situation.progress(record)
+        if verdict.published is not None:
+            indexed, problem = situation.indexed(verdict.published)
+            progress = replace(progress, indexed=indexed, index_problem=problem)
+        return tool_status(entry, verdict, progress, now)
+
+
+TOOL_KIND = ToolKind()
+
+_REMEMBERED = 4_096
+
+
+def _held(entry: Entry, record: Record, tool: PublishedTool) -> PublishedTool:
+    """The same as it is held: the published one where nothing differs, else one that shares what the World keeps."""
+    if isinstance(entry.kept, PackedTool):
+        tool = shared(tool, entry.ref.key, entry.kept)
+    old = record.published
+    return old if isinstance(old, PublishedTool) and old == tool else tool
+
+
+def _bare(tool: PublishedTool) -> PublishedTool:
+    """All of a tool that a deny goes by."""
+    return PublishedTool(
+        tool_id=tool.tool_id, uid="", namespace=tool.namespace, name=tool.name, server=tool.server,
+        scopes=tuple(sorted(tool.scopes)), digest="", route_digest="",
+    )  # fmt: skip

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from toolcrib.errors import Finding
 from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason
-from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedTool
+
+Published = PublishedTool | PublishedBinding | PublishedAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,14 @@ class Cause:
 
     reason: ConditionReason
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is published of an object, and why it is not used, if it is not. Kinds say more."""
+
+    published: Published | None
+    refusal: Cause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +68,11 @@ class BindingVerdict:
         b = self.published
         times = () if b is None else (b.not_before, b.expires_at)
         return min((t for t in times if t is not None and t > now), default=None)
+
+
+AnyVerdict = Verdict | ToolVerdict | BindingVerdict
+
+
+def invalid(findings: tuple[Finding, ...]) -> Cause:
+    """All findings in one message."""
+    return Cause(ConditionReason.INVALID, "; ".join(map(str, findings)))

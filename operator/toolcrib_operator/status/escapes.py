@@ -1,7 +1,7 @@
 """Tools that left a deny: edited, or deleted and created again, so that a binding that denied them does not any more.
 
 What moved is known at the moment it is published, so nothing is kept of the tools that stay. A status remembers what was
-found (`kinds.statuses.DenialHistory`), so a restart forgets nothing of it. Not seen: what changed while no operator ran, and a
+found (`kinds.reach.DenialHistory`), so a restart forgets nothing of it. Not seen: what changed while no operator ran, and a
 tool that comes back under another object name.
 """
 
@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from toolcrib import authorizer
 from toolcrib.authorizer import Policy
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib_operator.kinds.reach import MOST_ESCAPED
+from toolcrib_operator.kinds.records import Records
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.timers import wait
-from toolcrib_operator.world import Ref
 
 log = logging.getLogger(__name__)
 
-MOST_ESCAPED = 16
-"""Tools that are named of one binding."""
 MOST_QUEUED = 20_000
 """Moves that wait to be looked at; further ones are dropped, and a line in the log says so."""
 
@@ -32,10 +32,9 @@ Move = tuple[PublishedTool, PublishedTool]
 class Escapes:
     """Looks at moved tools in a thread, beside publishing, and remembers at most 16 for each binding's generation."""
 
-    def __init__(self, on_found: Callable[[Ref], None] = lambda ref: None) -> None:
+    def __init__(self, records: Records, on_found: Callable[[Ref], None] = lambda ref: None) -> None:
         """`on_found` is told of each binding that a tool has escaped from."""
-        self._on_found = on_found
-        self._found: dict[str, tuple[int, dict[str, None]]] = {}
+        self._records, self._on_found = records, on_found
         self._queue: deque[tuple[Sequence[Move], Policy]] = deque()
         self._queued = 0
         self._wake = asyncio.Event()
@@ -55,13 +54,9 @@ class Escapes:
 
     def of(self, binding: PublishedBinding) -> tuple[str, ...]:
         """The ids of tools that this generation of the binding denied and no longer did when they changed."""
-        generation, ids = self._found.get(binding.uid, (None, {}))
-        return tuple(ids) if generation == binding.generation else ()
-
-    def forget(self, uids: Iterable[str]) -> None:
-        """These bindings are gone."""
-        for uid in uids:
-            self._found.pop(uid, None)
+        record = self._records.get(_ref(binding))
+        uid, generation, ids = (None, None, {}) if record is None else record.escaped or (None, None, {})
+        return tuple(ids) if (uid, generation) == (binding.uid, binding.generation) else ()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until `stop`."""
@@ -76,14 +71,19 @@ class Escapes:
                     self._note(binding, tool_id)
 
     def _note(self, binding: PublishedBinding, tool_id: str) -> None:
-        generation, ids = self._found.get(binding.uid, (None, {}))
-        if generation != binding.generation:
-            ids = {}
+        record = self._records.get(ref := _ref(binding))
+        if record is None:  # it has gone meanwhile
+            return
+        ids = dict.fromkeys(self.of(binding))
         if len(ids) < MOST_ESCAPED:
             ids[tool_id] = None
-        self._found[binding.uid] = (binding.generation, ids)
-        key = f"{binding.namespace}/{binding.name}" if binding.namespace else binding.name
-        self._on_found(Ref(binding.kind, key))
+        record.escaped = (binding.uid, binding.generation, ids)
+        self._on_found(ref)
+
+
+def _ref(binding: PublishedBinding) -> Ref:
+    key = f"{binding.namespace}/{binding.name}" if binding.namespace else binding.name
+    return Ref(binding.kind, key)
 
 
 def _left(moves: Sequence[Move], policy: Policy) -> list[tuple[PublishedBinding, str]]:

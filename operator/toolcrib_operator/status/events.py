@@ -11,9 +11,9 @@ from typing import Any
 
 from toolcrib_operator.errors import OperatorError
 from toolcrib_operator.kinds.statuses import BAD
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import ClusterWriter, Event
 from toolcrib_operator.timers import wait
-from toolcrib_operator.world import Ref
 
 log = logging.getLogger(__name__)
 

@@ -1,32 +1,29 @@
 """What is to be written about each object, and when: status, finalizer, and what may wait a little.
 
-Plans only; `writer` carries them out.
+Plans only; `writer` carries them out. What a status says is for the object's kind to tell.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib import authorizer
-from toolcrib.authorizer import Denial
 from toolcrib.resources import durations
-from toolcrib.resources.admission import FINALIZER
-from toolcrib.resources.conditions import ConditionReason
+from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
-from toolcrib_operator.kinds.binding import Territories, matched_tools
-from toolcrib_operator.kinds.questions import fired, questions
-from toolcrib_operator.kinds.statuses import BindingReach, DenialHistory, Desired, Progress, Status
-from toolcrib_operator.kinds.verdicts import BindingVerdict, ToolVerdict
+from toolcrib_operator.kinds.kind import Governed
+from toolcrib_operator.kinds.records import Record, Removal
+from toolcrib_operator.kinds.statuses import Desired, Progress, Status
+from toolcrib_operator.kinds.verdicts import Cause
+from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.status.escapes import MOST_ESCAPED, Escapes
-from toolcrib_operator.world import BINDINGS, Entry, Ref, World
+from toolcrib_operator.status.escapes import Escapes
+from toolcrib_operator.world import World
 
 
 @dataclass(frozen=True)
@@ -48,200 +45,139 @@ class StatusPlanner:
         publisher: Publisher,
         index_sync: IndexSync,
         settings: LoopSettings,
-        escapes: Escapes | None = None,
+        escapes: Escapes,
     ) -> None:
-        self._escapes = escapes or Escapes()
+        self.facts = assessor.facts
         self.waiting: set[Ref] = set()
         self._world = world
-        self._assessor = assessor
+        self._kinds, self._records = assessor.kinds, assessor.facts.records
         self._publisher = publisher
         self._index_sync = index_sync
         self._settings = settings
+        self._escapes = escapes
         self._started: float | None = None
-        self._changed: dict[Ref, int] = {}
-        """In which step each was published as it is: the steps of one leadership are numbered."""
-        self._gone: dict[Ref, tuple[str, Revision, float]] = {}
-        """Bindings that are being deleted: uid, the first revision without it, and when that was made."""
-        self._pending_since: dict[Ref, float] = {}
-        self._recounted: dict[Ref, float] = {}
-        self._stale: dict[Ref, float] = {}
-        self._first_seen: dict[Ref, tuple[str, int, float]] = {}
-        """Bindings as uid and generation, and when they were first assessed so."""
-        self._territories = Territories()
 
     def assessed(self, refs: Iterable[Ref], changed: set[Ref], revision: Revision, now: float) -> None:
         """These objects were assessed; the published form of those in `changed` is in `revision` first."""
         if self._started is None:
             self._started = now
         for ref in refs:
-            entry = self._world.get(ref)
-            if entry is None:
+            entry, record, kind = self._world.get(ref), self._records.get(ref), self._kinds[ref.kind]
+            if entry is None or record is None:
                 self._forget(ref)
                 continue
-            if self._first_seen.get(ref, ())[:2] != (entry.uid, entry.generation) and ref.kind in BINDINGS:
-                self._first_seen[ref] = (entry.uid, entry.generation, now)
-            if entry.deleting is not None and ref.kind in BINDINGS:
-                if self._gone.get(ref, ("",))[0] != entry.uid:
-                    self._gone[ref] = (entry.uid, revision, now)
+            seen = (entry.uid, entry.generation)
+            if kind.surveys and (record.first_seen is None or record.first_seen[:2] != seen):
+                record.first_seen = (*seen, now)
+            if entry.deleting is not None and kind.finalizer is not None:
+                if record.removal is None or record.removal.uid != entry.uid:
+                    record.removal = Removal(entry.uid, revision, now)
                 self.waiting.add(ref)
-            elif ref in changed or ref not in self._changed:
-                self._changed[ref] = revision.seq
-                self._pending_since.pop(ref, None)
+            elif ref in changed or record.step is None:
+                record.step = revision.seq
+                record.pending_since = None
                 self.waiting.add(ref)
-                if ref.kind in BINDINGS:
-                    self._stale.setdefault(ref, now)
+                if kind.surveys and record.stale is None:
+                    record.stale = now
 
     def recount(self, refs: Iterable[Ref], now: float) -> float:
-        """Tools within reach of these bindings have changed; returns when to look."""
+        """Tools within reach of these objects have changed; returns when to look."""
         for ref in refs:
-            self._stale.setdefault(ref, now)
+            if (record := self._records.get(ref)) is not None and record.stale is None:
+                record.stale = now
         return now + self._settings.hold_back
 
     def plan(self, ref: Ref, now: float) -> Plan:
         """What to write about an object now."""
-        entry = self._world.get(ref)
-        if entry is None:
+        entry, record = self._world.get(ref), self._records.get(ref)
+        if entry is None or record is None:
             self._forget(ref)
             return Plan()
+        kind = self._kinds[ref.kind]
         if entry.deleting is not None:
-            return self._plan_removal(entry, now)
-        verdict = self._assessor.verdicts.get(ref)
-        if verdict is None:  # it goes with its namespace
+            return self._plan_removal(kind, entry, record, now)
+        if record.verdict is None:  # it goes with its namespace
             self.waiting.discard(ref)
             return Plan()
-        if isinstance(verdict, ToolVerdict):
-            desired = statuses.tool_status(entry, verdict, self._progress(ref, verdict.published), now)
-            return self._plan_status(entry, desired, None, now, finalizers=None)
-        reach, look = self._reach(entry, verdict, now)
-        progress = self._progress(ref, verdict.published)
-        desired = statuses.binding_status(entry, verdict, progress, reach, now)
-        change = verdict.next_change(now)
-        again = min((t for t in (look, change) if t is not None), default=None)
-        finalizers = None
-        if self._settings.finalizers and verdict.published is not None and FINALIZER not in entry.finalizers:
-            finalizers = (*entry.finalizers, FINALIZER)
-        return self._plan_status(entry, desired, again, now, finalizers=finalizers)
+        desired = kind.status(entry, record, self, now)
+        finalizers, mark = None, kind.finalizer
+        used = record.verdict.published is not None
+        if self._settings.finalizers and used and mark is not None and mark not in entry.finalizers:
+            finalizers = (*entry.finalizers, mark)
+        return self._plan_status(entry, record, desired, now, finalizers=finalizers)
 
     def wrote(self, ref: Ref, before: Status, after: Status, now: float) -> None:
-        """A status was rewritten; where a binding's reach went into it, the next such rewrite has to wait."""
-        said = statuses.reached(before)
-        if ref.kind in BINDINGS and said[0] is not None and said != statuses.reached(after):
-            self._recounted[ref] = now
+        """A status was written."""
+        if (record := self._records.get(ref)) is not None:
+            self._kinds[ref.kind].wrote(record, before, after, now)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is published."""
+        return self._publisher.snapshot
+
+    def progress(self, record: Record) -> Progress:
+        """Who has confirmed the object as it is published."""
+        publisher = self._publisher
+        if record.verdict is None or record.verdict.published is None or record.step is None:
+            return Progress()
+        revision = Revision(epoch=publisher.epoch, seq=record.step)
+        links = len(publisher.links)
+        published = publisher.confirmed_by_any(revision)
+        return Progress(published, links > 0 and publisher.confirmed_by_all(revision), links)
+
+    def indexed(self, tool: PublishedTool) -> tuple[bool | None, Cause | None]:
+        """Whether it is in the search index (None: nobody knows), and what keeps it out."""
+        return self._index_sync.state(tool.tool_id, tool.digest)
+
+    def escaped(self, binding: PublishedBinding) -> Collection[str]:
+        """The ids of tools that left what the binding denies."""
+        return self._escapes.of(binding)
 
     def _plan_status(
-        self, entry: Entry, desired: Desired, again: float | None, now: float, *, finalizers: tuple[str, ...] | None
+        self, entry: Entry, record: Record, desired: Desired, now: float, *, finalizers: tuple[str, ...] | None
     ) -> Plan:  # fmt: skip
-        ref = entry.ref
+        again = desired.again
         if not desired.provisional:
-            self.waiting.discard(ref)
-            self._pending_since.pop(ref, None)
+            self.waiting.discard(entry.ref)
+            record.pending_since = None
         else:
-            self.waiting.add(ref)
+            self.waiting.add(entry.ref)
         if not statuses.difference(entry.status, desired.status):
             return Plan(finalizers=finalizers, again=again)
-        if desired.provisional and (until := self._hold_until(entry, now)) > now:
+        if desired.provisional and (until := self._hold_until(entry, record, now)) > now:
             return Plan(finalizers=finalizers, again=until if again is None else min(until, again))
         return Plan(finalizers=finalizers, status=desired.status, again=again)
 
-    def _hold_until(self, entry: Entry, now: float) -> float:
-        since = self._pending_since.setdefault(entry.ref, now)
-        held = since + self._settings.hold_back
+    def _hold_until(self, entry: Entry, record: Record, now: float) -> float:
+        if record.pending_since is None:
+            record.pending_since = now
+        held = record.pending_since + self._settings.hold_back
         if entry.status.get("observedGeneration") == entry.generation and self._started is not None:
             return max(held, self._started + self._settings.takeover_hold)
         return held
 
-    def _plan_removal(self, entry: Entry, now: float) -> Plan:
-        if FINALIZER not in entry.finalizers or entry.ref.kind not in BINDINGS:
+    def _plan_removal(self, kind: Governed, entry: Entry, record: Record, now: float) -> Plan:
+        if kind.finalizer is None or kind.finalizer not in entry.finalizers:
             self.waiting.discard(entry.ref)
             return Plan()
-        uid, revision, since = self._gone.get(entry.ref, ("", None, now))
+        removal = record.removal
+        since = now if removal is None else removal.since
         # the API server's clock may be another, and no operator may have been there for a while
         most, least = self._settings.removal_deadline, self._settings.removal_least
         asked = durations.instant(entry.deleting or "") + most
         deadline = min(max(asked, since + least), since + most)
-        confirmed = uid == entry.uid and revision is not None and self._publisher.confirmed_by_all(revision)
+        confirmed = (
+            removal is not None
+            and removal.uid == entry.uid
+            and self._publisher.confirmed_by_all(removal.revision)
+        )
         if not confirmed and now < deadline:
             self.waiting.add(entry.ref)
             return Plan(again=deadline)
-        return Plan(finalizers=tuple(f for f in entry.finalizers if f != FINALIZER))
-
-    def _progress(self, ref: Ref, item: PublishedTool | PublishedBinding | None) -> Progress:
-        publisher, step = self._publisher, self._changed.get(ref)
-        if item is None or step is None:
-            return Progress()
-        revision = Revision(epoch=publisher.epoch, seq=step)
-        links = len(publisher.links)
-        published = publisher.confirmed_by_any(revision)
-        propagated = links > 0 and publisher.confirmed_by_all(revision)
-        if isinstance(item, PublishedBinding):
-            return Progress(published=published, propagated=propagated, replicas=links)
-        indexed, problem = self._index_sync.state(item.tool_id, item.digest)
-        return Progress(published, propagated, links, indexed, problem)
-
-    def _reach(
-        self, entry: Entry, verdict: BindingVerdict, now: float
-    ) -> tuple[BindingReach | None, float | None]:
-        """What it reaches, if that may be written now, and when it may be otherwise."""
-        if verdict.published is None or verdict.refusal is not None:
-            return None, None
-        said = statuses.reached(entry.status)
-        fresh = entry.status.get("observedGeneration") != entry.generation or said[0] is None
-        if not fresh:
-            stale = self._stale.get(entry.ref)
-            if stale is None:
-                return None, None
-            last = self._recounted.get(entry.ref)
-            due = stale + self._settings.hold_back
-            due = due if last is None else max(due, last + self._settings.rewrite_every)
-            if now < due:
-                return None, due
-        reach = self._look(entry, verdict.published, now)
-        if not fresh:
-            self._stale.pop(entry.ref, None)
-            if statuses.told(reach) != said:
-                self._stale[entry.ref] = now - self._settings.hold_back  # until it is really written
-        return reach, None
-
-    def _look(self, entry: Entry, binding: PublishedBinding, now: float) -> BindingReach:
-        snapshot = self._publisher.snapshot
-        exists = self._assessor.account_exists
-        tools = self._territories.tools_of(binding, snapshot)
-        found = questions(binding, tools, exists=exists, applied=self._applied(entry, now))
-        held = self._held(entry, binding, tools) if binding.denies else None
-        return BindingReach(matched_tools(binding, snapshot), found, held)
-
-    def _held(self, entry: Entry, binding: PublishedBinding, tools: list[PublishedTool]) -> DenialHistory:
-        """What this generation has denied: what its status remembers, and what is seen now."""
-        same = entry.status.get("observedGeneration") == entry.generation
-        remembered = entry.status if same else {}
-        now = fired(binding, tools)
-        entries = [Denial("deny", text) for text in binding.deny]
-        entries += [Denial("denyScopes", scope) for scope in binding.deny_scopes]
-        known = frozenset(remembered.get("firedDenials") or ())
-        found = [e for e in entries if e in now or "/".join(e) in known]
-        denials, snapshot = authorizer.denials(binding), self._publisher.snapshot
-        left = {*(remembered.get("escapedTools") or ()), *self._escapes.of(binding)}
-        escaped = [
-            i for i in sorted(left) if (t := snapshot.tools.get(i)) and not any(True for _ in denials(t))
-        ]
-        return DenialHistory(
-            fired=tuple("/".join(e) for e in found),
-            stopped=tuple("/".join(e) for e in found if e not in now),
-            escaped=tuple(escaped[:MOST_ESCAPED]),
-        )
-
-    def _applied(self, entry: Entry, now: float) -> float:
-        """When this generation was applied, as far as that is known: the API server tells of the first one alone."""
-        if entry.status.get("observedGeneration") != entry.generation:
-            return self._first_seen.get(entry.ref, ("", 0, now))[2]
-        odd, why = statuses.questioned(entry.status)
-        if odd and why.reason is ConditionReason.EXPIRED_AT_APPLY:
-            return math.inf  # said of this generation already, and true for good
-        return durations.instant(entry.created) if entry.created and entry.generation == 1 else -math.inf
+        return Plan(finalizers=tuple(f for f in entry.finalizers if f != kind.finalizer))
 
     def _forget(self, ref: Ref) -> None:
         self.waiting.discard(ref)
-        self._gone.pop(ref, None)
-        self._first_seen.pop(ref, None)
-        for table in (self._changed, self._pending_since, self._recounted, self._stale):
-            table.pop(ref, None)
+        if (record := self._records.get(ref)) is not None:
+            record.forget_progress()

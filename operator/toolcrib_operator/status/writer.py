@@ -10,19 +10,22 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.telemetry import logs, tracing
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone
-from toolcrib_operator.kinds.statuses import BAD, announced, difference, transitions
+from toolcrib_operator.kinds.kind import Governed
+from toolcrib_operator.kinds.records import Records
+from toolcrib_operator.kinds.statuses import BAD, difference, transitions
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.status.events import Events
 from toolcrib_operator.status.planner import Plan, StatusPlanner
-from toolcrib_operator.timers import Backoff, wait
-from toolcrib_operator.world import BINDINGS, Ref, World
+from toolcrib_operator.timers import Backoff, pause, wait
+from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,8 @@ class StatusWriter:
     def __init__(
         self,
         world: World,
+        kinds: Mapping[str, Governed],
+        records: Records,
         planner: StatusPlanner,
         writer: ClusterWriter,
         events: Events,
@@ -53,24 +58,22 @@ class StatusWriter:
     ) -> None:
         self.counts = WriteCounts()
         self.problem: str | None = None
-        self._world, self._planner, self._writer, self._events = world, planner, writer, events
+        self._world, self._kinds, self._records = world, kinds, records
+        self._planner, self._writer, self._events = planner, writer, events
         self._concurrency = settings.concurrency
         self._clock, self._may_act = clock, may_act
         self._heap: list[tuple[float, Ref]] = []
-        self._scheduled: dict[Ref, float] = {}
         self._busy: set[Ref] = set()
-        self._since: dict[Ref, float] = {}
-        """Objects that are being looked at, or whose write has failed so far: since when they were due."""
-        self._retries: dict[Ref, Backoff] = {}
         self._away = Backoff(0.5, 15.0)
         self._trouble = logs.Trouble(log)
         self._wake = asyncio.Event()
 
     def due(self, ref: Ref, at: float) -> None:
-        """Look at an object at `at`, or earlier if it is due earlier already."""
-        if (scheduled := self._scheduled.get(ref)) is not None and scheduled <= at:
+        """Look at an object at `at`, or earlier if it is due earlier already. Nothing is written about one that is gone."""
+        record = self._records.get(ref)
+        if record is None or (record.due is not None and record.due <= at):
             return
-        self._scheduled[ref] = at
+        record.due = at
         heapq.heappush(self._heap, (at, ref))
         self._wake.set()
 
@@ -78,14 +81,22 @@ class StatusWriter:
     def backlog(self) -> int:
         """Objects that are due or being written."""
         now = self._clock()
-        return len(self._busy) + sum(at <= now for at in self._scheduled.values())
+        return len(self._busy) + sum(at <= now for at, _ in self._scheduled())
 
     @property
     def oldest(self) -> float:
         """Seconds for which the oldest object has been due and is not done; 0 if there is none."""
         now = self._clock()
-        due = (at for at in self._scheduled.values() if at <= now)
-        return max(0.0, now - min(min(due, default=now), min(self._since.values(), default=now)))
+        times = [at for at, _ in self._scheduled()]
+        begun = [*(ref for _, ref in self._scheduled()), *self._busy]
+        times += [r.since for ref in begun if (r := self._records.get(ref)) and r.since is not None]
+        return max(0.0, now - min(times, default=now))
+
+    def _scheduled(self) -> Iterator[tuple[float, Ref]]:
+        """What is to be looked at, and when. The heap also holds times that an earlier one has replaced."""
+        return (
+            (at, ref) for at, ref in self._heap if (r := self._records.get(ref)) is not None and r.due == at
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Write until `stop`."""
@@ -113,18 +124,20 @@ class StatusWriter:
         now = self._clock()
         while self._heap:
             at, ref = self._heap[0]
-            if self._scheduled.get(ref) != at:
+            record = self._records.get(ref)
+            if record is None or record.due != at:
                 heapq.heappop(self._heap)
                 continue
             if at > now:
                 # a wall clock may jump: never sleep long on its word
                 return None, min(at - now, 5.0)
             heapq.heappop(self._heap)
-            del self._scheduled[ref]
+            record.due = None
             if ref in self._busy:
                 self.due(ref, now + 0.05)
                 continue
-            self._since.setdefault(ref, at)
+            if record.since is None:
+                record.since = at
             return ref, None
         return None, None
 
@@ -146,7 +159,9 @@ class StatusWriter:
             self._trouble.over("writing to the API server works again")
         except Conflict:
             self.counts.conflicts += 1
-            self.due(ref, self._clock() + self._retries.setdefault(ref, Backoff(0.1, 5.0)).next())
+            if (record := self._records.get(ref)) is not None:
+                self.due(ref, self._clock() + pause(0.1, 5.0, record.failures))
+                record.failures += 1
         except Gone:
             self._done(ref)
         except ClusterUnavailable as error:
@@ -160,8 +175,8 @@ class StatusWriter:
             self._busy.discard(ref)
 
     def _done(self, ref: Ref) -> None:
-        self._retries.pop(ref, None)
-        self._since.pop(ref, None)
+        if (record := self._records.get(ref)) is not None:
+            record.failures, record.since = 0, None
 
     async def _carry_out(self, ref: Ref) -> None:
         # planned again: the object may have changed while this waited for its turn
@@ -194,7 +209,7 @@ class StatusWriter:
         self._planner.wrote(ref, entry.status, plan.status, self._clock())
         for condition in transitions(entry.status, plan.status):
             _say(ref, entry.generation, condition)
-        for condition in announced(entry.status, plan.status, questions=ref.kind in BINDINGS):
+        for condition in self._kinds[ref.kind].announced(entry.status, plan.status):
             self._events.transition(ref, entry.uid, condition)
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Self
 
 import kopf
 from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory
 
 from toolcrib import process
-from toolcrib.resources import GROUP, KINDS, VERSION
-from toolcrib_operator.adapters.cluster import PAGE
 from toolcrib_operator.adapters.kube import Access, Kube
+from toolcrib_operator.kinds.kind import Kind
+from toolcrib_operator.objects import key_of
 from toolcrib_operator.watches.resync import Resync
-from toolcrib_operator.world import ENDPOINT_SLICE, NAMESPACE, SERVICE, SERVICE_ACCOUNT, World, key_of
+from toolcrib_operator.world import World
 
 RETRIES = (0.2, 0.5, 1, 2, 3, 5, 5, 5)
 """Seconds between the attempts of a request of kopf's; after the last one kopf ends."""
@@ -102,19 +102,13 @@ class Memo:
         return self
 
 
-def register(registry: Any) -> None:
-    """Add a recording handler for every kind of ours, for namespaces, service accounts, Services and EndpointSlices."""
-    for kind in KINDS.values():
-        kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=f"record-{kind.plural}")(
-            recorder(kind.kind)
-        )
-    for group, plural, core in (
-        ("", "namespaces", NAMESPACE),
-        ("", "serviceaccounts", SERVICE_ACCOUNT),
-        ("", "services", SERVICE),
-        ("discovery.k8s.io", "endpointslices", ENDPOINT_SLICE),
-    ):
-        kopf.on.event(group, "v1", plural, registry=registry, id=f"record-{plural}")(recorder(core))
+def register(registry: Any, kinds: Iterable[Kind]) -> None:
+    """Add a recording handler for every kind that is watched."""
+    for kind in kinds:
+        if kind.watched:
+            kopf.on.event(
+                kind.group, kind.version, kind.plural, registry=registry, id=f"record-{kind.plural}"
+            )(recorder(kind.name))
 
 
 def recorder(kind: str) -> Any:
@@ -191,7 +185,8 @@ async def _operate(
     kube: Kube, memo: Memo, stop: threading.Event, retries: Sequence[float], operate: Operate
 ) -> None:
     registry = kopf.OperatorRegistry()
-    register(registry)
+    kinds = memo.world.kinds.values()
+    register(registry, kinds)
 
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return connection(kube.access())
@@ -203,7 +198,7 @@ async def _operate(
     settings.process.ultimate_exiting_timeout = None
     keep_nothing(settings)
     settings.queueing.idle_timeout = 0.5
-    settings.watching.chunk_size = PAGE  # what a page holds is parsed at once
+    settings.watching.chunk_size = min(kind.page for kind in kinds)  # what a page holds is parsed at once
     settings.networking.error_backoffs = list(retries)
     # One of its own: kopf waits for it in a thread, which asyncio.run would wait for in turn, so that a failure
     # would look like silence. It is set when this run is over, or when everything is.

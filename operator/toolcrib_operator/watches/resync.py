@@ -16,7 +16,7 @@ from toolcrib_operator.errors import ClusterUnavailable, NotListable
 from toolcrib_operator.ports import ClusterReader
 from toolcrib_operator.settings import WatchSettings
 from toolcrib_operator.timers import Backoff, wait
-from toolcrib_operator.world import SECRET, WATCHED, World
+from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Resync:
         world: World,
         reader: ClusterReader,
         *,
-        kinds: Sequence[str] = WATCHED,
+        kinds: Sequence[str] | None = None,
         secrets: bool = False,
         settings: WatchSettings | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -37,7 +37,10 @@ class Resync:
         self.problems: dict[str, str] = {}
         self.repairs = 0
         self._troubles: dict[str, logs.Trouble] = {}
-        self._world, self._reader, self._kinds, self._secrets = world, reader, tuple(kinds), secrets
+        self._world, self._reader = world, reader
+        self._kinds = world.watched if kinds is None else tuple(kinds)
+        unwatched = tuple(kind.name for kind in world.kinds.values() if not kind.watched)
+        self._polled = unwatched if secrets else ()
         self._settings = settings or WatchSettings()
         self._monotonic = monotonic
         self._proven: dict[str, float] = {}
@@ -59,8 +62,7 @@ class Resync:
 
     async def list_all(self, stop: asyncio.Event) -> bool:
         """List every kind once, however long it takes; False if stopped before."""
-        kinds = (*self._kinds, SECRET) if self._secrets else self._kinds
-        done = await asyncio.gather(*(self._list_until(kind, stop) for kind in kinds))
+        done = await asyncio.gather(*(self._list_until(kind, stop) for kind in (*self._kinds, *self._polled)))
         return all(done)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -68,8 +70,8 @@ class Resync:
         async with asyncio.TaskGroup() as group:
             for kind in self._kinds:
                 group.create_task(self._prove_forever(kind, stop))
-            if self._secrets:
-                group.create_task(self._read_secrets(stop))
+            for kind in self._polled:
+                group.create_task(self._poll(kind, stop))
 
     async def _list_until(self, kind: str, stop: asyncio.Event) -> bool:
         backoff = Backoff(0.25, 5.0)
@@ -118,12 +120,12 @@ class Resync:
         self._proven[kind] = max(asked, self._proven.get(kind, asked))
         self._fine(kind)
 
-    async def _read_secrets(self, stop: asyncio.Event) -> None:
+    async def _poll(self, kind: str, stop: asyncio.Event) -> None:
         while not await wait(stop, self._settings.secrets):
             try:
-                await self._list(SECRET)
+                await self._list(kind)
             except ClusterUnavailable as error:
-                self._trouble(SECRET, error)
+                self._trouble(kind, error)
 
     def _trouble(self, kind: str, error: ClusterUnavailable) -> None:
         level = logging.ERROR if isinstance(error, NotListable) else logging.WARNING

@@ -8,7 +8,8 @@ import pytest
 from toolcrib import publishing
 from toolcrib.wire.publish import Revision
 from toolcrib_cli.local.registrations import Registrations
-from toolcrib_operator.world import Ref, World
+from toolcrib_operator.objects import Ref
+from toolcrib_operator.world import World
 from toolcrib_registry.policy.registration import RegistrationForbidden
 
 pytestmark = pytest.mark.anyio

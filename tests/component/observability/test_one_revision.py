@@ -19,11 +19,12 @@ from registry_process import RegistryProcess, configuration, process
 from toolcrib.telemetry import logs, otel, tracing
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.adapters.replica_http import HttpReplica
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings, PublisherSettings
-from toolcrib_operator.world import WATCHED, World
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,8 @@ import pytest
 
 from toolcrib_cli import manifests
 from toolcrib_cli.local.folders import Folders
-from toolcrib_operator.world import Ref, World
+from toolcrib_operator.objects import Ref
+from toolcrib_operator.world import World
 
 TOOL = """\
 apiVersion: toolcrib.dev/v1alpha1

@@ -20,7 +20,7 @@ with contextlib.suppress(SystemExit):  # there is no such cluster
 LISTED = """
 import orjson
 from concurrent.futures import ThreadPoolExecutor
-from toolcrib_operator.world import entry_of
+from toolcrib_operator.kinds.table import entry_of
 
 def tool(number):
     names = [f"{k:04}{number * 7919 + k * 104729:08}" for k in range(2_900)]

@@ -15,11 +15,13 @@ from toolcrib.process.garbage import LARGE
 from toolcrib.resources.admission import FINALIZER
 from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
-from toolcrib_operator.world import WATCHED, Ref, World
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -493,15 +495,16 @@ async def test_the_count_of_matched_tools_is_corrected_soon_and_then_rarely() ->
 
 
 async def test_an_object_nobody_foresaw_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolcrib_operator import assessment
-    from toolcrib_operator.kinds.tool import assess_tool as real
+    from toolcrib_operator.kinds import tool as module
+
+    real = module.assess_tool
 
     def assess(entry: Any, **facts: Any) -> Any:
         if entry.ref.name == "poison":
             raise KeyError("unforeseen")
         return real(entry, **facts)
 
-    monkeypatch.setattr(assessment, "assess_tool", assess)
+    monkeypatch.setattr(module, "assess_tool", assess)
     async with staged(tool("poison"), tool("calculator")) as stage:
         await stage.ready("heist/calculator")
         await until(lambda: stage.conditions("Tool", "heist/poison").get("Accepted") == ("False", "Invalid"))
@@ -583,7 +586,7 @@ async def test_a_binding_deleted_long_ago_still_waits_for_the_replicas_a_little(
         await until(lambda: finalizers() == ())
         assert time.time() - began >= settings.removal_least
         stage.world.remove("AgentScopeBinding", "heist/planner", "8")
-        await until(lambda: ref not in stage.loop._planner._gone)
+        await until(lambda: stage.loop.assessor.facts.records.get(ref) is None)
 
 
 async def test_what_a_turn_over_many_objects_makes_is_frozen() -> None:

@@ -24,14 +24,19 @@ from toolcrib.wire.publish import (
     ReplicaState,
     fingerprint,
 )
-from toolcrib_operator.adapters.cluster import PAGE, Cluster
+from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds.table import WATCHED, entry_of
+from toolcrib_operator.kinds.tool import TOOL_KIND
+from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.packing import PackedTool, packed_status, read_status, shared
 from toolcrib_operator.timers import paced
-from toolcrib_operator.world import WATCHED, Entry, Ref, World, entry_of
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio
+
+PAGE = TOOL_KIND.page
 
 KIB = 1 << 10
 

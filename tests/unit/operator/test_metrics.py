@@ -23,15 +23,17 @@ from toolcrib_operator.counts.reach import ReachCounts
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable
 from toolcrib_operator.health import serving
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import Lease, Written
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import ElectionSettings, LoopSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.watches.resync import Resync
-from toolcrib_operator.world import WATCHED, Ref, World
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -16,10 +16,11 @@ from toolcrib.resources.admission import FINALIZER
 from toolcrib_operator import uninstall
 from toolcrib_operator.elector import Elector
 from toolcrib_operator.errors import ClusterUnavailable, Conflict
+from toolcrib_operator.kinds.binding import BINDINGS
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import Event, Lease, Listing, Written
 from toolcrib_operator.settings import ElectionSettings
 from toolcrib_operator.uninstall import release
-from toolcrib_operator.world import BINDINGS, Ref
 
 FAST = ElectionSettings(lease=0.8, renew=0.3, retry=0.05)
 T = TypeVar("T")

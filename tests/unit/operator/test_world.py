@@ -3,7 +3,9 @@
 import threading
 
 from operator_harness import binding, tool
-from toolcrib_operator.world import WATCHED, Ref, World
+from toolcrib_operator.kinds.table import WATCHED
+from toolcrib_operator.objects import Ref
+from toolcrib_operator.world import World
 
 CALCULATOR = Ref("Tool", "heist/calculator")
 

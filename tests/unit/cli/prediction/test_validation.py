@@ -10,7 +10,8 @@ import yaml
 from operator_harness import binding, cluster_binding, tool
 from toolcrib_cli import manifests
 from toolcrib_cli.prediction.validation import expected
-from toolcrib_operator.world import WATCHED, World
+from toolcrib_operator.kinds.table import WATCHED
+from toolcrib_operator.world import World
 
 NOW = 1_800_000_000.0
 OLD = "2026-01-01T00:00:00Z"

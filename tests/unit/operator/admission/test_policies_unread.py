@@ -9,13 +9,14 @@ import pytest
 
 from operator_harness import binding, tool
 from policy_stage import REFUSED, WAITS, EarlyShelf, Shelf, Stage, accepted_condition, entry_of
-from toolcrib_operator import assessment
+from toolcrib_operator import kinds
 from toolcrib_operator.admission.policies import Policies
 from toolcrib_operator.errors import ClusterUnavailable, NotListable
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.binding import assess_binding
+from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.verdicts import BindingVerdict
-from toolcrib_operator.world import Ref
+from toolcrib_operator.objects import Ref
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -250,13 +251,14 @@ async def test_what_was_read_before_a_long_silence_refuses_nothing_for_good() ->
     policies = Policies(admitted, shelf, monotonic=lambda: now[0])
     await policies.look()
     entry = entry_of(binding("planner", ["x:use"]))
-    admitted.notice(entry)
+    record = Record(entry.ref)
+    admitted.notice(record, entry)
     await policies.look()  # it could be decided now, but nobody leads
     shelf.error = ClusterUnavailable("no answer")
     now[0] = 31.0
     await policies.look()
     assert admitted.problem is not None
-    problem = admitted.judge(entry, BindingVerdict(None)).refusal
+    problem = admitted.judge(record, entry, BindingVerdict(None)).refusal
     assert problem is not None
     assert problem.reason == WAITS[1]
 
@@ -268,10 +270,11 @@ def test_what_waited_under_another_leader_waits_for_a_look_that_reads_the_polici
     waits = accepted_condition("False", WAITS[1], 2)
     manifest["status"] = {"policiesSeen": "0a1b", "conditions": [waits]}
     entry = entry_of(manifest)
+    record = Record(entry.ref)
     admitted.begun = admitted.answered = 3  # by which it is known that they may not be read
-    admitted.notice(entry)
+    admitted.notice(record, entry)
     admitted.begun = admitted.answered = 4
-    waiting = admitted.judge(entry, BindingVerdict(None))
+    waiting = admitted.judge(record, entry, BindingVerdict(None))
     assert waiting.refusal is not None
     assert (waiting.refusal.reason, waiting.policies_seen) == (WAITS[1], "0a1b")
     assert admitted.ripe() == set(), "or the loop would turn for ever"
@@ -282,10 +285,11 @@ def test_what_waited_under_another_leader_waits_for_a_look_that_reads_the_polici
 def test_a_binding_that_is_made_anew_keeps_nothing_of_the_one_of_its_name() -> None:
     admitted = Admitted(external=False)
     entry = entry_of(binding("planner", ["x:use"], tools={"deny": ["other"]}))
+    record = Record(entry.ref)
     verdict = assess_binding(entry, namespaces={}, trusted=())
     assert verdict.published is not None
-    old = verdict.published.model_copy(update={"uid": "another", "deny": ("secret",)})
-    held = admitted.judge(entry, verdict, old).published
+    record.published = verdict.published.model_copy(update={"uid": "another", "deny": ("secret",)})
+    held = admitted.judge(record, entry, verdict).published
     assert held is not None
     assert (held.scopes, held.deny) == ((), ("other",))
 
@@ -296,7 +300,7 @@ async def test_a_binding_that_cannot_be_assessed_keeps_nobody_busy(monkeypatch: 
 
     async with Stage(Shelf()).running() as stage:
         await until(lambda: stage.policies.known)
-        monkeypatch.setattr(assessment, "assess_binding", poisoned)
+        monkeypatch.setattr(kinds.binding, "assess_binding", poisoned)
         await stage.write(binding("planner", ["x:use"]))
         assert stage.policies.admitted.ripe() == set()
 
@@ -369,14 +373,15 @@ async def test_a_grant_that_comes_before_restored_policies_are_in_force_is_refus
 def test_what_a_grant_waits_for_are_the_policies_that_were_seen_when_it_came() -> None:
     admitted = Admitted(external=False)
     entry = entry_of(binding("early", ["x:use"]))
+    record = Record(entry.ref)
     admitted.problem, admitted.seen, admitted.begun = None, "0a1b", 2
-    admitted.notice(entry)
+    admitted.notice(record, entry)
     admitted.seen, admitted.answered = "2c3d", 2
-    waits = admitted.judge(entry, BindingVerdict(None))
+    waits = admitted.judge(record, entry, BindingVerdict(None))
     assert waits.refusal is not None
     assert (waits.refusal.reason, waits.policies_seen) == (WAITS[1], "0a1b")
     admitted.begun = admitted.answered = 3
-    refusal = admitted.judge(entry, BindingVerdict(None)).refusal
+    refusal = admitted.judge(record, entry, BindingVerdict(None)).refusal
     assert refusal is not None
     assert (refusal.reason, "not in force yet" in refusal.message) == (REFUSED[1], True)
 
@@ -384,15 +389,16 @@ def test_what_a_grant_waits_for_are_the_policies_that_were_seen_when_it_came() -
 def test_what_waited_for_restored_policies_to_be_in_force_is_refused_by_the_next_leader() -> None:
     before, after = Admitted(external=False), Admitted(external=False)
     entry = entry_of(binding("early", ["x:use"]))
+    record = Record(entry.ref)
     before.problem, before.seen, before.begun = "they were just put back", "0a1b", 1
-    before.notice(entry)
-    waits = before.judge(entry, BindingVerdict(None))
+    before.notice(record, entry)
+    waits = before.judge(record, entry, BindingVerdict(None))
     manifest = binding("early", ["x:use"])
     manifest["metadata"] |= {"uid": entry.uid, "generation": entry.generation}
     told = accepted_condition("False", WAITS[1], entry.generation)
     manifest["status"] = {"policiesSeen": waits.policies_seen, "conditions": [told]}
     after.problem, after.seen, after.begun, after.answered = None, "2c3d", 1, 1
-    refusal = after.judge(entry_of(manifest), BindingVerdict(None)).refusal
+    refusal = after.judge(Record(entry.ref), entry_of(manifest), BindingVerdict(None)).refusal
     assert refusal is not None
     assert refusal.reason == REFUSED[1]
 

@@ -11,8 +11,8 @@ from operator_stage import SETTINGS, staged
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib_operator import options
+from toolcrib_operator.kinds.table import entry_of
 from toolcrib_operator.kinds.tool import assess_tool
-from toolcrib_operator.world import entry_of
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from operator_harness import binding, cluster_binding, tool
-from toolcrib_operator.assessment import Assessor, Batch
+from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds.facts import Batch
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import WATCHED, World
+from toolcrib_operator.world import World
 
 DENY = binding("deny", [], tools={"deny": ["*"]})
 GRANT = cluster_binding("bot", ["calculator:use"], namespaceSelector={})

@@ -16,8 +16,9 @@ from toolcrib import publishing
 from toolcrib.resources import parse
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import ToolState
+from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
 from toolcrib_operator.kinds.questions import NONE, Question, questions, summary
-from toolcrib_operator.world import SERVICE_ACCOUNT, Ref
+from toolcrib_operator.objects import Ref
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,9 @@ from toolcrib.resources import quantities
 from toolcrib.resources.quantities import Quota
 from toolcrib_cli.prediction import outcome
 from toolcrib_operator.kinds.quotas import Quotas
+from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.options import parse
-from toolcrib_operator.world import Entry, Ref, World
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio

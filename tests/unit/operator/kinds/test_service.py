@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from operator_harness import endpoint_slice, service, tool
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds.service import ENDPOINT_SLICE, SERVICE, compact_slice, slice_facts
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.kinds.verdicts import ToolVerdict
-from toolcrib_operator.service_facts import compact_slice, slice_facts
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.settings import LoopSettings
-from toolcrib_operator.world import ENDPOINT_SLICE, SERVICE, WATCHED, Ref, World
+from toolcrib_operator.world import World
 
 TOOL = Ref("Tool", "heist/calculator")
 

@@ -13,11 +13,14 @@ import pytest
 from operator_harness import MemoryReplica, binding, cluster_binding, tool
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
-from toolcrib_operator.world import SERVICE_ACCOUNT, WATCHED, Ref, World
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -16,12 +16,15 @@ from toolcrib.wire.publish import Publish, Revision
 from toolcrib_operator import options
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
-from toolcrib_operator.kinds.binding import assess_binding, matched_tools
-from toolcrib_operator.kinds.credential import HOSTS, LABEL, assess_credential
-from toolcrib_operator.kinds.statuses import BindingReach, Progress
-from toolcrib_operator.kinds.tool import assess_tool, name_owner
+from toolcrib_operator.kinds.binding import assess_binding, binding_status
+from toolcrib_operator.kinds.reach import BindingReach, matched_tools
+from toolcrib_operator.kinds.secret import HOSTS, LABEL, assess_credential
+from toolcrib_operator.kinds.statuses import Progress
+from toolcrib_operator.kinds.table import entry_of
+from toolcrib_operator.kinds.tool import assess_tool, name_owner, tool_status
 from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, ToolVerdict
-from toolcrib_operator.world import Entry, World, entry_of
+from toolcrib_operator.objects import Entry
+from toolcrib_operator.world import World
 
 NOW = 1_800_000_000.0
 
@@ -249,7 +252,7 @@ def test_a_tools_conditions_follow_its_progress(
 ) -> None:
     found = entry(tool("calculator"))
     verdict = assess_tool(found, owner=None, credential=None)
-    desired = statuses.tool_status(found, verdict, progress, NOW)
+    desired = tool_status(found, verdict, progress, NOW)
     assert conditions(desired.status) == {
         "Ready": ready,
         "Accepted": ("True", "Accepted"),
@@ -262,22 +265,18 @@ def test_a_tools_conditions_follow_its_progress(
 def test_what_was_confirmed_for_a_generation_stays_while_nothing_is_known() -> None:
     fresh = entry(tool("calculator"))
     verdict = assess_tool(fresh, owner=None, credential=None)
-    written = statuses.tool_status(fresh, verdict, DONE, NOW).status
+    written = tool_status(fresh, verdict, DONE, NOW).status
     again = entry(tool("calculator") | {"status": dict(written)})
-    assert (
-        statuses.difference(written, statuses.tool_status(again, verdict, Progress(), NOW + 99).status) == {}
-    )
+    assert statuses.difference(written, tool_status(again, verdict, Progress(), NOW + 99).status) == {}
     edited = entry(tool("calculator") | {"status": dict(written)}, generation=2)
-    assert statuses.tool_status(edited, verdict, Progress(replicas=1), NOW).provisional
+    assert tool_status(edited, verdict, Progress(replicas=1), NOW).provisional
 
 
 def test_a_transition_time_changes_with_the_status_alone() -> None:
     fresh = entry(tool("calculator"))
     verdict = assess_tool(fresh, owner=None, credential=None)
-    first = statuses.tool_status(fresh, verdict, Progress(replicas=1), NOW).status
-    second = statuses.tool_status(
-        entry(tool("calculator") | {"status": dict(first)}), verdict, DONE, NOW + 60
-    ).status
+    first = tool_status(fresh, verdict, Progress(replicas=1), NOW).status
+    second = tool_status(entry(tool("calculator") | {"status": dict(first)}), verdict, DONE, NOW + 60).status
     times = {c["type"]: c["lastTransitionTime"] for c in second["conditions"]}
     assert times["Accepted"] < times["Ready"] == times["Indexed"]
     assert {c["type"] for c in statuses.transitions(first, second)} == {"Ready", "Indexed"}
@@ -285,9 +284,7 @@ def test_a_transition_time_changes_with_the_status_alone() -> None:
 
 def test_a_refusal_takes_the_digests_out_of_the_status() -> None:
     found = entry(tool("calculator") | {"status": {"digest": "sha256:1", "toolId": "heist/calculator"}})
-    desired = statuses.tool_status(
-        found, ToolVerdict(None, Cause(ConditionReason.INVALID, "spec: bad")), DONE, NOW
-    )
+    desired = tool_status(found, ToolVerdict(None, Cause(ConditionReason.INVALID, "spec: bad")), DONE, NOW)
     patch = statuses.difference(found.status, desired.status)
     assert patch["digest"] is None
     assert patch["toolId"] is None
@@ -307,7 +304,7 @@ def test_a_bindings_dates_are_judged_by_the_clock(
 ) -> None:
     found = entry(binding("planner", ["calculator:use"], **dates))
     verdict = assess_binding(found, namespaces={}, trusted=())
-    desired = statuses.binding_status(found, verdict, DONE, BindingReach(1), NOW)
+    desired = binding_status(found, verdict, DONE, BindingReach(1), NOW)
     assert conditions(desired.status)["Ready"] == ready
     assert conditions(desired.status)["Expired"] == expired
 
@@ -316,7 +313,7 @@ def test_a_tool_that_a_search_finds_badly_is_used_and_says_so() -> None:
     found = entry(tool("calculator"))
     weakness = Weakness(ConditionReason.NO_DESCRIPTION, "spec.description", "there is none", "write one")
     verdict = replace(assess_tool(found, owner=None, credential=None), weaknesses=(weakness,))
-    status = statuses.tool_status(found, verdict, DONE, NOW).status
+    status = tool_status(found, verdict, DONE, NOW).status
     said = {c["type"]: (c["status"], c["reason"], c["message"]) for c in status["conditions"]}
     assert said["Questionable"] == ("True", "NoDescription", "spec.description: there is none")
     assert said["Ready"][0] == "True"
@@ -328,7 +325,7 @@ def test_what_waited_and_is_then_refused_is_told_twice_and_each_once() -> None:
     def refused(reason: ConditionReason, message: str, before: dict[str, Any]) -> dict[str, Any]:
         found = entry(binding("planner", ["calculator:use"]) | {"status": before})
         verdict = BindingVerdict(None, Cause(reason, message))
-        return statuses.binding_status(found, verdict, DONE, BindingReach(0), NOW).status
+        return binding_status(found, verdict, DONE, BindingReach(0), NOW).status
 
     waits = refused(ConditionReason.ADMISSION_POLICY_UNREAD, "It waits.", {})
     missing = refused(ConditionReason.ADMISSION_POLICY_MISSING, "Nobody checked.", waits)

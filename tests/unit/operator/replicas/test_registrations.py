@@ -13,13 +13,14 @@ from toolcrib.wire.publish import OutboxEntry, PublishedAuth, PublishedBackend, 
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid
 from toolcrib_operator.kinds.registration import manifest_of
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.options import parse
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import RegistrationSettings
-from toolcrib_operator.world import WATCHED, World
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -8,13 +8,16 @@ import pytest
 from operator_harness import binding, cluster_binding, tool
 from operator_stage import ACCOUNT, SETTINGS, Stage, staged
 from toolcrib.authorizer import Policy
-from toolcrib_operator import assessment
+from toolcrib_operator import kinds
 from toolcrib_operator.assessment import Assessor
-from toolcrib_operator.kinds.statuses import Progress, binding_status
+from toolcrib_operator.kinds.binding import binding_status
+from toolcrib_operator.kinds.statuses import Progress
+from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.kinds.verdicts import BindingVerdict
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.packing import packed_status
 from toolcrib_operator.status.escapes import MOST_ESCAPED, Escapes, _left
-from toolcrib_operator.world import WATCHED, Ref, World
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -159,7 +162,7 @@ async def test_a_binding_that_denies_nothing_says_nothing_of_denials() -> None:
 def test_what_is_remembered_of_tools_that_left_and_of_those_that_escaped_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(assessment, "_REMEMBERED", 10)
+    monkeypatch.setattr(kinds.tool, "_REMEMBERED", 10)
     world = World()
     for kind in WATCHED:
         world.replace(kind, [])
@@ -183,11 +186,14 @@ def test_what_is_remembered_of_tools_that_left_and_of_those_that_escaped_is_boun
     moves = turn().moved
     assert [after.tool_id for _, after in moves] == [f"heist/t{i}" for i in range(20, 30)]
     assert len(_left(moves, policy)) == 10
-    escapes = Escapes()
+    escapes = Escapes(assessor.facts.records)
     (held,) = {b.uid: b for b, _ in _left(moves, policy)}.values()
     for i in range(40):
         escapes._note(held, f"heist/t{i}")
     assert len(escapes.of(held)) == MOST_ESCAPED
     assert escapes.of(held.model_copy(update={"generation": 9})) == ()
-    escapes.forget([held.uid])
+    assert escapes.of(held.model_copy(update={"uid": "another"})) == ()
+    world.remove("ClusterAgentScopeBinding", "all")
+    turn()
+    escapes._note(held, "heist/t1")
     assert escapes.of(held) == ()

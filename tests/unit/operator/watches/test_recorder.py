@@ -10,11 +10,13 @@ import kopf
 import pytest
 
 from operator_harness import tool
-from toolcrib_operator.adapters.cluster import PAGE, Cluster
+from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.kube import Kube
+from toolcrib_operator.kinds.tool import TOOL_KIND
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.watches.recorder import Forgetful, Memo, recorder, watch
 from toolcrib_operator.watches.resync import Resync
-from toolcrib_operator.world import Ref, World
+from toolcrib_operator.world import World
 
 KUBECONFIG = """
 apiVersion: v1
@@ -74,7 +76,7 @@ def test_a_watch_that_is_refused_ends_it(kube: Kube) -> None:
 
 
 def test_its_first_list_comes_by_pages_of_a_few_tools(kube: Kube) -> None:
-    assert run(kube).given["settings"].watching.chunk_size == PAGE <= 100
+    assert run(kube).given["settings"].watching.chunk_size == TOOL_KIND.page <= 100
 
 
 def test_the_installed_kopf_has_every_option_that_it_is_given(kube: Kube) -> None:

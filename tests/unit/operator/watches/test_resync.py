@@ -7,10 +7,11 @@ import pytest
 
 from operator_harness import tool
 from toolcrib_operator.errors import NotListable
+from toolcrib_operator.objects import Ref, key_of
 from toolcrib_operator.ports import Listing
 from toolcrib_operator.settings import WatchSettings
 from toolcrib_operator.watches.resync import Resync
-from toolcrib_operator.world import Ref, World, key_of
+from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import HttpBackend, Tool
 from toolcrib.wire.publish import Credential
+from toolcrib_operator.kinds.kind import Kind, made
 from toolcrib_operator.kinds.verdicts import Cause
-from toolcrib_operator.world import SECRET, Entry, Ref
+from toolcrib_operator.objects import Entry, Ref
+
+SECRET = "Secret"
 
 LABEL = "toolcrib.dev/backend-credential"
 HOSTS = "toolcrib.dev/hosts"
+
+
+class SecretKind(Kind):
+    """Secrets of backends: those that are labelled, in the namespaces whose Secrets may be read."""
+
+    name = SECRET
+    plural = "secrets"
+    selector = f"{LABEL}=true"
+    watched = False
+
+    def read(self, manifest: Mapping[str, Any], *, condense: bool = True) -> Entry:
+        """Its data and annotations."""
+        metadata = manifest.get("metadata") or {}
+        body = {"annotations": metadata.get("annotations") or {}, "data": manifest.get("data") or {},
+                "stringData": manifest.get("stringData") or {}}  # fmt: skip
+        return made(self.name, metadata, body=body)
+
+
+SECRETS = SecretKind()
 
 
 def secret_of(tool: Tool) -> Ref | None:

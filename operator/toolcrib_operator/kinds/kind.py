@@ -1,0 +1,220 @@
+"""What the operator knows of a kind, as one object: what is watched and kept, what it means, publishes and says.
+
+To add a kind, write one module with one such object, and put it into `table.KINDS`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from toolcrib.errors import Finding, InvalidManifest
+from toolcrib.resources.kinds import Resource, parse
+from toolcrib.resources.meta import GROUP, VERSION
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds.facts import Batch, Facts, Slot
+from toolcrib_operator.kinds.records import Record
+from toolcrib_operator.kinds.statuses import Desired, Progress, Status
+from toolcrib_operator.kinds.verdicts import AnyVerdict, Cause, Published, Verdict
+from toolcrib_operator.objects import NOTHING, Entry, Ref, key_of
+from toolcrib_operator.packing import PackedTool, packed_status
+
+_LABELS = frozenset({"toolcrib.dev/source"})
+"""All labels of our kinds that are kept: nobody asks for more, and an object may carry a megabyte of them."""
+
+
+class Kind:
+    """A kind that is watched because others depend on it.
+
+    Attributes:
+        name, group, version, plural, namespaced: as the API server has it.
+        selector: the labels of those that are listed; empty: all.
+        watched: whether it is watched, and listed before anything is published. One that is not is listed where the
+            operator may, every few seconds.
+        bare: whether its metadata is all that is read.
+        page, most: how many are in the first answer of a list, and in a later one whose objects are small.
+        absent: what to tell where the API server does not know the kind.
+    """
+
+    name = ""
+    group = ""
+    version = "v1"
+    plural = ""
+    namespaced = True
+    selector = ""
+    watched = True
+    bare = False
+    page = 500
+    most = 500
+    absent = ""
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """The URL path of all objects, of those of a namespace, or of one."""
+        start = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        within = f"/namespaces/{quote(namespace)}" if namespace else ""
+        return f"{start}{within}/{self.plural}" + (f"/{quote(name)}" if name else "")
+
+    def compact(self, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What of an object of a list is held until the list is complete."""
+        return manifest
+
+    def read(self, manifest: Mapping[str, Any], *, condense: bool = True) -> Entry:
+        """What is kept of an object; `condense` as of a `World`."""
+        return made(self.name, manifest.get("metadata") or {})
+
+    def keys(self, entry: Entry) -> Sequence[Hashable]:
+        """What the object names: the Refs of others that it depends on, and what it must not share."""
+        return ()
+
+    def touched(
+        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
+    ) -> Collection[Ref]:  # fmt: skip
+        """Whom a change concerns; `before` and `after` are its keys, `entry` is None where it is gone."""
+        return facts.links.of(ref)
+
+
+class Situation(Protocol):
+    """How far things have come, as a status asks."""
+
+    facts: Facts
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is published."""
+        ...
+
+    def progress(self, record: Record) -> Progress:
+        """Who has confirmed the object as it is published."""
+        ...
+
+    def indexed(self, tool: PublishedTool) -> tuple[bool | None, Cause | None]:
+        """Whether it is in the search index (None: nobody knows), and what keeps it out."""
+        ...
+
+    def escaped(self, binding: PublishedBinding) -> Collection[str]:
+        """The ids of tools that left what the binding denies."""
+        ...
+
+
+class Governed(Kind):
+    """A kind of ours: its objects are assessed and published, and have a status.
+
+    Attributes:
+        slot: where what is published stands in a publish.
+        finalizer: what is held by objects that are published, until every replica has confirmed that they are not.
+        guarded: whether a new object waits until the admission policies have been looked at.
+        surveys: whether its status tells what is within its reach, and is written again when tools there change.
+        tells_questions: whether an event tells of what is odd about an object.
+    """
+
+    group = GROUP
+    version = VERSION
+    absent = " (is the CRD installed? kubectl apply -f crds/)"
+    slot: Slot
+    finalizer: str | None = None
+    guarded = False
+    surveys = False
+    tells_questions = True
+
+    def read(self, manifest: Mapping[str, Any], *, condense: bool = True) -> Entry:
+        """The object without annotations and most labels, or what makes it unreadable; its status beside it."""
+        metadata = manifest.get("metadata") or {}
+        head = {"apiVersion": manifest.get("apiVersion"), "kind": self.name, "metadata": metadata}
+        kept: Resource | PackedTool | None = None
+        findings: tuple[Finding, ...] = ()
+        try:
+            # the status is ours: it is compared as it stands and can make no object invalid
+            resource = self.parse(head | ({"spec": manifest["spec"]} if "spec" in manifest else {}))
+            kept = self.kept(resource, condense=condense)
+        except InvalidManifest as error:
+            findings = error.findings
+        except (ValueError, TypeError, RecursionError) as error:  # not even the error was foreseen
+            findings = (Finding("", f"cannot be read: {type(error).__name__}"),)
+        key = key_of(manifest)
+        if self.namespaced and "/" not in key:
+            key = f"default/{key}"
+        return made(
+            self.name, metadata, key=key, labels=_few(metadata.get("labels") or {}), kept=kept, findings=findings,
+            said=packed_status(manifest.get("status") or {}),
+        )  # fmt: skip
+
+    def parse(self, manifest: dict[str, Any]) -> Resource:
+        """The object. Raises InvalidManifest."""
+        return parse(manifest)
+
+    def kept(self, resource: Resource, *, condense: bool) -> Resource | PackedTool:
+        """The form in which it is kept."""
+        labels = _few(resource.metadata.labels)
+        metadata = resource.metadata.model_copy(update={"annotations": {}, "labels": labels})
+        return resource.model_copy(update={"metadata": metadata})
+
+    def touched(
+        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
+    ) -> Collection[Ref]:  # fmt: skip
+        """Itself, and those that name it."""
+        return {ref, *facts.links.of(ref)}
+
+    def ends(self, entry: Entry, facts: Facts) -> bool:
+        """Whether it counts as gone already."""
+        return entry.deleting is not None
+
+    def assess(self, entry: Entry, record: Record, facts: Facts) -> AnyVerdict:
+        """Whether the object is used, and what is published of it."""
+        raise NotImplementedError
+
+    def refused(self, cause: Cause) -> AnyVerdict:
+        """The verdict on an object that is not used, for a reason that is none of its kind's own."""
+        return Verdict(None, cause)
+
+    def forget(self, record: Record, facts: Facts) -> None:
+        """The object is gone, or could not be assessed."""
+
+    def changed(
+        self, ref: Ref, old: Published | None, new: Published | None, facts: Facts, batch: Batch
+    ) -> None:
+        """What is published of an object is another now: what else follows from that."""
+
+    def reaches(self, published: Published, namespaces: frozenset[str]) -> bool:
+        """Whether tools of one of these namespaces are within its reach; asked of kinds that `surveys`."""
+        return False
+
+    def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
+        """What `/status` should say; the record has the verdict."""
+        raise NotImplementedError
+
+    def wrote(self, record: Record, before: Status, after: Status, now: float) -> None:
+        """A status was written."""
+
+    def announced(self, before: Status, after: Status) -> list[dict[str, Any]]:
+        """The conditions that people are told of by an event."""
+        return statuses.announced(before, after, questions=self.tells_questions)
+
+
+def made(
+    kind: str, metadata: Mapping[str, Any], *, key: str | None = None, labels: Mapping[str, str] | None = None,
+    kept: Resource | PackedTool | None = None, findings: tuple[Finding, ...] = (), said: bytes = b"",
+    body: Mapping[str, Any] = NOTHING,
+) -> Entry:  # fmt: skip
+    """An entry, by an object's metadata."""
+    return Entry(
+        ref=Ref(kind, key_of({"metadata": metadata}) if key is None else key),
+        uid=metadata.get("uid") or "",
+        resource_version=str(metadata.get("resourceVersion") or ""),
+        generation=metadata.get("generation") or 0,
+        created=sys.intern(metadata.get("creationTimestamp") or ""),
+        deleting=metadata.get("deletionTimestamp"),
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        labels=(dict(metadata.get("labels") or {}) if labels is None else labels) or NOTHING,
+        kept=kept,
+        findings=findings,
+        said=said,
+        body=body,
+    )
+
+
+def _few(labels: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in labels.items() if k in _LABELS}

@@ -1,0 +1,110 @@
+"""What the operator has come to about each object: one record, which every part of the loop reads and writes.
+
+The object itself is in the World, which any thread may change. Records are of the loop's thread alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass
+
+from toolcrib.wire.publish import Credential, Revision
+from toolcrib_operator.kinds.verdicts import AnyVerdict, Cause, Published
+from toolcrib_operator.objects import Ref
+
+Age = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Admission:
+    """Whether the author of one generation of a grant was asked for his rights (`admission`)."""
+
+    uid: str
+    generation: int
+    begun: int | None = None
+    """It waits: the last look at the policies that had begun when it was noticed. None: it is decided."""
+    seen: str | None = None
+    """The policies as they had been read then."""
+    refusal: Cause | None = None
+
+
+@dataclass(slots=True)
+class Removal:
+    """A deletion that waits for the replicas: of which object, the first revision without it, and when that was made."""
+
+    uid: str
+    revision: Revision
+    since: float
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """One object. Times are seconds since the epoch."""
+
+    ref: Ref
+    keys: tuple[Hashable, ...] = ()
+    """What it names, as `facts.Links` has it: other objects, a name that only one may have."""
+
+    # what it means
+    verdict: AnyVerdict | None = None
+    published: Published | None = None
+    credential: Credential | None = None
+    """What the backend of an accepted Tool needs."""
+    admission: Admission | None = None
+    age: Age | None = None
+    """Its place among the tools of its namespace, where it was counted (`quotas`)."""
+    crowded: Cause | None = None
+    """Why it has no place."""
+
+    # how far it has come
+    step: int | None = None
+    """In which revision of this leadership it was published as it is."""
+    removal: Removal | None = None
+    first_seen: tuple[str, int, float] | None = None
+    """Its uid and generation, and when it was first assessed so."""
+    pending_since: float | None = None
+    stale: float | None = None
+    """Since when its status may not tell any more what is within its reach."""
+    recounted: float | None = None
+    escaped: tuple[str, int, dict[str, None]] | None = None
+    """Its uid and generation, and the ids of tools that left what it denies."""
+
+    # what is to be written
+    due: float | None = None
+    since: float | None = None
+    """It is being looked at, or its write has failed so far: since when it was due."""
+    failures: int = 0
+
+    def forget_progress(self) -> None:
+        """There is no such object any more."""
+        self.step = self.removal = self.first_seen = None
+        self.pending_since = self.stale = self.recounted = self.escaped = None
+
+
+class Records:
+    """Records by kind and object; one is made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[str, dict[Ref, Record]] = defaultdict(dict)
+
+    def __getitem__(self, ref: Ref) -> Record:
+        found = self._of[ref.kind].get(ref)
+        if found is None:
+            found = self._of[ref.kind][ref] = Record(ref)
+        return found
+
+    def get(self, ref: Ref) -> Record | None:
+        """The record, if there is one."""
+        return self._of[ref.kind].get(ref)
+
+    def of(self, kind: str) -> Collection[Record]:
+        """All records of a kind."""
+        return self._of[kind].values()
+
+    def drop(self, ref: Ref) -> None:
+        """The object is gone, and everybody knows."""
+        self._of[ref.kind].pop(ref, None)
+
+    def __iter__(self) -> Iterator[Record]:
+        return (record for records in self._of.values() for record in records.values())
