@@ -355,6 +355,22 @@ async def test_a_call_asks_the_server_once_for_all_its_limits_and_once_to_releas
     await counters.aclose()
 
 
+async def test_a_question_that_a_new_connection_repeats_takes_no_second_slot(redis_server: Server) -> None:
+    account = f"uid-{secrets.token_hex(8)}/who"
+    groups = [[Demand(account, PublishedLimits(concurrent=1))]]
+    _, asked = script.question(groups, "slot", LEASE)
+    keys = [f"{account}/{of}" for of in ("day", "minute", "slots")]
+    async with Redis.from_url(redis_server.url) as own:
+        charge = own.register_script(script.CHARGE)
+        answers = [script.answer(groups, "slot", await charge(keys=keys, args=[asked])) for _ in range(2)]
+        held = await own.zcard(keys[2])
+        _, other = script.question(groups, "other", LEASE)
+        refused = script.answer(groups, "other", await charge(keys=keys, args=[other]))
+    assert answers == [Charge((0,), (account,), "slot")] * 2
+    assert held == 1
+    assert refused == Shortage(Limit.CONCURRENT, 1)
+
+
 async def test_a_server_that_forgot_the_script_is_given_it_again(redis_server: Server) -> None:
     counters = RedisCounters(RedisPlace(redis_server.url, timeout=30.0))
     stored = Subject(counters, Hand(), f"uid-{secrets.token_hex(8)}/who")
