@@ -12,8 +12,8 @@ A call that no `maxConcurrent` bounds takes one of the places that every agent h
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from toolcrib.authorizer import Policy, alternatives
@@ -28,13 +28,15 @@ from toolcrib_registry.limits.counters import (
     Counters,
     CountersBusy,
     CountersUnavailable,
+    Demand,
     Limit,
     Shortage,
     account_of,
 )
-from toolcrib_registry.limits.selection import Choice, Groups, choose
+from toolcrib_registry.limits.selection import first_by_order
 from toolcrib_registry.metrics.recorder import Metrics
 
+Groups = Sequence[Sequence[PublishedBinding]]
 LONGEST_CALL = 300.0
 """Seconds: no call's deadline is later (`calls.bounds`)."""
 ROOM_SECONDS = 5.0
@@ -86,7 +88,7 @@ class Charging:
         Raises:
             Failure: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
         """
-        choice = Choice()
+        charge: Charge | None = None
         # taken before anything is counted: what this refuses must not count
         place = self._default.take(identity)
         try:
@@ -103,19 +105,24 @@ class Charging:
                 groups = _bounded(groups)
                 if not any(_bounds(b) for group in groups for b in group):
                     raise self._no_place(decided)
-            charged = await self._charge(identity, tool, groups, choice)
-            bounded = choice.complete and any(map(_bounds, choice.chosen.values()))
+            charge = await self._charge(identity, tool, groups)
+            chosen = [] if charge is None else [g[p] for g, p in zip(groups, charge.places, strict=True)]
+            bounded = any(map(_bounds, chosen))
             if place and bounded:
                 place = False
                 self._default.give(identity)
             elif not place and not bounded:
                 raise self._no_place(decided)
-            yield charged
+            if charge is None:  # uncounted: nobody knows which of them has room
+                every = [binding for group in groups for binding in group]
+                yield Charged(_first_counted(groups), frozenset(b.uid for b in every))
+            else:
+                yield Charged(first_by_order(chosen), frozenset(b.uid for b in chosen))
         finally:
             if place:
                 self._default.give(identity)
-            if choice.charges:
-                await self.counters.release(choice.charges)
+            if charge is not None and charge.accounts:
+                await self.counters.release(charge)
 
     def _no_place(self, binding: PublishedBinding | None) -> Failure:
         self._metrics.limited(binding, Limit.DEFAULT.value)
@@ -127,75 +134,60 @@ class Charging:
             extra={"limit": Limit.DEFAULT.value},
         )
 
-    async def _charge(
-        self, identity: Identity, tool: PublishedTool, groups: Groups, choice: Choice
-    ) -> Charged:
-        lease = min(tool.backend.timeout if tool.backend else 0.0, LONGEST_CALL) + ROOM_SECONDS + GRACE
-
-        async def look(binding: PublishedBinding) -> Shortage | None:
-            with self._noticed():
-                return await self.counters.room(account_of(binding, identity), _limits(binding))
-
-        async def charge(binding: PublishedBinding) -> Charge | Shortage:
-            with self._noticed():
-                return await self.counters.charge(
-                    account_of(binding, identity), _limits(binding), lease=lease
-                )
-
-        if len(groups) > 1:
-            # several are charged together: none of them, unless all seem to have room
-            seen = await choose(groups, look, Choice())
-            if not seen.complete:
-                return self._uncounted(tool, seen, groups)
-        await choose(groups, charge, choice)
-        if choice.complete:
-            return Charged(choice.deciding, frozenset(choice.chosen))
-        return self._uncounted(tool, choice, groups)
-
-    def _uncounted(self, tool: PublishedTool, choice: Choice, groups: Groups) -> Charged:
-        # nobody knows which of them has room
-        uids = frozenset(binding.uid for group in groups for binding in group)
-        return Charged(self._without_room(tool, choice), uids)
-
-    def _without_room(self, tool: PublishedTool, choice: Choice) -> PublishedBinding:
-        """The binding of a read-only tool's call that goes through uncounted.
+    async def _charge(self, identity: Identity, tool: PublishedTool, groups: Groups) -> Charge | None:
+        """None: a read-only tool's call that goes through uncounted.
 
         Raises:
             Failure: limit_exceeded or limits_unavailable.
         """
-        if choice.busy:
-            raise Failure(
-                "limits_unavailable",
-                "More calls wait to be counted for the limits of this grant than can be: call again in a moment.",
-                retry_after=BUSY_SECONDS,
-            )
-        if choice.unknown is not None:
+        free = _free(groups)
+        if free is not None and not any(free):
+            return Charge(free)
+        lease = min(tool.backend.timeout if tool.backend else 0.0, LONGEST_CALL) + ROOM_SECONDS + GRACE
+        demands = [[Demand(account_of(b, identity), b.limits) for b in group] for group in groups]
+        try:
+            answer = await self.counters.charge(demands, lease=lease)
+        except CountersUnavailable as error:
+            busy = isinstance(error, CountersBusy)
+            if not busy:
+                self._metrics.counter_errors.inc()
+            if free is not None:  # passed over for those that have room for certain
+                return Charge(free)
+            if busy:
+                raise Failure(
+                    "limits_unavailable",
+                    "More calls wait to be counted for the limits of this grant than can be: call again in a moment.",
+                    retry_after=BUSY_SECONDS,
+                ) from None
             if tool.annotations.get("readOnlyHint") is True:
-                return choice.unknown
+                return None
             raise Failure(
                 "limits_unavailable",
                 "Whether the limits of this grant have room cannot be known now, and this tool is not read-only.",
                 retry_after=AWAY_SECONDS,
-            )
-        assert choice.short is not None
-        binding, shortage = choice.short
-        self._metrics.limited(binding, shortage.limit.value)
+            ) from None
+        if isinstance(answer, Charge):
+            return answer
+        binding = groups[answer.group][answer.place]
+        assert binding.limits is not None
+        self._metrics.limited(binding, answer.limit.value)
         raise Failure(
             "limit_exceeded",
-            _detail(_limits(binding), shortage),
-            retry_after=shortage.seconds,
-            extra={"limit": shortage.limit.value},
+            _detail(binding.limits, answer),
+            retry_after=answer.seconds,
+            extra={"limit": answer.limit.value},
         )
 
-    @contextmanager
-    def _noticed(self) -> Iterator[None]:
-        try:
-            yield
-        except CountersBusy:
-            raise  # the store is well
-        except CountersUnavailable:
-            self._metrics.counter_errors.inc()
-            raise
+
+def _free(groups: Groups) -> tuple[int, ...] | None:
+    """Of each group the place of the first binding without limits; None where one has none."""
+    places = [next((i for i, b in enumerate(group) if b.limits is None), None) for group in groups]
+    return None if None in places else tuple(place for place in places if place is not None)
+
+
+def _first_counted(groups: Groups) -> PublishedBinding:
+    """The first whose room is not known, of a group that nobody without limits serves."""
+    return next(group[0] for group in groups if all(b.limits is not None for b in group))
 
 
 def _detail(limits: PublishedLimits, shortage: Shortage) -> str:
@@ -220,8 +212,3 @@ def _bounded(groups: Groups) -> Groups:
 
 def _calls(count: int | None) -> str:
     return "1 call" if count == 1 else f"{count} calls"
-
-
-def _limits(binding: PublishedBinding) -> PublishedLimits:
-    assert binding.limits is not None
-    return binding.limits

@@ -28,19 +28,40 @@ class Limit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """What a binding that grants a call would be charged; `limits` None: nothing, it always has room."""
+
+    account: str
+    limits: PublishedLimits | None
+
+
+Groups = Sequence[Sequence[Demand]]
+"""A call needs one binding of each group: the first that has room."""
+
+
+@dataclass(frozen=True, slots=True)
 class Shortage:
-    """No room: which limit is used up, and in how many seconds (at least 1) it is worth asking again."""
+    """No room: which limit is used up, and in how many seconds (at least 1) it is worth asking again.
+
+    `group` and `place` say where the demand stands that has room first.
+    """
 
     limit: Limit
     seconds: int
+    group: int = 0
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One call that was counted. `slot` is held until it is released; None where the binding bounds no concurrency."""
+    """One call that was counted: of each group the place of the demand that is charged.
 
-    account: str
-    slot: str | None = None
+    `slot` is held on `accounts` until it is released: those of the charged ones that bound concurrency.
+    """
+
+    places: tuple[int, ...]
+    accounts: tuple[str, ...] = ()
+    slot: str = ""
 
 
 class CountersUnavailable(Exception):
@@ -60,26 +81,19 @@ def account_of(binding: PublishedBinding, identity: Identity) -> str:
 class Counters(Protocol):
     """Counts calls by account. One contract suite: `tests/contract/test_counters.py`."""
 
-    async def charge(self, account: str, limits: PublishedLimits, *, lease: float) -> Charge | Shortage:
-        """Count one call, all of it or nothing: never more than the limit in any window.
+    async def charge(self, groups: Groups, *, lease: float) -> Charge | Shortage:
+        """Count one call on one account of each group, on all or on none: never more than a limit in any window.
 
-        `lease` is for how many seconds at most it holds its slot, should nobody release it.
+        Of each group the first with room is charged; one that serves several groups once. `lease` is for how many
+        seconds at most the call holds its slot, should nobody release it.
 
         Raises:
             CountersUnavailable: it is not known whether there is room, in bounded time.
         """
         ...
 
-    async def room(self, account: str, limits: PublishedLimits) -> Shortage | None:
-        """None if one call more would be counted now; counts nothing.
-
-        Raises:
-            CountersUnavailable: not known.
-        """
-        ...
-
-    async def release(self, charges: Sequence[Charge]) -> None:
-        """Free their slots: done when it returns, or soon after if the caller is cancelled. Never raises else."""
+    async def release(self, charge: Charge) -> None:
+        """Free its slot: done when it returns, or soon after if the caller is cancelled. Never raises else."""
         ...
 
     async def healthy(self) -> None:

@@ -19,7 +19,7 @@ from registry_harness import RunningRegistry, backend, binding, running_registry
 from slow_backend import slow_backend
 from toolcrib.wire.publish import PublishedLimits, PublishedTool
 from toolcrib_registry.adapters.counters import redis as counters_redis
-from toolcrib_registry.limits.counters import Charge, CountersBusy, CountersUnavailable
+from toolcrib_registry.limits.counters import Charge, CountersBusy, CountersUnavailable, Demand
 
 READS = {"readOnlyHint": True}
 Answer = tuple[int, str, str | None]
@@ -158,11 +158,11 @@ def test_silence_of_one_question_is_no_outage_while_others_are_answered() -> Non
 
 
 def test_a_process_that_stands_still_takes_no_answer_for_silence(redis: Redis) -> None:
-    limits = PublishedLimits(per_minute=9, per_day=9, concurrent=9)
+    demand = Demand("uid-still/who", PublishedLimits(per_minute=9, per_day=9, concurrent=9))
 
     async def charged() -> object:
         counters = counters_redis.RedisCounters(counters_redis.RedisPlace(redis.url))
-        asked = asyncio.create_task(counters.charge("uid-still/who", limits, lease=5))
+        asked = asyncio.create_task(counters.charge([[demand]], lease=5))
         stop = threading.Event()
         while not asked.done():
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""Counters in Redis or Valkey, shared by all replicas: windows by `limits`, slots by one script of ours.
+"""Counters in Redis or Valkey, shared by all replicas: one script charges a call, on all its accounts or on none.
 
 Questions take turns, so that a burst of one account delays nobody else. From its turn on each ends within the timeout.
 After a failure the server is left alone for half a second, so that not every call waits for it. What it says goes to
@@ -8,8 +8,10 @@ the log as a kind of error only: no address, no credential.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
+import secrets
 import ssl
 import time
 import traceback
@@ -19,8 +21,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from limits.aio.storage import RedisStorage
-from limits.aio.strategies import MovingWindowRateLimiter
 from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -29,14 +29,20 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError
 
 from toolcrib.telemetry.logs import Trouble
-from toolcrib.wire.publish import PublishedLimits
-from toolcrib_registry.adapters.counters.windows import WindowCounters
-from toolcrib_registry.limits.counters import Charge, CountersBusy, CountersUnavailable, Shortage
+from toolcrib_registry.adapters.counters import script
+from toolcrib_registry.limits.counters import (
+    Charge,
+    CountersBusy,
+    CountersUnavailable,
+    Groups,
+    Shortage,
+)
 from toolcrib_registry.limits.fair_queue import Turns
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_PREFIX = "toolcrib"
+_PREFIX = "toolcrib:2"
+"""With the version of the layout: replicas of another one count apart."""
 _PAUSE_SECONDS = 0.5
 _AT_ONCE = 16
 _RETURNS_AT_ONCE = 8
@@ -48,21 +54,9 @@ _CONNECTIONS = 64
 _LOOKS = 50
 _PATIENCE_SECONDS = 2.0
 _PORT = 6379
-
-# KEYS[1] the account's slots by the end of their leases, in the server's time, so that replicas' clocks do not matter.
-# ARGV: how many there are, the slot (empty: only look), its lease in seconds. 1: taken (or free), 0: all are held.
-_TAKE = """
-local time = redis.call('TIME')
-local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-if ARGV[2] ~= '' and redis.call('ZSCORE', KEYS[1], ARGV[2]) then return 1 end
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
-if ARGV[2] == '' then return 1 end
-redis.call('ZADD', KEYS[1], now + tonumber(ARGV[3]), ARGV[2])
-local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')
-redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', tonumber(last[2]) * 1000 + 1000))
-return 1
-"""
+_RETURN_TRIES = 30
+_RETURN_SECONDS = 1.0
+"""A slot that is in doubt is given back beside the calls, again and again; at last its lease ends by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +74,8 @@ class RedisPlace:
     timeout: float = 0.25
 
 
-class RedisCounters(WindowCounters):
-    """Implements `ports.Counters` for many replicas.
+class RedisCounters:
+    """Implements `limits.counters.Counters` for many replicas.
 
     Args:
         place: the server.
@@ -90,32 +84,24 @@ class RedisCounters(WindowCounters):
 
     def __init__(self, place: RedisPlace, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._redis = Redis.from_pool(_pool(place))
-        storage = RedisStorage(
-            f"async+{place.url}",
-            implementation="redispy",
-            key_prefix=_PREFIX,
-            connection_pool=self._redis.connection_pool,  # type: ignore[arg-type]
-        )
+        self._script = self._redis.register_script(script.CHARGE)
         self._guard = _Guard(place.timeout, clock)
-        # limits stamps entries with the replica's wall clock
-        super().__init__(MovingWindowRateLimiter(storage), RedisSlots(self._redis, self._guard), time.time)
+        self._returning: set[asyncio.Task[None]] = set()
+        self._later: set[asyncio.Task[None]] = set()
 
-    async def charge(self, account: str, limits: PublishedLimits, *, lease: float) -> Charge | Shortage:
-        """Count one call, all of it or nothing.
+    async def charge(self, groups: Groups, *, lease: float) -> Charge | Shortage:
+        """Count one call on one account of each group, on all or on none.
 
         Raises:
             CountersUnavailable: whether it was counted is not known; a slot that was taken is given back.
             CountersBusy: it was not; too many calls wait to be counted.
         """
-        return await self._guard(super().charge(account, limits, lease=lease), account, self._too_late)
+        return await self._guard(self._charged(groups, lease), groups[0][0].account, self._too_late)
 
-    async def room(self, account: str, limits: PublishedLimits) -> Shortage | None:
-        """None if one call more would be counted now.
-
-        Raises:
-            CountersUnavailable: not known; CountersBusy, too: too many calls wait to be counted.
-        """
-        return await self._guard(super().room(account, limits), account)
+    async def release(self, charge: Charge) -> None:
+        """Free its slot; goes on by itself if the caller is cancelled meanwhile, never raises else."""
+        if charge.accounts:
+            await asyncio.shield(self._give_back(charge))
 
     async def healthy(self) -> None:
         """Return if the server answers.
@@ -128,39 +114,59 @@ class RedisCounters(WindowCounters):
     async def aclose(self) -> None:
         """Give back what is held, then close the connections."""
         await self._guard.aclose()
-        await super().aclose()
+        while self._returning:
+            await asyncio.wait(self._returning)
+        for task in self._later:
+            task.cancel()
+        await asyncio.gather(*self._later, return_exceptions=True)
         await self._redis.aclose(close_connection_pool=True)
 
+    async def _charged(self, groups: Groups, lease: float) -> Charge | Shortage:
+        slot = secrets.token_hex(8)
+        accounts, asked = script.question(groups, slot, lease)
+        keys = [_key(account, of) for account in accounts for of in ("day", "minute", "slots")]
+        try:
+            told = await self._script(keys=keys, args=[asked])
+        except BaseException:
+            # it may have been taken, even after this: a connection that broke can be read to its end later
+            if held := script.bounding(groups):
+                _kept(self._later, self._try_again(Charge((), held, slot)))
+            raise
+        return script.answer(groups, slot, told)
+
     def _too_late(self, answer: Charge | Shortage) -> None:
-        if isinstance(answer, Charge) and answer.slot is not None:
-            self._give_back(answer.account, answer.slot)
+        if isinstance(answer, Charge) and answer.accounts:
+            self._give_back(answer)
+
+    def _give_back(self, charge: Charge) -> asyncio.Task[None]:
+        return _kept(self._returning, self._returned(charge))
+
+    async def _returned(self, charge: Charge) -> None:
+        try:
+            await self._guard(self._forget(charge))
+        except CountersUnavailable:
+            _kept(self._later, self._try_again(charge))
+
+    async def _try_again(self, charge: Charge) -> None:
+        for _ in range(_RETURN_TRIES):
+            await asyncio.sleep(_RETURN_SECONDS)
+            with contextlib.suppress(CountersUnavailable):
+                await self._guard(self._forget(charge))
+                return
+
+    async def _forget(self, charge: Charge) -> None:
+        for account in charge.accounts:
+            await self._redis.zrem(_key(account, "slots"), charge.slot)
 
     async def _ping(self) -> None:
         await self._redis.ping()
 
 
-class RedisSlots:
-    """The semaphore as one sorted set an account. A lease of a replica that died ends by the server's clock."""
-
-    def __init__(self, redis: Redis, guard: _Guard) -> None:
-        self._redis = redis
-        self._guard = guard
-        self._take = redis.register_script(_TAKE)
-
-    async def take(self, account: str, slot: str, most: int, lease: float) -> bool:
-        """Whether `slot` is taken."""
-        return bool(await self._take(keys=[_key(account)], args=[most, slot, lease]))
-
-    async def free(self, account: str, most: int) -> bool:
-        """Whether one of `most` slots is free."""
-        return bool(await self._take(keys=[_key(account)], args=[most, "", 0]))
-
-    async def give_back(self, account: str, slot: str) -> None:
-        """Free it, taken or not. Bounded by itself: it is done beside the caller."""
-        await self._guard(self._forget(account, slot))
-
-    async def _forget(self, account: str, slot: str) -> None:
-        await self._redis.zrem(_key(account), slot)
+def _kept(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
 
 
 class _Guard:
@@ -328,5 +334,5 @@ def _pool(place: RedisPlace) -> BlockingConnectionPool:
     return BlockingConnectionPool(max_connections=_CONNECTIONS, timeout=patience, **options)
 
 
-def _key(account: str) -> str:
-    return f"{_PREFIX}:{account}/slots"
+def _key(account: str, of: str) -> str:
+    return f"{_PREFIX}:{account}/{of}"

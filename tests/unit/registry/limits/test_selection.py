@@ -2,109 +2,82 @@
 
 from collections.abc import Mapping
 
-import pytest
-
 from published import binding, bot, client
 from toolcrib.wire.publish import PublishedBinding, PublishedLimits
-from toolcrib_registry.limits.counters import Charge, CountersUnavailable, Limit, Shortage, account_of
-from toolcrib_registry.limits.selection import Ask, Choice, choose
-
-pytestmark = pytest.mark.anyio
-AWAY = CountersUnavailable("away")
+from toolcrib_registry.limits.counters import Demand, Limit, Shortage, account_of
+from toolcrib_registry.limits.selection import first_by_order, select
 
 
-def full(seconds: int) -> Shortage:
-    return Shortage(Limit.PER_MINUTE, seconds)
+def full(seconds: int, group: int = 0, place: int = 0) -> Shortage:
+    return Shortage(Limit.PER_MINUTE, seconds, group, place)
 
 
 def limited(name: str, namespace: str | None = "team-a") -> PublishedBinding:
     return binding(name, namespace, limits=PublishedLimits(per_minute=1))
 
 
-def answering(
-    answers: Mapping[str, Charge | Shortage | CountersUnavailable | None], asked: list[str] | None = None
-) -> Ask:
-    """Asks by the binding's name; who is not among `answers` has room."""
+A, B, C = (Demand(name, PublishedLimits(per_minute=1)) for name in "abc")
+FREE = Demand("free", None)
 
-    async def ask(made: PublishedBinding) -> Charge | Shortage | None:
+
+def selected(
+    groups: list[list[Demand]], short: Mapping[str, Shortage], asked: list[str] | None = None
+) -> tuple[int, ...] | Shortage:
+    """By what the accounts lack; who is not among `short` has room."""
+
+    def lacks(demand: Demand) -> Shortage | None:
         if asked is not None:
-            asked.append(made.name)
-        answer = answers.get(made.name, Charge(made.name))
-        if isinstance(answer, CountersUnavailable):
-            raise answer
-        return answer
+            asked.append(demand.account)
+        return short.get(demand.account)
 
-    return ask
+    return select(groups, lacks)
 
 
-A, B, C, FREE = limited("a"), limited("b"), limited("c"), binding("free")
-
-
-async def test_the_first_with_room_is_chosen_and_nobody_after_it_is_asked() -> None:
+def test_the_first_with_room_is_chosen_and_nobody_after_it_is_asked() -> None:
     asked: list[str] = []
-    choice = await choose([(A, B, C)], answering({"a": full(9)}, asked), Choice())
-    assert (choice.complete, choice.deciding, asked) == (True, B, ["a", "b"])
-    assert choice.charges == [Charge("b")]
+    assert selected([[A, B, C]], {"a": full(9)}, asked) == (1,)
+    assert asked == ["a", "b"]
 
 
-async def test_a_binding_without_limits_is_never_asked_and_has_room() -> None:
+def test_one_without_limits_is_never_asked_and_has_room() -> None:
     asked: list[str] = []
-    choice = await choose([(FREE, A)], answering({}, asked), Choice())
-    assert (choice.deciding, choice.charges, asked) == (FREE, [], [])
+    assert selected([[FREE, A]], {}, asked) == (0,)
+    assert asked == []
 
 
-async def test_of_several_that_are_full_the_one_with_room_first_is_told() -> None:
-    choice = await choose([(A, B, C)], answering({"a": full(50), "b": full(7), "c": full(20)}), Choice())
-    assert (choice.complete, choice.short, choice.unknown) == (False, (B, full(7)), None)
+def test_of_several_that_are_full_the_one_with_room_first_is_told() -> None:
+    found = selected([[FREE], [A, B, C]], {"a": full(50), "b": full(7), "c": full(20)})
+    assert found == full(7, group=1, place=1)
 
 
-async def test_one_whose_room_is_not_known_is_passed_over_for_one_that_has_room() -> None:
-    choice = await choose([(A, B, FREE)], answering({"a": AWAY, "b": AWAY}), Choice())
-    assert (choice.complete, choice.deciding, choice.unknown) == (True, FREE, None)
-
-
-async def test_where_nobody_has_room_for_certain_the_first_unknown_one_is_named() -> None:
-    choice = await choose([(A, B, C)], answering({"a": full(5), "b": AWAY, "c": AWAY}), Choice())
-    assert (choice.complete, choice.unknown) == (False, B)
-
-
-async def test_of_each_group_one_is_charged_and_one_in_two_groups_once() -> None:
+def test_each_is_asked_once_whatever_it_answers() -> None:
     asked: list[str] = []
-    choice = await choose([(A, B), (B, A), (C,)], answering({}, asked), Choice())
+    assert selected([[A, B], [B, A], [A, C]], {"a": full(3)}, asked) == (1, 0, 1)
     assert asked == ["a", "b", "c"]
-    again = await choose([(A,), (A, B), (A, C)], answering({}, asked := []), Choice())
-    assert (asked, [c.account for c in again.charges]) == (["a"], ["a"])
-    assert choice.deciding is A
 
 
-async def test_a_refusal_is_asked_for_once_and_what_was_charged_before_it_is_known() -> None:
+def test_a_group_without_room_ends_it() -> None:
     asked: list[str] = []
-    choice = await choose([(A,), (B, C), (B,)], answering({"b": full(3)}, asked), Choice())
-    assert asked == ["a", "b", "c"]
-    assert (choice.complete, choice.short) == (False, (B, full(3)))
-    assert choice.charges == [Charge("a"), Charge("c")]
+    assert selected([[A], [B], [C]], {"b": full(3)}, asked) == full(3, group=1)
+    assert asked == ["a", "b"]
 
 
-async def test_the_one_that_is_named_is_the_first_by_the_authorizers_order() -> None:
-    whole = limited("z", None)
-    choice = await choose([(B,), (A,), (whole,)], answering({}), Choice())
-    assert choice.deciding is whole
-
-
-async def test_no_group_without_candidates_is_taken_for_granted() -> None:
-    choice = await choose([(A,), ()], answering({}), Choice())
-    assert not choice.complete
+def test_the_one_that_is_named_is_the_first_by_the_authorizers_order() -> None:
+    whole, a, b = limited("z", None), limited("a"), limited("b")
+    assert first_by_order([b, a, whole]) is whole
+    assert first_by_order([b, a]) is a
 
 
 def test_an_account_is_a_binding_an_issuer_and_a_subject_and_nothing_else() -> None:
-    made = account_of(A, bot())
-    assert made == account_of(A.model_copy(update={"generation": 9, "name": "renamed"}), bot(expires_at=1.0))
+    a = limited("a")
+    made = account_of(a, bot())
+    assert made == account_of(a.model_copy(update={"generation": 9, "name": "renamed"}), bot(expires_at=1.0))
     others = [
-        account_of(A.model_copy(update={"uid": "made-anew"}), bot()),
-        account_of(A, bot(name="other")),
-        account_of(A, bot(issuer="https://other.example")),
-        account_of(A, client("x", issuer='a", "b')),
-        account_of(A, client('b", "x', issuer="a")),
+        account_of(a.model_copy(update={"uid": "made-anew"}), bot()),
+        account_of(a, bot(name="other")),
+        account_of(a, bot(issuer="https://other.example")),
+        account_of(a, client("x", issuer='a", "b')),
+        account_of(a, client('b", "x', issuer="a")),
     ]
     assert len({made, *others}) == 6
     assert "bot" not in made
