@@ -156,7 +156,7 @@ class Bench:
         async with self._live():
             for query in done.tools.queries[: self.sample]:
                 start = time.perf_counter()
-                await self.embedder.embed_query(query.text)
+                await self.embedder.embed_request([query.text])
                 done.encode_query_seconds.append(time.perf_counter() - start)
             start = time.perf_counter()
             few = done.tools.tools[:20]

@@ -20,9 +20,10 @@ from measure import rss
 from metrics import DEPTH
 from pydantic import ValidationError
 
+from emptied import empty
 from toolcrib.wire.search import SearchRequest
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
-from toolcrib_registry.search.embedding import identity_of
+from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
 from toolcrib_registry.search.searcher import AskedMode, Searcher
 from toolcrib_registry.search.store import CatalogStore
@@ -61,6 +62,23 @@ class Answer:
     """Of these, waiting for vectors."""
 
 
+class _Timed(QueryCache):
+    """Notes how long it took to make vectors of requests, and remembers none."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        super().__init__(embedder, size=0)
+        self._behind = embedder
+        self.seconds = 0.0
+
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        """Of the embedder behind."""
+        start = time.perf_counter()
+        try:
+            return await self._behind.embed_request(texts)
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
 class Product:
     """A searcher over a filled store."""
 
@@ -69,10 +87,11 @@ class Product:
 
     def __init__(self, store: CatalogStore, embedder: Embedder, tools: Sequence[IndexEntry]) -> None:
         self._view = {t.tool_id: t for t in tools}
-        self._searcher = Searcher(store, embedder, store_seconds=_PATIENCE, embed_seconds=_PATIENCE)
+        self._embedder = _Timed(embedder)
+        self._searcher = Searcher(store, self._embedder, store_seconds=_PATIENCE, embed_seconds=_PATIENCE)
 
     async def prepare(self) -> None:
-        """Take in the words of the catalog, as the registry does with every snapshot."""
+        """Take in the words and vectors of the catalog, as the registry does with every snapshot."""
         await self._searcher.prepare(list(self._view.values()))
 
     async def ask(self, text: str, mode: AskedMode, *, all_hits: bool = False) -> Answer:
@@ -84,6 +103,7 @@ class Product:
         start = time.perf_counter()
         if refused(text):
             return Answer([], time.perf_counter() - start, 0.0)
+        self._embedder.seconds = 0.0
         answer = await self._searcher.search(
             self._view,
             text,
@@ -95,7 +115,7 @@ class Product:
         seconds = time.perf_counter() - start
         if answer.degradation or answer.mode not in (mode, "filter"):
             raise DegradedError(f"answered as {answer.mode}: {answer.degradation or 'no reason given'}")
-        return Answer([h.tool_id for h in answer.hits], seconds, answer.timings.embed)
+        return Answer([h.tool_id for h in answer.hits], seconds, self._embedder.seconds)
 
     def close(self) -> None:
         """Stop the threads."""
@@ -148,7 +168,7 @@ async def on_weaviate(
         finally:
             product.close()
     finally:
-        await store.wipe()
+        await empty(store)
         await store.aclose()
 
 
@@ -156,4 +176,4 @@ async def fill(store: CatalogStore, tools: Sequence[IndexEntry], vectors: Vector
     """Write all of `tools` into `store`."""
     for start in range(0, len(tools), _BATCH):
         part = slice(start, start + _BATCH)
-        await store.upsert(tools[part], vectors[part])
+        await store.put(tools[part], vectors[part])

@@ -5,8 +5,8 @@
 The tools of all sets under DATA make one catalog. For each share a caller sees so many of them, cut out by scopes (which
 a store can narrow down to) or by allow and deny patterns (which it cannot). What the registry's searcher answers over
 the whole catalog is compared with what it answers over an index that holds the visible tools and nothing else.
-`identical`: the same ten in the same order with the same scores. `first` is a process's first search of the view, with
-no vector in it; `p50` and `p99` are of those that follow. Without a Weaviate program the embedded store alone is asked.
+`identical`: the same ten in the same order with the same scores. `first` is the first search of the view by a process that has
+taken in the catalog; `p50` and `p99` are of those that follow. Without a Weaviate program the embedded store alone is asked.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ async def _alone(
         store = await EmbeddedStore.open(Path(where), identity_of(embedder))
         searcher = Searcher(store, embedder, store_seconds=_PATIENCE, embed_seconds=_PATIENCE)
         try:
-            await store.upsert(tools, rows)
+            await store.put(tools, rows)
+            await searcher.prepare(tools)
             view = {t.tool_id: t for t in tools}
             return [await searcher.search(view, text, limit=_DEPTH) for text in texts]
         finally:
@@ -176,7 +177,7 @@ async def stores(catalog: Catalog, embedder: Embedder) -> AsyncIterator[dict[str
     identity = identity_of(embedder)
     with tempfile.TemporaryDirectory(prefix="toolcrib-recall-") as where:
         embedded = await EmbeddedStore.open(Path(where), identity)
-        await embedded.upsert(catalog.tools, catalog.vectors)
+        await embedded.put(catalog.tools, catalog.vectors)
         try:
             try:
                 server = await asyncio.to_thread(Weaviate().__enter__)
@@ -187,7 +188,7 @@ async def stores(catalog: Catalog, embedder: Embedder) -> AsyncIterator[dict[str
             try:
                 settings = WeaviateSettings(server.host, server.http_port, grpc_port=server.grpc_port)
                 remote = WeaviateStore(settings, identity)
-                await remote.upsert(catalog.tools, catalog.vectors)
+                await remote.put(catalog.tools, catalog.vectors)
                 yield {"embedded": embedded, "weaviate": remote}
                 await remote.aclose()
             finally:

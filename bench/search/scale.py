@@ -34,6 +34,7 @@ import outcome
 import product
 import vectors as kept
 
+from emptied import empty
 from realparts.lookup import MissingPartError
 from realparts.processes import NotReadyError
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
@@ -42,7 +43,9 @@ from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.embedding import QueryCache, identity_of
-from toolcrib_registry.search.entry import IndexEntry, Mode, Pushdown, StoreQuery, Vector
+from toolcrib_registry.search.entry import IndexEntry, Pushdown, Stored, Vector
+from toolcrib_registry.search.question import Question, QuestionMode
+from toolcrib_registry.search.ranker import Ranker
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder
@@ -82,7 +85,10 @@ async def stages(
     start = time.perf_counter()
     await searcher.prepare(entries)
     prepared = time.perf_counter() - start
-    known = [await model.embed_query(t) for t in texts]
+    ranker = Ranker(model.dimension)
+    await ranker.follow(entries)
+    await ranker.learn(Stored(e.tool_id, e.digest, v) for e, v in zip(entries, vectors, strict=True))
+    known = [(await model.embed_request([t]))[0] for t in texts]
     rows = []
     for scope, every in grown.SHARES.items():
         view = Visible((e.tool_id, e) for e in entries if f"{scope}:use" in e.scopes)
@@ -91,7 +97,8 @@ async def stages(
             down = Pushdown(scopes=frozenset({f"{scope}:use"}))
             parts = {
                 "encode": lambda i: model.embed_request([texts[i]]),
-                **of_store(store, view, down, texts, known),
+                "nearest": lambda i, down=down: store.nearest(known[i][None, :], 64, down),  # type: ignore[misc]
+                **of_ranker(ranker, view, down, texts, known),
                 **of_searcher(searcher, view, down, texts),
                 **of_numpy(np.ascontiguousarray(vectors[::every]), known),
             }
@@ -100,21 +107,28 @@ async def stages(
                 row[name] = await timed(part, len(texts))
             rows.append(row)
     searcher.close()
+    ranker.close()
     return rows
 
 
-def of_store(
-    store: CatalogStore, view: Visible, down: Pushdown, texts: list[str], known: list[Vector]
+def of_ranker(
+    ranker: Ranker, view: Visible, down: Pushdown, texts: list[str], known: list[Vector]
 ) -> dict[str, Step]:
-    """The store alone: by words, by cosines, by both."""
-    ids, within = (view.ids, None) if store.exact else (None, down)
+    """The ranking alone: by words, by cosines, by both."""
 
-    def by(mode: Mode) -> Step:
-        return lambda i: store.search(
-            StoreQuery(text=texts[i], vector=known[i], limit=10, mode=mode, ids=ids, within=within)
+    def by(mode: QuestionMode, *, vector: bool = True) -> Step:
+        return lambda i: ranker.rank(
+            Question(
+                view=view,
+                text=texts[i],
+                vector=known[i] if vector else None,
+                depth=10,
+                pushdown=down,
+                mode=mode,
+            )
         )
 
-    return {"words": by("lexical"), "cosines": by("dense"), "fused": by("hybrid")}
+    return {"words": by("hybrid", vector=False), "cosines": by("dense"), "fused": by("hybrid")}
 
 
 def of_searcher(searcher: Searcher, view: Visible, down: Pushdown, texts: list[str]) -> dict[str, Step]:
@@ -158,7 +172,7 @@ async def fill(store: CatalogStore, entries: list[IndexEntry], vectors: Vector) 
     """Write all; seconds, and MiB that the process grew by."""
     before, start = memory(), time.perf_counter()
     for i in range(0, len(entries), BATCH):
-        await store.upsert(entries[i : i + BATCH], vectors[i : i + BATCH])
+        await store.put(entries[i : i + BATCH], vectors[i : i + BATCH])
     return {"seconds": time.perf_counter() - start, "mib": memory() - before}
 
 
@@ -174,7 +188,7 @@ async def one_size(
     """Fill `store`, measure, print; the figures."""
     built = await fill(store, entries, vectors)
     rows = await stages(store, model, entries, vectors, texts)
-    names = ("encode", "words", "cosines", "fused", "whole", "again", "of one thing", "product")
+    names = ("encode", "nearest", "words", "cosines", "fused", "whole", "again", "of one thing", "product")
     measure.table(
         f"{name}, {len(entries):,} tools: built in {built['seconds']:.1f} s, {built['mib']:.0f} MiB; ms p50/p99 (cpu)",
         ["visible", *names],
@@ -229,7 +243,7 @@ async def on_weaviate(
     try:
         return await one_size("weaviate", store, model, entries, vectors, texts, seconds)
     finally:
-        await store.wipe()
+        await empty(store)
         await store.aclose()
 
 

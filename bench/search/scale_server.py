@@ -61,7 +61,7 @@ async def registry(where: Path, data: Path, size: int, cache: Path) -> Registry:
     keys = KeyStore(settings.issuers, OutboundHttp(EgressPolicy()), fixed=keyset())
     made = await build(settings, keys=keys, embedder=OnnxEmbedder.packaged())
     for i in range(0, size, _BATCH):
-        await made.store.upsert([entry_of(t) for t in tools[i : i + _BATCH]], vectors[i : i + _BATCH])
+        await made.store.put([entry_of(t) for t in tools[i : i + _BATCH]], vectors[i : i + _BATCH])
     await made.start()
     publish = Publish(
         base=None, to=Revision(epoch=1, seq=1), tools=tools, bindings=(binding("bot", ("all:use",)),)

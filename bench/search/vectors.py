@@ -56,11 +56,6 @@ class Remembered:
         self.live = False
         """Set it to encode anew, as a registry does that is asked for the first time: to measure time."""
 
-    async def embed_query(self, text: str) -> Vector:
-        """The kept vector of a request, else a new one."""
-        row: Vector = (await self.embed_request([text]))[0]
-        return row
-
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """The kept rows of a request and its parts, else new ones."""
         if self.live:

@@ -231,6 +231,14 @@ async def build(
     credentials = CredentialStore()
     assertions = _assertions(settings, clock)
     entries = EntryCache()
+    searcher = Searcher(
+        store,
+        embedder,
+        embed_seconds=settings.embedder.query_seconds,
+        clock=time.monotonic,
+        resident_bytes=settings.search.resident_bytes,
+    )
+    searching = SearchEngine(searcher, entries, clock)
     admin = settings.admin_issuer_settings
     outbox = None
     if settings.registration and registrar is None:
@@ -244,12 +252,10 @@ async def build(
         state=state,
         agents=Authenticator(settings.issuers, keys, clock),
         admin=None if admin is None else Authenticator((admin,), keys, clock),
-        searching=SearchEngine(
-            Searcher(store, embedder, embed_seconds=settings.embedder.query_seconds, clock=time.monotonic),
-            entries,
-            clock,
+        searching=searching,
+        indexing=IndexService(
+            store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock, searching.learn
         ),
-        indexing=IndexService(store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock),
         arguments=Arguments(validators=validators, large=large),
         backend=backend or HttpBackend(outbound, credentials, policy, assertions=assertions, large=large),
         assertions=assertions,

@@ -138,6 +138,18 @@ class EmbedderSettings(_Part):
         return self
 
 
+class Search(_Part):
+    """How a replica searches."""
+
+    resident_bytes: int = Field(
+        default=256 << 20,
+        ge=0,
+        description="Most bytes of tools' vectors that a replica holds, so that searches do not need the index: 1.5 KiB a "
+        "tool with the packaged model, 170,000 tools. Where those of all tools do not fit none is held, and a search of more "
+        "than 200 visible tools ranks by meaning only the nearest that the index tells.",
+    )
+
+
 class Egress(_Part):
     """Where calls may go, besides Services."""
 
@@ -418,6 +430,7 @@ class RegistrySettings(_Part):
     discovery: Discovery = Discovery()
     store: Store = Store()
     embedder: EmbedderSettings = EmbedderSettings()
+    search: Search = Search()
     egress: Egress = Egress()
     backends: dict[str, str] = Field(
         default_factory=dict, description="namespace/service → host:port, where there is no cluster DNS."

@@ -18,6 +18,7 @@ from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.search.vectors import Embedder
 from toolcrib_registry.settings import EmbedderSettings, RegistrySettings
+from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio
 
@@ -109,14 +110,14 @@ async def test_a_request_and_what_is_no_part_of_it_have_the_vectors_that_each_ha
         with pytest.raises(EmbedderUnavailable):
             await embedder.embed_request(TEXTS)
         with pytest.raises(EmbedderUnavailable):
-            await embedder.embed_query("x")
+            await vector_of(embedder, "x")
         return
     rows = await embedder.embed_request(TEXTS)
 
     assert (rows.shape, rows.dtype) == ((len(TEXTS), embedder.dimension), np.float32)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, atol=1e-5)
     for text, row in zip(TEXTS, rows, strict=True):
-        assert (await embedder.embed_query(text) == row).all()
+        assert (await vector_of(embedder, text) == row).all()
 
 
 async def test_a_part_of_a_request_is_nearer_to_what_it_asks_for_than_the_other_part_is(
@@ -136,7 +137,7 @@ async def test_a_part_of_a_request_is_nearer_to_what_it_asks_for_than_the_other_
 async def test_what_shares_words_is_nearer_than_what_does_not(embedder: Embedder) -> None:
     if embedder.dimension:
         documents = await embedder.embed_documents(TEXTS[:3])
-        query = await embedder.embed_query("read a shared file")
+        query = await vector_of(embedder, "read a shared file")
 
         assert int(np.argmax(documents @ query)) == 1
 
@@ -145,9 +146,9 @@ async def test_searches_go_on_while_documents_are_embedded(embedder: Embedder) -
     if embedder.dimension:
         documents = asyncio.create_task(embedder.embed_documents(TEXTS[:3] * 30))
 
-        alone = [await embedder.embed_query(f"query {i}") for i in range(3)]
+        alone = [await vector_of(embedder, f"query {i}") for i in range(3)]
 
-        assert [(await embedder.embed_query(f"query {i}") == alone[i]).all() for i in range(3)] == [True] * 3
+        assert [(await vector_of(embedder, f"query {i}") == alone[i]).all() for i in range(3)] == [True] * 3
         await documents
 
 
@@ -176,6 +177,6 @@ async def test_one_that_is_closed_says_so(kind: str, endpoint: EmbeddingsEndpoin
     await embedder.aclose()
 
     with pytest.raises(EmbedderUnavailable):
-        await embedder.embed_query("anything")
+        await vector_of(embedder, "anything")
     with pytest.raises(EmbedderUnavailable):
         await embedder.embed_documents(["anything"])

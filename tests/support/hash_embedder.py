@@ -16,10 +16,6 @@ class HashEmbedder:
         self.name = f"hash-{dimension}"
         self.dimension = dimension
 
-    async def embed_query(self, text: str) -> Vector:
-        """The sum of the directions of the words of `text`, normalised."""
-        return self._vector(query_terms(text))
-
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """One vector a text, as rows."""
         rows = [self._vector(query_terms(t)) for t in texts]

@@ -52,9 +52,6 @@ class Concepts(HashEmbedder):
         self.waiting = threading.Event()
         """Set while documents wait at the gate."""
 
-    async def embed_query(self, text: str) -> Vector:
-        return await super().embed_query(_meaning(text))
-
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         return await super().embed_request([_meaning(t) for t in texts])
 

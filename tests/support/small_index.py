@@ -11,6 +11,7 @@ from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.searcher import SearchOutcome
+from vector_of import vector_of
 
 EMBEDDER = HashEmbedder()
 WORDS = ("read", "write", "list", "delete", "weather", "city", "invoice", "customer", "database", "backup")
@@ -41,14 +42,14 @@ def view_of(entries: Iterable[IndexEntry]) -> dict[str, IndexEntry]:
 
 async def fill(store: EmbeddedStore, entries: list[IndexEntry]) -> None:
     """Put `entries` in with their vectors."""
-    await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+    await store.put(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
 
 
 async def oracle(view: dict[str, IndexEntry], query: str, limit: int) -> list[str]:
     """The exact ranking of the view alone."""
     entries = list(view.values())
     vectors = await EMBEDDER.embed_documents([dense_text(e) for e in entries])
-    vector = await EMBEDDER.embed_query(query)
+    vector = await vector_of(EMBEDDER, query)
     return [
         r.entry.tool_id for r in rank(query, vector, list(zip(entries, vectors, strict=True)), limit=limit)
     ]

@@ -2,8 +2,8 @@
 
 An answer is kept for one view (the very object: another grant, tool, date or snapshot makes another view), one request
 with all its parameters, and one state of the index. It is dropped with its view, and never kept where it is degraded or
-where the index changed while it was made. A store that others write to as well (Weaviate) does not tell its state:
-what it answered is good for half a second, counted from when it was asked.
+where the index changed while it was made. While some vectors may still come from the store there is no such state:
+what was answered is good for half a second, counted from when it was asked.
 
 Requests that are equal at the same time are searched once; whoever gives up does not end it for the others.
 Used from one event loop only.
@@ -16,17 +16,16 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from toolcrib_registry.search.searcher import SearchOutcome
-from toolcrib_registry.search.view_search import Timings
 from toolcrib_registry.search.visible import Visible
 
 BYTES = 16 << 20
 """Estimated, of all answers together."""
 SECONDS = 0.5
-"""How long an answer of a store that does not tell its state is good."""
+"""How long an answer is good while vectors may still come."""
 _ANSWER, _HIT = 1_000, 500
 
 _Key: TypeAlias = tuple[int, Hashable, int | None]
@@ -102,7 +101,7 @@ class AnswerCache:
             return
         answer = task.result()
         if not answer.degraded and state() == key[2]:
-            self._keep(key, flight, replace(answer, rounds=0, timings=Timings()))
+            self._keep(key, flight, answer)
 
     def _keep(self, key: _Key, flight: _Flight, answer: SearchOutcome) -> None:
         self._sweep()

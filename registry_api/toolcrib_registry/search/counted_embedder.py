@@ -26,10 +26,6 @@ class CountedEmbedder:
         """The dimension of the embedder behind."""
         return self._embedder.dimension
 
-    async def embed_query(self, text: str) -> Vector:
-        """What the embedder behind makes of a query."""
-        return await self._watched("query", self._embedder.embed_query(text))
-
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """What it makes of several."""
         return await self._watched("query", self._embedder.embed_request(texts))

@@ -35,10 +35,6 @@ class NullEmbedder:
     name = "none"
     dimension = 0
 
-    async def embed_query(self, text: str) -> Vector:
-        """Always raises: there is nothing to embed with."""
-        raise EmbedderUnavailable("no embedder is configured")
-
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """Always raises: there is nothing to embed with."""
         raise EmbedderUnavailable("no embedder is configured")
@@ -84,11 +80,6 @@ class QueryCache:
     def dimension(self) -> int:
         """The dimension of the embedder behind."""
         return self._embedder.dimension
-
-    async def embed_query(self, text: str) -> Vector:
-        """The remembered vector of `text`, else a new one."""
-        row: Vector = (await self.embed_request([text]))[0]
-        return row
 
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """The remembered rows of a request and its parts, else new ones, made in one turn.

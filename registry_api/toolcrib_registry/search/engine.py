@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -15,12 +17,14 @@ from toolcrib_registry.policy.state import CallerView, PolicyState
 from toolcrib_registry.policy.view_cache import Content
 from toolcrib_registry.search.answer_cache import AnswerCache
 from toolcrib_registry.search.entries import EntryCache
-from toolcrib_registry.search.entry import IndexEntry, Pushdown
+from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
 from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
 from toolcrib_registry.search.visible import Visible
 
 log = logging.getLogger(__name__)
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between two looks for vectors that the store did not have. A search looks at once."""
 _FEW = 32
 """Scopes or namespaces worth pushing down; a longer list costs more than it saves."""
 
@@ -107,17 +111,33 @@ class SearchEngine:
         )
 
     async def follow(self, state: PolicyState) -> None:
-        """Take in the words of every new snapshot ahead of the first search; ends when the service stops."""
+        """Take in the words and vectors of every new snapshot ahead of searches; ends when the service stops."""
         while not state.closing:
             changed = state.changed
             tools = state.snapshot.tools
             try:
                 self._entries.keep(tools)
-                await self._searcher.prepare(await asyncio.to_thread(self._all, list(tools.values())))
+                entries = await asyncio.to_thread(self._all, list(tools.values()))
+                if await self._searcher.prepare(entries):
+                    await self._complete(changed)
             except Exception:
                 # searches take in what they lack; whatever it is, it must not end this for all later snapshots
-                log.exception("the words of a snapshot were not taken in ahead of searches")
+                log.exception("a snapshot was not taken in ahead of searches")
             await changed.wait()
+
+    async def _complete(self, changed: asyncio.Event) -> None:
+        """Fetch vectors as the store gets them, until all are here or there is another snapshot."""
+        pause, lacking = _FIRST_PAUSE, True
+        while lacking and not changed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await changed.wait()
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            lacking = await self._searcher.complete()
+
+    async def learn(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
+        """The vectors of `entries` were put into the store by this replica."""
+        await self._searcher.learn(entries, vectors)
 
     def _all(self, tools: list[PublishedTool]) -> list[IndexEntry]:
         return [self._entries.of(tool) for tool in tools if tool.active]

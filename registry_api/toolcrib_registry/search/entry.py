@@ -1,15 +1,15 @@
 """What the search index holds about a tool, what is asked of it, and what it answers.
 
-Plain frozen data, shared by the port, both stores and the searcher. Nothing here is secret: an entry holds what
+Plain frozen data, shared by the port, both stores and the ranker. Nothing here is secret: an entry holds what
 a model may read (never a backend, an address or a credential).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 Vector: TypeAlias = NDArray[np.float32]
 """One embedding (dimension,) or a batch of them (n, dimension), L2-normalised."""
 
-Mode: TypeAlias = Literal["hybrid", "lexical", "dense", "nearest"]
-
-INDEX_FORMAT = 2
-"""Raise it when the fields, the tokens or the dense text change: every store is then rebuilt."""
+INDEX_FORMAT = 3
+"""Raise it when the dense text changes, or how a tool lies in a store: every store is then rebuilt. 3: no words in stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +103,27 @@ def fingerprint(entry: IndexEntry) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushdown:
-    """A cheap superset of a view: an entry may be in the view only if it passes all four. None: no restriction."""
+    """A cheap superset of a view: an entry may be in the view only if it passes all of it. None: no restriction."""
 
     scopes: frozenset[str] | None = None
     """The entry carries one of them."""
     namespaces: frozenset[str] | None = None
     servers: frozenset[str] | None = None
-    """Server names; an entry without a server passes none."""
+    """Server names in lower case; an entry without a server passes none."""
     states: frozenset[str] | None = None
+    tags: frozenset[str] = frozenset()
+    """In lower case: the entry carries all of them."""
 
     def admits(self, entry: IndexEntry) -> bool:
         """Whether `entry` passes."""
         return (
             (self.scopes is None or not self.scopes.isdisjoint(entry.scopes))
             and (self.namespaces is None or entry.namespace in self.namespaces)
-            and (self.servers is None or entry.server in self.servers)
+            and (
+                self.servers is None or (entry.server is not None and entry.server.casefold() in self.servers)
+            )
             and (self.states is None or entry.state in self.states)
+            and has_tags(entry, self.tags)
         )
 
 
@@ -132,83 +135,27 @@ class Part:
     vector: Vector | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreQuery:
-    """One question to a store. A restriction is required: either `ids` or `within`."""
-
-    text: str
-    limit: int
-    vector: Vector | None = None
-    parts: tuple[Part, ...] = ()
-    """The things that `text` asks for, where there are several; a vector each where `vector` is given."""
-    mode: Mode = "hybrid"
-    """`hybrid` without a vector, or whose text has no words, uses the evidence there is. `nearest` is exact in every
-    store: by the best cosine with `vector` or with that of a part, so what is not in a full answer is no nearer than
-    the last in it."""
-    ids: frozenset[str] | None = None
-    """Answer only with these tools."""
-    within: Pushdown | None = None
-    """Answer only with tools that it admits."""
-    tags: tuple[str, ...] = ()
-    """The tool carries all of them, ignoring case."""
-    servers: tuple[str, ...] = ()
-    """The tool is of one of these servers: `name` or `namespace/name`, ignoring case."""
-
-    def __post_init__(self) -> None:
-        if (self.ids is None) == (self.within is None):
-            raise ValueError("a store query is restricted either by ids or by a pushdown")
-
-    def admits(self, entry: IndexEntry) -> bool:
-        """Whether the restriction and the filters let `entry` into the answer."""
-        return (
-            (self.ids is None or entry.tool_id in self.ids)
-            and (self.within is None or self.within.admits(entry))
-            and has_tags(entry, self.tags)
-            and is_of_server(entry, self.servers)
-        )
-
-
 @dataclass(frozen=True, slots=True)
-class StoreHit:
-    """One answer of a store, best first."""
+class Stored:
+    """A tool's vector as a store holds it."""
 
     tool_id: str
     digest: str
-    """Of the version that the store holds: another one than the caller's means the hit is stale."""
-    score: float
-    """For ordering within one answer only."""
-    lexical: float | None = None
-    """How much of the query's words it carries, 0 to 1; None where the store cannot tell."""
-    dense: float | None = None
-    """Cosine between query and tool, -1 to 1; None without a vector. Of an exact store: as its ranking counts it,
-    which is of the whole and the parts together."""
-    parts: tuple[float, ...] = ()
-    """The cosine with each of the query's parts; empty where `dense` is None, there are no parts, or the store is
-    exact (except in the mode `nearest`)."""
-    vector: Vector | None = field(default=None, compare=False, repr=False)
-    """The tool's own, as it was stored: for the mode `nearest` alone."""
-
-    @property
-    def nearness(self) -> float:
-        """The best of its cosines; -1 if it has none."""
-        return -1.0 if self.dense is None else max((self.dense, *self.parts))
+    """Of the version that the vector is of: another one than the caller's means that it is stale."""
+    vector: Vector = field(compare=False, repr=False)
+    """(dimension,), bit for bit as it was put in."""
 
 
-def cosines(rows: Vector, query: StoreQuery) -> list[list[float]]:
-    """For each of `rows` its cosine with the vector of `query` and those of its parts; bit for bit what the ranking
-    computes, whatever else is in `rows`.
+def cosines(rows: Vector, vectors: Sequence[Vector]) -> list[NDArray[np.float64]]:
+    """The cosine of each of `rows` (n, dimension) with each of `vectors`: an array of n for each of these.
 
-    Raises:
-        ValueError: the query has no vector.
+    A row's number is the same bit for bit whatever else is in `rows`: einsum adds up each row by itself, in one order,
+    wherever it lies; a matrix product may not.
     """
-    if query.vector is None:
-        raise ValueError("a query without a vector")
-    wanted = [query.vector, *(p.vector for p in query.parts if p.vector is not None)]
-    found: list[list[float]] = np.stack([np.einsum("ij,j->i", rows, v) for v in wanted], axis=1).tolist()
-    return found
+    return [np.einsum("ij,j->i", rows, v).astype(np.float64) for v in vectors]
 
 
-def has_tags(entry: IndexEntry, tags: tuple[str, ...]) -> bool:
+def has_tags(entry: IndexEntry, tags: Collection[str]) -> bool:
     """Whether `entry` carries all of `tags`, ignoring case."""
     if not tags:
         return True

@@ -1,4 +1,4 @@
-"""What is asked of a view: the searcher asks it, a store or the snapshot's own index answers."""
+"""What is asked of a view: the searcher asks it, the ranker answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QuestionMode: TypeAlias = Literal["hybrid", "dense", "compat"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked of a view. `view` is filtered by `tags` and `servers` already."""
+    """What is asked of a view. `view` is filtered already."""
 
     view: Mapping[str, IndexEntry]
     text: str
@@ -22,8 +22,7 @@ class Question:
     depth: int
     """How many tools are wanted."""
     pushdown: Pushdown
-    tags: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
+    """A superset of `view`, for the store."""
     parts: tuple[Part, ...] = ()
     """The things that `text` asks for, where there are several."""
     mode: QuestionMode = "hybrid"

@@ -1,9 +1,8 @@
-"""Search within a view: the store's answer decided against the view, completed where it is short.
+"""Search within a view: the request is understood, the view ranked exactly, the best are told with their evidence.
 
-A view of up to 200 tools is sent to the store as ids. For a larger one a cheap superset is pushed down, only hits
-that are in the view in the version that the view has are kept, and a larger limit is asked for, at most twice; what
-is still short is ranked here, exactly, over the view's own vectors. While the store is away, or no vector can be
-made, the answer comes from the words of the snapshot and says so. (DESIGN §6, Search within a view.)
+Words and vectors of the snapshot are here; while the vectors are not, the store tells the nearest of a cheap superset,
+and only those count that are in the view in the version that the view has. Where there are none, or no vector can be
+made of the request, the answer comes from the words of the snapshot and says so. (DESIGN §6, Search within a view.)
 
 Nothing that is not in the view enters an answer: not a hit, not a count, not a score, not a reason.
 """
@@ -13,23 +12,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from toolcrib_registry.search import seed_formula, why
 from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.confidence import confidence, confidences, least_fit
-from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Vector
+from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Stored, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, ModeUnavailable
-from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
+from toolcrib_registry.search.ranker import Ranker
 from toolcrib_registry.search.ranking import Ranked
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.text import QUERY_LIMIT
+from toolcrib_registry.search.vector_table import RESIDENT_BYTES
 from toolcrib_registry.search.vectors import Embedder
-from toolcrib_registry.search.view_search import STORE_SECONDS, Degradation, Question, Timings, ViewSearch
+from toolcrib_registry.search.view_search import STORE_SECONDS, Degradation, Question, ViewSearch
 from toolcrib_registry.search.visible import Filter, narrowed
 
 AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
@@ -73,9 +73,6 @@ class SearchOutcome:
     hits: tuple[SearchHit, ...]
     degradation: Degradation = ""
     """Why the mode is less than what was asked for; empty if it is not."""
-    rounds: int = 0
-    """How often the store was asked."""
-    timings: Timings = field(default_factory=Timings)
 
     @property
     def degraded(self) -> bool:
@@ -103,28 +100,51 @@ class Searcher:
         store_seconds: float = STORE_SECONDS,
         embed_seconds: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
+        resident_bytes: int = RESIDENT_BYTES,
     ) -> None:
-        """Search in `store` with vectors of `embedder`, waiting for each no longer than so many seconds."""
-        self._store = store
+        """Search with vectors of `embedder`, those of tools from `store`, waiting for each no longer than so many seconds.
+
+        At most `resident_bytes` of tools' vectors are held.
+        """
         self._embedder = embedder
         self._embed_seconds = embed_seconds
         self._embedder_outage = Outage(clock, "the embedder")
-        self._local = LocalIndex(embedder.dimension)
-        self._views = ViewSearch(store, self._local, Outage(clock, "the search index"), store_seconds)
+        self._ranker = Ranker(embedder.dimension, resident_bytes)
+        self._views = ViewSearch(store, self._ranker, Outage(clock, "the search index"), store_seconds)
 
     @property
     def state(self) -> int | None:
-        """The store's."""
-        return self._store.state
+        """Another one after every change of what searches find; None while some vectors may still come."""
+        return self._ranker.version if self._ranker.complete else None
 
-    async def prepare(self, entries: Collection[IndexEntry]) -> None:
-        """Take in the words of `entries` ahead of the first search, and forget all others: a new snapshot is here."""
-        await self._local.retain([e.tool_id for e in entries])
-        await self._local.follow(entries)
+    async def prepare(self, entries: Collection[IndexEntry]) -> bool:
+        """Take in a new snapshot ahead of the first search: the words of `entries`, then their vectors. All others are
+        forgotten.
+
+        Returns:
+            Whether vectors are lacking, since the store has not all of them or does not answer: `complete` them later.
+        """
+        self._views.resident.expect(len(entries))
+        await self._ranker.retain([e.tool_id for e in entries], with_vectors=self._views.resident.fit)
+        await self._ranker.follow(entries)
+        return await self.complete()
+
+    async def complete(self) -> bool:
+        """Fetch the vectors that are lacking; whether some still are."""
+        return await self._views.resident.fill()
+
+    async def learn(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
+        """The vectors of `entries`, from whoever put them into the store: they need not be fetched."""
+        if vectors is not None and self._views.resident.fit:
+            await self._ranker.follow(entries)
+            await self._ranker.learn(
+                Stored(e.tool_id, e.digest, v) for e, v in zip(entries, vectors, strict=True)
+            )
 
     def close(self) -> None:
         """Stop the threads. Store and embedder are the caller's to close."""
-        self._local.close()
+        self._views.resident.close()
+        self._ranker.close()
 
     async def search(
         self,
@@ -164,17 +184,16 @@ class Searcher:
         """
         if mode in ("dense", "compat") and self._embedder.dimension == 0:
             raise ModeUnavailable(mode)
-        timings = Timings()
         eligible = await narrowed(view, Filter(tags, servers, namespaces, states))
         text = query[:QUERY_LIMIT].strip()
         if not text:
             named = await asyncio.to_thread(_by_name, eligible, limit, tags, servers)
-            return SearchOutcome("filter", named, timings=timings)
+            return SearchOutcome("filter", named)
         if not eligible or limit < 1:
-            return SearchOutcome(mode if self._embedder.dimension else "lexical", (), timings=timings)
+            return SearchOutcome(mode if self._embedder.dimension else "lexical", ())
 
-        asked = await self._understand(text, mode, timings)
-        within = _narrowed(pushdown or Pushdown(), namespaces, states)
+        asked = await self._understand(text, mode)
+        within = _narrowed(pushdown or Pushdown(), namespaces, states, servers, tags)
         question = Question(
             view=eligible,
             text=text,
@@ -182,19 +201,17 @@ class Searcher:
             parts=asked.parts,
             depth=min(len(eligible), limit),
             pushdown=within,
-            tags=tags,
-            servers=servers,
             mode="hybrid" if mode == "lexical" else mode,
         )
         degradation = asked.degradation
         if top_k_servers is not None:
-            question, fallen = await self._of_best_servers(question, top_k_servers, limit, timings)
+            question, fallen = await self._of_best_servers(question, top_k_servers, limit)
             degradation = degradation or fallen
         if min_score:
             # the surest may stand anywhere where the formula ranks; else they are near the top
             deep = len(question.view) if mode == "compat" else max(_DEPTH_LEAST, _DEPTH_PER_HIT * limit)
             question = replace(question, depth=min(len(question.view), deep))
-        found = await self._views.answer(question, timings)
+        found = await self._views.answer(question)
         answered: UsedMode = question.mode if found.with_vectors else "lexical"
         kept = await asyncio.to_thread(_sure_enough, found.ranked, answered, min_score or 0.0, limit)
         if min_score is None and mode != "compat" and not self._fits(kept, len(eligible)):
@@ -203,8 +220,6 @@ class Searcher:
             answered,
             await asyncio.to_thread(_with_reasons, kept, text, answered),
             degradation or found.degradation,
-            found.rounds,
-            timings,
         )
 
     def _fits(self, kept: list[tuple[Ranked, float]], count: int) -> bool:
@@ -214,7 +229,7 @@ class Searcher:
         return self._embedder.name != FITTED_FOR and any(r.lexical >= LEAST_WORDS for r, _ in kept)
 
     async def _of_best_servers(
-        self, question: Question, count: int, limit: int, timings: Timings
+        self, question: Question, count: int, limit: int
     ) -> tuple[Question, Degradation]:
         """The question about the tools of the best `count` servers alone: a server is as good as its best tool.
 
@@ -223,36 +238,35 @@ class Searcher:
         size = len(question.view)
         depth = min(size, max(_DEPTH_LEAST, _DEPTH_PER_HIT * limit))
         while True:
-            found = await self._views.answer(replace(question, depth=depth), timings)
+            found = await self._views.answer(replace(question, depth=depth))
             best = list(dict.fromkeys(_server_of(r.entry) for r in found.ranked))[:count]
             if len(best) == count or depth >= size or len(found.ranked) < depth:
                 break
             depth = min(size, depth * _DEPTH_PER_HIT)
         chosen = set(best)
         view = {i: e for i, e in question.view.items() if _server_of(e) in chosen}
-        names = tuple(f"{namespace}/{server}" for namespace, server in best if server is not None)
+        names = tuple(server for _, server in best if server is not None)
         # what the store is told is a superset: where tools without a server are among the chosen it cannot be narrowed
-        servers = names if len(names) == len(best) else question.servers
+        within = _narrowed(question.pushdown, servers=names if len(names) == len(best) else ())
         vector = question.vector if found.with_vectors else None
-        narrower = replace(question, view=view, servers=servers, depth=min(len(view), limit), vector=vector)
+        narrower = replace(question, view=view, pushdown=within, depth=min(len(view), limit), vector=vector)
         return narrower, found.degradation
 
-    async def _understand(self, text: str, mode: AskedMode, timings: Timings) -> _Understood:
+    async def _understand(self, text: str, mode: AskedMode) -> _Understood:
         """Cut the text into what it asks for, and make a vector of the whole and of each part in one turn."""
         pieces = clauses(text) if mode != "compat" else [text]  # the formula is of the whole
         if len(pieces) < 2:
             pieces = []
         if mode == "lexical" or self._embedder.dimension == 0:
             return _Understood(None, tuple(Part(p) for p in pieces))
-        rows, degradation = await self._embed([text, *pieces], timings)
+        rows, degradation = await self._embed([text, *pieces])
         if rows is None:
             return _Understood(None, tuple(Part(p) for p in pieces), degradation)
         return _Understood(rows[0], tuple(Part(p, row) for p, row in zip(pieces, rows[1:], strict=True)))
 
-    async def _embed(self, texts: list[str], timings: Timings) -> tuple[Vector | None, Degradation]:
+    async def _embed(self, texts: list[str]) -> tuple[Vector | None, Degradation]:
         if self._embedder_outage.keeps_away():
             return None, "embedder_unavailable"
-        start = time.perf_counter()
         try:
             async with asyncio.timeout(self._embed_seconds):
                 rows = await self._embedder.embed_request(texts)
@@ -263,14 +277,18 @@ class Searcher:
         except (EmbedderUnavailable, TimeoutError) as error:
             self._embedder_outage.failed(error)
             return None, "embedder_unavailable"
-        finally:
-            timings.embed += time.perf_counter() - start
         self._embedder_outage.over()
         return rows, ""
 
 
-def _narrowed(within: Pushdown, namespaces: tuple[str, ...], states: tuple[str, ...]) -> Pushdown:
-    """The superset without what the filters exclude."""
+def _narrowed(
+    within: Pushdown,
+    namespaces: tuple[str, ...] = (),
+    states: tuple[str, ...] = (),
+    servers: tuple[str, ...] = (),
+    tags: tuple[str, ...] = (),
+) -> Pushdown:
+    """The superset without what the filters exclude; of `namespace/server` the server alone."""
 
     def both(one: frozenset[str] | None, asked: Iterable[str]) -> frozenset[str] | None:
         other = frozenset(asked)
@@ -280,6 +298,8 @@ def _narrowed(within: Pushdown, namespaces: tuple[str, ...], states: tuple[str, 
         within,
         namespaces=both(within.namespaces, (n.casefold() for n in namespaces)),
         states=both(within.states, states),
+        servers=both(within.servers, (s.rpartition("/")[2].casefold() for s in servers)),
+        tags=within.tags | {t.casefold() for t in tags},
     )
 
 

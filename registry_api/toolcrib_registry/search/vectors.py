@@ -21,14 +21,6 @@ class Embedder(Protocol):
         """Length of the vectors; 0 means there are none and search is lexical."""
         ...
 
-    async def embed_query(self, text: str) -> Vector:
-        """One normalised vector for a user's words.
-
-        Raises:
-            EmbedderUnavailable: no vector could be made now.
-        """
-        ...
-
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """A request and the things it asks for, as normalised rows: the whole first, then its parts in their order.
 

@@ -1,42 +1,35 @@
-"""One search of one view: ask the store, keep what the view admits, complete what is missing."""
+"""One search of one view: by the vectors that are here, completed by the store where some are not."""
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from toolcrib_registry.search import seed_formula
-from toolcrib_registry.search.entry import StoreHit, StoreQuery
+from toolcrib_registry.search.entry import Vector, cosines
 from toolcrib_registry.search.errors import StoreError
-from toolcrib_registry.search.held import Held
-from toolcrib_registry.search.large_view import LargeViews
-from toolcrib_registry.search.local_index import LocalIndex
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.question import Question as Question
 from toolcrib_registry.search.question import QuestionMode as QuestionMode
-from toolcrib_registry.search.ranking import SMALL_VIEW, Ranked
+from toolcrib_registry.search.ranker import Ranker
+from toolcrib_registry.search.ranking import Ranked
+from toolcrib_registry.search.resident_vectors import FEW, ResidentVectors
 from toolcrib_registry.search.store import CatalogStore
-from toolcrib_registry.search.visible import ids_of
 
 STORE_SECONDS = 2.0
 """How long one search waits for the store."""
-_ABSENT_SECONDS = 0.25
-"""For how long a tool that the store had no vector of is not asked for again: it must be found by meaning within a
-second of the store's acknowledgement, and answers are kept for up to half of that."""
+_FIRST_LIMIT = 64
+_GROWTH = 4
+_LARGEST_LIMIT = 10_000
+"""Weaviate's own (QUERY_MAXIMUM_RESULTS)."""
+_MOST_NEAREST = 1_000
+"""However many are wanted: behind so many nearest tools words alone decide."""
 
 Degradation: TypeAlias = Literal["", "store_unavailable", "index_empty", "embedder_unavailable"]
-
-
-@dataclass(slots=True)
-class Timings:
-    """Seconds spent in one search."""
-
-    embed: float = 0.0
-    store: float = 0.0
-    rank: float = 0.0
 
 
 @dataclass(slots=True)
@@ -46,110 +39,109 @@ class Found:
     ranked: list[Ranked]
     with_vectors: bool
     degradation: Degradation = ""
-    rounds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What the store told of a view for one search."""
+
+    vectors: dict[str, Vector]
+    """By tool id, of the versions that the view has."""
+    reach: float | None = None
+    """A tool of the view that neither was told nor is here is at most so near; None: it is nowhere."""
 
 
 @dataclass(slots=True)
 class ViewSearch:
-    """Answers questions from a store and, where it is short or away, from the snapshot's own index."""
+    """Answers questions from the ranker's vectors and, until they are here, from what the store tells."""
 
     store: CatalogStore
-    local: LocalIndex
+    ranker: Ranker
     outage: Outage
     seconds: float
     """How long to wait for the store in one search."""
-    _large: LargeViews = field(init=False)
-    _held: Held = field(init=False)
+    resident: ResidentVectors = field(init=False)
 
     def __post_init__(self) -> None:
-        self._large = LargeViews(self.store, self.local, _ABSENT_SECONDS)
-        self._held = Held(self.store)
+        self.resident = ResidentVectors(self.store, self.ranker, self.outage)
 
-    async def answer(self, question: Question, timings: Timings) -> Found:
+    async def answer(self, question: Question) -> Found:
         """Rank the view for the question. Never raises for a store that fails."""
         if question.vector is None:
-            return await self._by_words(question, timings, "")
-        # all of the view's vectors are here: whether the store answers makes no difference, and nothing is learnt of it
-        here = self._is_large(question) and not await self.local.without_vector(question.view)
-        if not here and self.outage.keeps_away():
-            return await self._by_words(question, timings, "store_unavailable")
+            return await self._by_words(question)
         asked = question
         if question.mode == "compat":
-            # no store knows the formula: it is taken over the evidence of every tool of the view
+            # the formula is taken over the evidence of every tool of the view
             asked = replace(question, mode="hybrid", depth=len(question.view))
-        start, fetched = time.perf_counter(), self._large.fetched
-        try:
-            async with asyncio.timeout(self.seconds):
-                found = await self._found(asked, timings)
-        except (StoreError, TimeoutError) as error:
-            if isinstance(error, TimeoutError) and self._large.fetched > fetched:
-                # it answers, there is just more to fetch than the time allows: the next search goes on from there
-                self.outage.over()
-            else:
-                self.outage.failed(error)
-            return await self._by_words(question, timings, "store_unavailable")
-        finally:
-            timings.store += time.perf_counter() - start
-        if not here:
-            self.outage.over()
-        if not found.ranked:
-            return await self._by_words(question, timings, "index_empty", found.rounds)
-        if question.mode == "compat":
-            # not under the store's deadline: how long it takes says nothing about the store
+        found = await self._found(asked)
+        if found.with_vectors and question.mode == "compat":
             found.ranked = await asyncio.to_thread(_by_formula, question, found.ranked)
         return found
 
-    def _is_large(self, question: Question) -> bool:
-        """Whether the store is asked for the nearest tools, not for all of the view."""
-        return len(question.view) > SMALL_VIEW and not self.store.exact
+    async def _found(self, question: Question) -> Found:
+        ranked, lacking = await self.ranker.rank_whole(question)
+        if not lacking:
+            # whether the store answers makes no difference, and nothing is learnt of it
+            return Found(ranked, True)
+        versions = {i: question.view[i].digest for i in lacking}
+        due = self.resident.due(versions) if self.resident.fit else versions
+        if len(due) > FEW and self.resident.fit and len(self.resident.due(versions, again=False)) <= FEW:
+            # the store did not have them: it is being filled, and there is nothing to wait for
+            self.resident.fill_soon()
+            due = {}
+        told = await self._asked(question, due) if due else _Told({})
+        ranked, lacking = await self.ranker.rank_whole(question)
+        if not lacking:
+            return Found(ranked, True)
+        here = len(question.view) - len(lacking)
+        if told is None and 2 * here < len(question.view):
+            return await self._by_words(question, "store_unavailable")
+        told = told or _Told({})
+        if not here and not told.vectors:
+            return await self._by_words(question, "index_empty")
+        return Found(await self.ranker.rank(question, told.vectors, told.reach), True)
 
-    async def _by_words(
-        self, question: Question, timings: Timings, why: Degradation, rounds: int = 0
-    ) -> Found:
-        start = time.perf_counter()
-        ranked = await self.local.rank(
-            question.view, question.text, None, question.depth, parts=question.parts
-        )
-        timings.rank += time.perf_counter() - start
-        return Found(ranked, False, why, rounds)
+    async def _by_words(self, question: Question, why: Degradation = "") -> Found:
+        return Found(await self.ranker.rank(replace(question, vector=None)), False, why)
 
-    async def _found(self, question: Question, timings: Timings) -> Found:
-        """The ranking with vectors; empty where the store holds nothing of the view."""
-        size = len(question.view)
-        if self._is_large(question):
-            answer = await self._large.rank(question)
-            return Found(answer.ranked, True, rounds=answer.rounds)
-        if size > SMALL_VIEW and await self._held.whole(question.view):
-            hits = await self._by_ids(question, question.depth)
-            if len(hits) >= question.depth:
-                return Found(_as_ranked(question, hits), True, rounds=1)
-        hits = await self._by_ids(question, size)
-        if not hits or (self.store.exact and len(hits) == size):
-            return Found(_as_ranked(question, hits), True, rounds=1)
-        start = time.perf_counter()
-        ranked = await self.local.fuse(
-            question.view,
-            question.text,
-            {h.tool_id: h.dense for h in hits.values() if h.dense is not None},
-            question.depth,
-            parts=question.parts,
-            part_cosines={h.tool_id: h.parts for h in hits.values()},
-            dense_weight=question.dense_weight,
-        )
-        timings.rank += time.perf_counter() - start
-        return Found(ranked, True, rounds=1)
+    async def _asked(self, question: Question, due: Mapping[str, str]) -> _Told | None:
+        """What the store says of those of the view that are not here; None, if it says nothing."""
+        if self.outage.keeps_away():
+            return None
+        try:
+            async with asyncio.timeout(self.seconds):
+                told = await self._told(question, due)
+        except (StoreError, TimeoutError) as error:
+            self.outage.failed(error)
+            return None
+        self.outage.over()
+        return told
 
-    async def _by_ids(self, question: Question, limit: int) -> dict[str, StoreHit]:
-        query = StoreQuery(
-            text=question.text,
-            vector=question.vector,
-            limit=limit,
-            parts=question.parts,
-            # where the store is not exact all are asked for, and their words count here
-            mode="hybrid" if self.store.exact and question.mode == "hybrid" else "dense",
-            ids=ids_of(question.view),
-        )
-        return _admitted(question, await self.store.search(query))
+    async def _told(self, question: Question, due: Mapping[str, str]) -> _Told:
+        if len(due) > FEW:
+            self.resident.fill_soon()
+            return await self._nearest(question)
+        return _Told({s.tool_id: s.vector for s in await self.resident.fetch(due)})
+
+    async def _nearest(self, question: Question) -> _Told:
+        """The nearest tools of the view: of ever more of the superset, until enough of them are in the view."""
+        parts = [p.vector for p in question.parts if p.vector is not None]
+        wanted = np.stack([v for v in (question.vector, *parts) if v is not None])
+        enough = min(question.depth, _MOST_NEAREST)
+        limit = max(_FIRST_LIMIT, enough)
+        while True:
+            found = await self.store.nearest(wanted, limit, question.pushdown)
+            own = {
+                s.tool_id: s.vector
+                for s in found
+                if (e := question.view.get(s.tool_id)) is not None and e.digest == s.digest
+            }
+            if len(found) < limit:
+                return _Told(own)
+            if len(own) >= enough or limit >= _LARGEST_LIMIT:
+                last = cosines(found[-1].vector[None, :], list(wanted))
+                return _Told(own, max(float(c[0]) for c in last))
+            limit = min(limit * _GROWTH, _LARGEST_LIMIT)
 
 
 def _by_formula(question: Question, ranked: Sequence[Ranked]) -> list[Ranked]:
@@ -161,17 +153,3 @@ def _by_formula(question: Question, ranked: Sequence[Ranked]) -> list[Ranked]:
         Ranked(e, score, evidence[e.tool_id].lexical if e.tool_id in evidence else 0.0, dense)
         for e, score, dense in best
     ]
-
-
-def _as_ranked(question: Question, hits: dict[str, StoreHit]) -> list[Ranked]:
-    best = list(hits.values())[: question.depth]
-    return [Ranked(question.view[h.tool_id], h.score, h.lexical or 0.0, h.dense) for h in best]
-
-
-def _admitted(question: Question, hits: Sequence[StoreHit]) -> dict[str, StoreHit]:
-    admitted = {}
-    for hit in hits:
-        entry = question.view.get(hit.tool_id)
-        if entry is not None and entry.digest == hit.digest:
-            admitted[hit.tool_id] = hit
-    return admitted

@@ -32,10 +32,6 @@ class WaitingEmbedder:
         await asyncio.to_thread(self.go.wait, 60)
         return await self.embed_documents(texts)
 
-    async def embed_query(self, text: str) -> Vector:
-        row: Vector = (await self.embed_request([text]))[0]
-        return row
-
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         return np.tile(np.array([1.0, 0.0], dtype=np.float32), (len(texts), 1))
 

@@ -106,13 +106,13 @@ def test_the_health_check_follows_the_address_in_its_environment(engine: docker.
 def test_the_embedding_model_is_in_the_image_and_needs_no_network(engine: docker.Engine) -> None:
     code = (
         "import anyio; from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder as E;"
-        "print(anyio.run(E.packaged().embed_query, 'read a file').shape)"
+        "print(anyio.run(E.packaged().embed_request, ['read a file']).shape)"
     )
 
     done = once(engine, "-c", code, entrypoint="python")
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "(384,)"
+    assert done.stdout.strip() == "(1, 384)"
 
 
 def test_the_example_tools_answer_and_stop_in_time(engine: docker.Engine) -> None:

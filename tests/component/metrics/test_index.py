@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from emptied import empty
 from hash_embedder import HashEmbedder
 from registry_harness import ManualClock, RunningRegistry, binding, running_registry, tool
 from toolcrib_registry.search.entry import Vector
@@ -90,7 +91,7 @@ def test_the_lag_is_that_of_the_scrape_and_not_of_the_last_inventory() -> None:
         r.publish(remove_tools=["team/b", "team/d"])
         assert lag(r) == (2, 0)
         # lost behind our back: the next inventory finds out
-        r.on_loop(r.registry.store.wipe)
+        r.on_loop(lambda: empty(r.registry.store))
         assert r.admin("GET", "/v1/admin/index").status_code == 200
         assert lag(r) == (0, 2)
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from emptied import empty
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
@@ -47,7 +48,7 @@ def indexed(**place: Any) -> Iterator[RunningRegistry]:
         body = {"epoch": 1, "upsert": [t.tool_id for t in TOOLS]}
         assert len(r.admin("POST", "/v1/admin/index", json=body).json()["indexed"]) == len(TOOLS)
         yield r
-        r.on_loop(r.registry.store.wipe)
+        r.on_loop(lambda: empty(r.registry.store))
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from emptied import empty
 from fresh_requests import fresh
 from hash_embedder import HashEmbedder
 from realparts.processes import wait_until
@@ -177,7 +178,7 @@ def test_an_index_that_is_wiped_under_load_shows_nothing_foreign_and_is_filled_a
                 answered = len(said)
                 wait_until(lambda answered=answered: len(said) > answered + 50, 60)  # type: ignore[misc]
                 start = time.perf_counter()
-                r.on_loop(r.registry.store.wipe)
+                r.on_loop(lambda: empty(r.registry.store))
                 wait_until(lambda: mend(r) and search(r) == whole, 60)
                 seconds.append(time.perf_counter() - start)
         finally:

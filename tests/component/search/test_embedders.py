@@ -32,6 +32,7 @@ from toolcrib_registry.compose import build
 from toolcrib_registry.search import calibration
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.settings import RegistrySettings
+from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +53,7 @@ async def test_words_of_the_same_meaning_are_near(packaged: OnnxEmbedder) -> Non
     documents = await packaged.embed_documents(TEXTS[:3])
 
     for query, right in (("will it rain in Oslo", 0), ("open that document", 1), ("charge a client", 2)):
-        assert int(np.argmax(documents @ await packaged.embed_query(query))) == right
+        assert int(np.argmax(documents @ await vector_of(packaged, query))) == right
 
 
 async def test_a_request_and_its_parts_cost_one_run_of_the_model(
@@ -70,9 +71,9 @@ async def test_a_request_and_its_parts_cost_one_run_of_the_model(
     rows = await packaged.embed_request([whole, "Find flights to Oslo", "book a hotel near the station"])
 
     assert read == [whole]
-    assert (rows[0] == (await packaged.embed_query(whole))).all()
-    assert rows[1] @ await packaged.embed_query("flights to Oslo") > rows[2] @ await packaged.embed_query(
-        "flights to Oslo"
+    assert (rows[0] == (await vector_of(packaged, whole))).all()
+    assert rows[1] @ await vector_of(packaged, "flights to Oslo") > rows[2] @ await vector_of(
+        packaged, "flights to Oslo"
     )
 
 
@@ -80,7 +81,7 @@ async def test_a_query_overtakes_a_long_list_of_documents(packaged: OnnxEmbedder
     documents = asyncio.create_task(packaged.embed_documents([f"{TEXTS[0]} {i}" for i in range(400)]))
     await asyncio.sleep(0)
 
-    await packaged.embed_query("weather")
+    await vector_of(packaged, "weather")
 
     assert not documents.done()
     documents.cancel()
@@ -130,8 +131,8 @@ async def test_the_name_follows_every_file_that_vectors_depend_on(
     assert same.name == packaged.name
     assert other.name != packaged.name
     long = "word " * 100 + "weather"
-    assert (await same.embed_query(long) == await packaged.embed_query(long)).all()
-    assert not (await other.embed_query(long) == await packaged.embed_query(long)).all()
+    assert (await vector_of(same, long) == await vector_of(packaged, long)).all()
+    assert not (await vector_of(other, long) == await vector_of(packaged, long)).all()
     await same.aclose()
     await other.aclose()
 
@@ -144,10 +145,10 @@ async def test_a_models_prompts_and_pooling_are_used(packaged: OnnxEmbedder, tmp
     prompted = OnnxEmbedder(model_folder(tmp_path / "prompted", config_sentence_transformers__json=prompts))
     pooled = OnnxEmbedder(model_folder(tmp_path / "pooled", **{"1_Pooling_0_config__json": first}))
 
-    assert (await prompted.embed_query("rain") == await packaged.embed_query("query: rain")).all()
+    assert (await vector_of(prompted, "rain") == await vector_of(packaged, "query: rain")).all()
     document = (await prompted.embed_documents(["rain"]))[0]
     assert (document == (await packaged.embed_documents(["passage: rain"]))[0]).all()
-    by_first, by_mean = await pooled.embed_query("rain"), await packaged.embed_query("rain")
+    by_first, by_mean = await vector_of(pooled, "rain"), await vector_of(packaged, "rain")
     assert float(np.dot(by_first, by_mean)) < 0.99
     await prompted.aclose()
     await pooled.aclose()
@@ -210,27 +211,27 @@ async def test_an_endpoints_vectors_are_put_in_order_and_normalised(
 async def test_a_key_that_is_replaced_is_used_at_once_and_one_that_is_missing_is_an_outage(
     remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint, tmp_path: Path
 ) -> None:
-    await remote.embed_query("x")
+    await vector_of(remote, "x")
     (tmp_path / "key").write_text("another-key\n")
-    await remote.embed_query("x")
+    await vector_of(remote, "x")
     assert endpoint.keys == ["Bearer secret-key", "Bearer another-key"]
 
     (tmp_path / "key").write_text(" ")
     with pytest.raises(EmbedderUnavailable, match=r"api_key_file .*key holds no key"):
-        await remote.embed_query("x")
+        await vector_of(remote, "x")
     (tmp_path / "key").unlink()
     with pytest.raises(EmbedderUnavailable, match="cannot be read: No such file"):
-        await remote.embed_query("x")
+        await vector_of(remote, "x")
     (tmp_path / "key").write_text("third-key")
-    await remote.embed_query("x")
+    await vector_of(remote, "x")
     assert endpoint.keys[-1] == "Bearer third-key"
 
 
 async def test_a_query_is_cut_and_cleaned_before_it_is_sent(
     remote: OpenAIEmbedder, endpoint: EmbeddingsEndpoint
 ) -> None:
-    await remote.embed_query("x\ud800" * 10_000)
-    await remote.embed_query("")
+    await vector_of(remote, "x\ud800" * 10_000)
+    await vector_of(remote, "")
 
     assert len(endpoint.requests[0]["input"][0]) == 2_000
     assert endpoint.requests[1]["input"] == ["-"]
@@ -269,7 +270,7 @@ async def test_an_endpoint_that_answers_wrongly_is_unavailable_and_its_body_is_n
     endpoint.status, endpoint.answer = status, answer
 
     with pytest.raises(EmbedderUnavailable) as caught:
-        await remote.embed_query("anything")
+        await vector_of(remote, "anything")
 
     assert "secret-key" not in str(caught.value)
 
@@ -284,7 +285,7 @@ async def test_an_endpoint_that_does_not_finish_is_unavailable_when_its_time_is_
     endpoint.drips = how == "drips"
     async with asyncio.timeout(20):
         with pytest.raises(EmbedderUnavailable, match=r"Timeout|0\.3 s"):
-            await embedder.embed_query("anything")
+            await vector_of(embedder, "anything")
 
     endpoint.go_on.set()
     endpoint.drips = False
@@ -292,7 +293,7 @@ async def test_an_endpoint_that_does_not_finish_is_unavailable_when_its_time_is_
         while True:
             # on a busy machine it may take longer than that to answer, too
             with contextlib.suppress(EmbedderUnavailable):
-                assert (await embedder.embed_query("anything")).shape == (3,)
+                assert (await vector_of(embedder, "anything")).shape == (3,)
                 break
     await embedder.aclose()
 
@@ -325,7 +326,7 @@ async def test_an_answer_of_any_size_stops_neither_the_event_loop_nor_the_deadli
     body = b'{"data": [{"index": 0, "embedding": [' + b"0.25, " * 2_000_000 + b"1.0]}]}"
     endpoint.status, endpoint.answer = status, gzip.compress(body, 1) if compressed else body
     endpoint.headers = {"content-encoding": "gzip"} if compressed else {}
-    asked = asyncio.create_task(remote.embed_query("anything"))
+    asked = asyncio.create_task(vector_of(remote, "anything"))
     longest = 0.0
     while not asked.done():
         before = time.process_time()
@@ -359,7 +360,7 @@ async def test_no_text_and_no_key_goes_where_a_redirect_or_the_environment_point
     with embeddings_endpoint(lambda texts: [[1.0, 2.0, 3.0] for _ in texts]) as elsewhere:
         endpoint.status, endpoint.headers = 307, {"location": f"{elsewhere.url}/embeddings"}
         with pytest.raises(EmbedderUnavailable, match="307"):
-            await remote.embed_query("anything")
+            await vector_of(remote, "anything")
 
         endpoint.status, endpoint.headers = 200, {}
         for name in ("no_proxy", "NO_PROXY"):
@@ -370,7 +371,7 @@ async def test_no_text_and_no_key_goes_where_a_redirect_or_the_environment_point
         embedder = OpenAIEmbedder(
             base_url=endpoint.url, model="m", dimension=3, api_key_file=str(tmp_path / "key"), seconds=30
         )
-        await embedder.embed_query("anything")
+        await vector_of(embedder, "anything")
         await embedder.aclose()
 
         assert (len(endpoint.requests), elsewhere.requests, elsewhere.keys) == (2, [], [])
@@ -383,7 +384,7 @@ async def test_a_request_that_fails_is_made_once(
     endpoint.status, endpoint.headers = status, {"retry-after": "0"}
 
     with pytest.raises(EmbedderUnavailable, match=str(status)):
-        await remote.embed_query("anything")
+        await vector_of(remote, "anything")
 
     assert len(endpoint.requests) == 1
 
@@ -392,7 +393,7 @@ async def test_an_endpoint_that_is_not_there_is_unavailable() -> None:
     embedder = OpenAIEmbedder(base_url="http://127.0.0.1:9/v1", model="m", dimension=3, seconds=1)
 
     with pytest.raises(EmbedderUnavailable):
-        await embedder.embed_query("anything")
+        await vector_of(embedder, "anything")
     await embedder.aclose()
 
 
@@ -400,7 +401,7 @@ def test_the_packaged_model_leaves_nothing_behind_that_reports_to_its_vendor(tmp
     script = (
         "import asyncio\n"
         "from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder\n"
-        "print(asyncio.run(OnnxEmbedder.packaged().embed_query('x')).shape)\n"
+        "print(asyncio.run(OnnxEmbedder.packaged().embed_request(['x'])).shape)\n"
     )
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("XDG_", "ORT_"))}
     done = subprocess.run(

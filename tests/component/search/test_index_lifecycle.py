@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from emptied import empty
 from living_registry import Concepts, Living, living
 from operator_harness import tool
 from realparts.weaviate import Weaviate
@@ -199,7 +200,7 @@ async def test_the_deleted_stay_away_after_a_wipe(store: dict[str, Any], tmp_pat
         await life.delete("outlook")
         await life.unindexed("outlook")
         began = time.monotonic()
-        await asyncio.to_thread(life.r.on_loop, life.r.registry.store.wipe)
+        await asyncio.to_thread(life.r.on_loop, lambda: empty(life.r.registry.store))
         while set(await life.stored()) != {"heist/station", "heist/payroll"}:
             assert time.monotonic() - began < 30
             assert "outlook" not in await life.search(SKY)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from emptied import empty
 from hash_embedder import HashEmbedder
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
@@ -42,7 +43,7 @@ def indexed(**settings: Any) -> Iterator[RunningRegistry]:
                 ids
             )
         yield r
-        r.on_loop(r.registry.store.wipe)
+        r.on_loop(lambda: empty(r.registry.store))
 
 
 @pytest.fixture(scope="module")

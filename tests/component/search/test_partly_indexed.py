@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from emptied import empty
 from hash_embedder import HashEmbedder
 from realparts.weaviate import Weaviate
 from registry_harness import RunningRegistry, binding, running_registry, tool
@@ -39,7 +40,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[RunningRegistry]:
         }
     with running_registry(TOOLS, GRANTS, embedder=HashEmbedder(), patient=True, **place) as r:
         yield r
-        r.on_loop(r.registry.store.wipe)
+        r.on_loop(lambda: empty(r.registry.store))
 
 
 def index(r: RunningRegistry, *tools: Any) -> None:

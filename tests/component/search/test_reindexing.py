@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from embeddings_endpoint import embeddings_endpoint, hashed
+from emptied import empty
 from hash_embedder import HashEmbedder
 from realparts.weaviate import Weaviate
 from reference_ranking import rank
@@ -109,7 +110,7 @@ def test_only_a_text_that_is_new_is_embedded(tmp_path: Path) -> None:
         index(r, [], remove=[ids[5]])
         r.publish([tools[5]])
         assert index(r, [ids[5]])["indexed"] == {ids[5]: tools[5].digest}
-        r.on_loop(r.registry.store.wipe)
+        r.on_loop(lambda: empty(r.registry.store))
         assert len(index(r, [*ids[:4], "team/renamed", ids[5]])["indexed"]) == 6
         assert model.texts == []
         assert figure(r, "toolcrib_index_embedded_tools_total") == 6
@@ -150,12 +151,12 @@ def test_what_weaviate_holds_is_not_embedded_again_after_a_restart(
         assert len(r.admin("GET", "/v1/admin/index").json()["tools"]) == 5
         r.publish([some_tool(i, scopes=("s", "t"), tags=("x",)) for i in range(5)])
         assert len(index(r, ids)["indexed"]) == 5
-        own = r.on_loop(lambda: r.registry.store.vectors(ids))
+        own = {s.tool_id: s.vector for s in r.on_loop(lambda: r.registry.store.get(ids))}
         again = r.on_loop(lambda: _vectors([entry_of(t) for t in tools]))
 
     assert model.texts == []
     for tool_id, made in zip(ids, again, strict=True):
-        np.testing.assert_allclose(own[tool_id][1], made, atol=1e-6)
+        np.testing.assert_allclose(own[tool_id], made, atol=1e-6)
 
 
 async def _vectors(entries: Sequence[IndexEntry], twist: str = "") -> list[Vector]:
@@ -220,7 +221,7 @@ def test_another_embedder_fills_its_index_behind_searches_that_lack_nothing(plac
             for number in (start + 6, (start + 75) % COUNT):
                 found = search(r, f"code q{number:04}")
                 stages.append((found["tools"][0]["tool_id"] == ids[number], len(found["tools"])))
-        vectors = r.on_loop(lambda: r.registry.store.vectors(ids))
+        vectors = r.on_loop(lambda: r.registry.store.get(ids))
         exact = _exact(r, "flight of department 7", [entry_of(t) for t in tools])
         # a vector that Weaviate had not a moment ago is asked for again within a second of its being written
         deadline = time.monotonic() + 60

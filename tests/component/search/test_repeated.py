@@ -72,7 +72,7 @@ def test_a_repeated_search_follows_the_index() -> None:
             return sorted("meaning" in t["why"] for t in tools)
 
         indexed = why()
-        r.admin("POST", "/v1/admin/index", json={"epoch": 1, "remove": ["team/almanac"]})
+        r.publish(tools=[tool("almanac", description="The weather of a city on any day.", scopes=("s",))])
         partly = why()
         r.admin("POST", "/v1/admin/index", json={"epoch": 1, "upsert": ["team/almanac"]})
 

@@ -26,9 +26,10 @@ from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import identity_of
-from toolcrib_registry.search.entry import IndexEntry, Pushdown, StoreQuery
+from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable
 from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
+from vector_of import vector_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
@@ -36,6 +37,7 @@ _T = TypeVar("_T")
 EMBEDDER = HashEmbedder()
 IDENTITY = identity_of(EMBEDDER)
 KEY = "a-key-of-this-test-alone"
+EVERYWHERE = Pushdown()
 WORDS = ("read", "write", "list", "delete", "weather", "city", "invoice", "customer", "database", "backup")
 
 
@@ -61,8 +63,13 @@ async def store(weaviate_server: Weaviate) -> AsyncIterator[WeaviateStore]:
     """An empty store on the suite's server."""
     store = WeaviateStore(settings(weaviate_server), IDENTITY)
     yield store
-    await store.wipe()
+    gone(store, weaviate_server)
     await store.aclose()
+
+
+def gone(store: WeaviateStore, server: Weaviate) -> None:
+    """Delete the store's collection, as anybody may."""
+    server.client.delete(f"/v1/schema/{store.collection_name}").raise_for_status()
 
 
 def tool(number: int, **fields: Any) -> IndexEntry:
@@ -74,7 +81,14 @@ def tool(number: int, **fields: Any) -> IndexEntry:
 
 async def put(store: WeaviateStore, *entries: IndexEntry) -> None:
     """Upsert with vectors."""
-    await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+    await store.put(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+
+
+async def found(store: WeaviateStore, text: str = "read", within: Pushdown = EVERYWHERE) -> dict[str, str]:
+    """Tool id to digest of the nearest to `text`."""
+    return {
+        s.tool_id: s.digest for s in await store.nearest(await EMBEDDER.embed_request([text]), 99, within)
+    }
 
 
 async def until_answered(ask: Callable[[], Awaitable[_T]]) -> _T:
@@ -96,7 +110,7 @@ async def test_a_server_that_restarts_is_found_again_with_everything_in_it(own_s
     with pytest.raises(StoreUnavailable):
         await store.healthy()
     with pytest.raises(StoreUnavailable):
-        await store.search(StoreQuery(text="read", limit=1, mode="lexical", within=Pushdown()))
+        await found(store)
     with pytest.raises(StoreUnavailable):
         async with asyncio.timeout(10):
             await store.healthy()
@@ -171,18 +185,22 @@ async def test_a_collection_that_was_deleted_reads_empty_and_is_made_again(
     store: WeaviateStore, weaviate_server: Weaviate
 ) -> None:
     await put(store, tool(1), tool(2))
-    weaviate_server.client.delete(f"/v1/schema/{store.collection_name}").raise_for_status()
+    gone(store, weaviate_server)
 
     assert await store.inventory() == {}
     assert await store.confirm(["ns/tool-0001"]) == {}
-    assert await store.search(StoreQuery(text="read", limit=5, mode="lexical", within=Pushdown())) == []
+    assert await store.get(["ns/tool-0001"]) == []
+    assert await found(store) == {}
     await store.remove(["ns/tool-0001"])
     await store.healthy()
 
     await put(store, tool(2))
     assert await store.inventory() == {"ns/tool-0002": "d2"}
     schema = weaviate_server.client.get(f"/v1/schema/{store.collection_name}").json()
-    assert {p["tokenization"] for p in schema["properties"] if p["name"].endswith("_terms")} == {"whitespace"}
+    assert {p["tokenization"] for p in schema["properties"]} == {"field"}
+    assert {p["indexSearchable"] for p in schema["properties"]} == {False}, (
+        "words are counted in the registry"
+    )
 
 
 async def test_a_collection_that_is_just_deleted_and_made_is_no_outage(weaviate_server: Weaviate) -> None:
@@ -194,7 +212,7 @@ async def test_a_collection_that_is_just_deleted_and_made_is_no_outage(weaviate_
     async def read(number: int) -> None:
         while True:
             assert (await reader.inventory()).items() <= full.items()
-            await reader.search(StoreQuery(text="read", limit=5, mode="lexical", within=Pushdown()))
+            assert (await found(reader)).items() <= full.items()
             await reader.remove(["ns/tool-0009"])
             reads[number] += 1
 
@@ -208,7 +226,7 @@ async def test_a_collection_that_is_just_deleted_and_made_is_no_outage(weaviate_
     try:
         for _ in range(5):
             await put(writer, tool(1), tool(2))
-            await writer.wipe()
+            await asyncio.to_thread(gone, writer, weaviate_server)
             await all_have_read()
     finally:
         for task in readers:
@@ -227,10 +245,8 @@ async def test_a_collection_of_somebody_elses_making_is_replaced(weaviate_server
     await put(store, tool(1))
 
     assert await store.inventory() == {"ns/tool-0001": "d1"}
-    assert (await store.search(StoreQuery(text="write", limit=5, mode="lexical", within=Pushdown())))[
-        0
-    ].digest == "d1"
-    await store.wipe()
+    assert await found(store, "write") == {"ns/tool-0001": "d1"}
+    gone(store, weaviate_server)
     await store.aclose()
 
 
@@ -241,7 +257,7 @@ async def test_two_replicas_may_write_at_once(weaviate_server: Weaviate) -> None
     await asyncio.gather(*(put(s, *(tool(i) for i in range(20))) for s in stores))
 
     assert await stores[0].inventory() == {f"ns/tool-{i:04d}": f"d{i}" for i in range(20)}
-    await stores[0].wipe()
+    gone(stores[0], weaviate_server)
     for store in stores:
         await store.aclose()
 
@@ -252,7 +268,7 @@ async def test_objects_that_the_server_refuses_are_named(
     """The collection already holds a vector of another length, so Weaviate refuses ours."""
     await put(store, tool(1))
     schema = weaviate_server.client.get(f"/v1/schema/{store.collection_name}").json()
-    await store.wipe()
+    gone(store, weaviate_server)
     weaviate_server.client.post("/v1/schema", json=schema).raise_for_status()
     alien = {
         "class": store.collection_name,
@@ -304,7 +320,7 @@ async def test_what_a_killed_server_lost_is_not_in_the_inventory_and_comes_back_
     tools = [tool(i) for i in range(5)]
     await put(store, *tools)
     schema = own_server.client.get(f"/v1/schema/{store.collection_name}").json()
-    await store.wipe()
+    gone(store, own_server)
     for vectors in schema["vectorConfig"].values():
         vectors["vectorIndexType"] = index
         vectors["vectorIndexConfig"] = {"distance": "cosine"}
@@ -315,11 +331,9 @@ async def test_what_a_killed_server_lost_is_not_in_the_inventory_and_comes_back_
     await asyncio.to_thread(own_server.start)
 
     held = await until_answered(store.inventory)
-    vector = await EMBEDDER.embed_query("read")
     # with a filter, as the inventory asks: without one HNSW walks a graph, whose links a kill may have cut (ours is flat)
     within = Pushdown(states=frozenset({"Active"}))
-    found = await store.search(StoreQuery(text="", vector=vector, limit=99, mode="dense", within=within))
-    assert {h.tool_id: h.digest for h in found} == held
+    assert await found(store, within=within) == held
     await put(store, *tools)
     assert await store.inventory() == {t.tool_id: t.digest for t in tools}
     await store.aclose()
@@ -337,7 +351,7 @@ async def test_a_small_view_on_weaviate_is_ranked_exactly(store: WeaviateStore) 
     vectors = await EMBEDDER.embed_documents([dense_text(e) for e in entries])
     exact = rank(
         "delete the invoice",
-        await EMBEDDER.embed_query("delete the invoice"),
+        await vector_of(EMBEDDER, "delete the invoice"),
         list(zip(entries, vectors, strict=True)),
         limit=10,
     )
@@ -367,11 +381,11 @@ EVERYTHING = [
 
 @pytest.fixture(scope="module")
 async def filled(weaviate_server: Weaviate) -> AsyncIterator[WeaviateStore]:
-    """2,400 tools on the suite's server: a tenth is more than is sent as ids."""
+    """2,400 tools on the suite's server."""
     store = WeaviateStore(settings(weaviate_server), IDENTITY)
     await put(store, *EVERYTHING)
     yield store
-    await store.wipe()
+    gone(store, weaviate_server)
     await store.aclose()
 
 
@@ -381,8 +395,9 @@ async def alone(view: dict[str, IndexEntry]) -> AsyncIterator[Searcher]:
     entries = list(view.values())
     with tempfile.TemporaryDirectory() as folder:
         store = await EmbeddedStore.open(Path(folder), IDENTITY)
-        await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+        await store.put(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
         searcher = Searcher(store, EMBEDDER, store_seconds=20)
+        await searcher.prepare(entries)
         yield searcher
         searcher.close()
         await store.aclose()
@@ -409,7 +424,6 @@ LONG = [pytest.mark.long]
 async def test_whatever_share_is_visible_weaviate_answers_as_an_index_of_the_visible_tools_alone(
     filled: WeaviateStore, share: float, cut: str
 ) -> None:
-    """Scopes narrow the server's search; what allow and deny patterns cut out, no filter can say."""
     scope = f"share-{share:g}:use"
     mine = [e for e in EVERYTHING if scope in e.scopes]
     down = Pushdown(scopes=frozenset({scope}))
@@ -418,6 +432,7 @@ async def test_whatever_share_is_visible_weaviate_answers_as_an_index_of_the_vis
         down = Pushdown(scopes=frozenset({"all:use"}))
     view = {e.tool_id: e for e in mine}
     searcher = Searcher(filled, EMBEDDER, store_seconds=20)
+    assert not await searcher.prepare(EVERYTHING), "all vectors are fetched"
 
     async with alone(view) as only:
         for text in REQUESTS:
@@ -443,6 +458,7 @@ async def test_every_mode_answers_the_same_from_both_stores(
 ) -> None:
     view = {e.tool_id: e for e in EVERYTHING[:size]}
     searcher = Searcher(filled, EMBEDDER, store_seconds=20)
+    assert not await searcher.prepare(EVERYTHING), "all vectors are fetched"
 
     async with alone(view) as only:
         for text in REQUESTS:
@@ -453,20 +469,22 @@ async def test_every_mode_answers_the_same_from_both_stores(
     searcher.close()
 
 
-async def test_a_store_that_is_wiped_is_told_as_empty_and_searched_as_before_once_it_is_filled(
+async def test_a_store_that_is_wiped_is_empty_for_whoever_starts_then_until_it_is_filled(
     store: WeaviateStore, weaviate_server: Weaviate
 ) -> None:
-    """Another process deletes the collection while a large view is searched; entries come back bit by bit, and meanwhile
-    nothing outside the view is answered and what the words name is found."""
+    """Another process deletes the collection: a replica that has the vectors ranks on. Entries come back bit by bit, and
+    meanwhile nothing outside the view is answered and what the words name is found."""
     everything = [tool(i, description=f"{WORDS[i % 10]} {WORDS[i // 7 % 10]} x{i}") for i in range(600)]
     view = {e.tool_id: e for e in everything[:400]}
     await put(store, *everything)
     searcher = Searcher(store, EMBEDDER, store_seconds=20)
+    await searcher.prepare(everything)
     async with alone(view) as only:
         right = [shown(await only.search(view, text, limit=10)) for text in REQUESTS]
     assert [shown(await searcher.search(view, text, limit=10)) for text in REQUESTS] == right
 
-    weaviate_server.client.delete(f"/v1/schema/{store.collection_name}").raise_for_status()
+    gone(store, weaviate_server)
+    assert [shown(await searcher.search(view, text, limit=10)) for text in REQUESTS] == right
     fresh = Searcher(store, EMBEDDER, store_seconds=20)
     emptied = await fresh.search(view, "x77 invoice", limit=10)
     assert (emptied.mode, emptied.degradation) == ("lexical", "index_empty")
@@ -487,8 +505,8 @@ async def test_a_store_that_is_wiped_is_told_as_empty_and_searched_as_before_onc
     fresh.close()
 
 
-async def test_a_large_view_on_weaviate_holds_only_its_own_and_is_completed(store: WeaviateStore) -> None:
-    """Most of what the superset finds first is denied; three rounds and the rest ranked here."""
+async def test_a_large_view_whose_vectors_are_not_here_yet_holds_only_its_own(store: WeaviateStore) -> None:
+    """Most of what the superset finds first is denied: ever more is asked for."""
     denied = [tool(i, description="backup the database", name=f"backup_{i}") for i in range(2_000)]
     mine = [tool(i) for i in range(2_000, 2_300)]
     await put(store, *denied, *mine)
@@ -504,7 +522,7 @@ async def test_a_large_view_on_weaviate_holds_only_its_own_and_is_completed(stor
     vectors = await EMBEDDER.embed_documents([dense_text(e) for e in mine])
     exact = rank(
         "backup the database",
-        await EMBEDDER.embed_query("backup the database"),
+        await vector_of(EMBEDDER, "backup the database"),
         list(zip(mine, vectors, strict=True)),
         limit=8,
     )

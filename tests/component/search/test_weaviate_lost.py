@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ VIEW = {e.tool_id: e for e in map(tool, range(5))}
 
 
 async def put(store: WeaviateStore, *entries: IndexEntry) -> None:
-    await store.upsert(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+    await store.put(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
 
 
 def shown(answer: SearchOutcome) -> tuple[str, str]:
@@ -79,7 +80,7 @@ async def behind(server: Weaviate, search_seconds: float = 20.0) -> AsyncIterato
         await put(b.store, *VIEW.values())
         assert shown(await b.search()) == ("hybrid", "")
         yield b
-        await b.store.wipe()
+        await b.store.remove(await b.store.inventory())
         await b.store.aclose()
         for searcher in b.made:
             searcher.close()
@@ -128,9 +129,9 @@ async def test_a_silent_node_makes_one_answer_lexical_and_the_next_search_takes_
         writing = asyncio.create_task(put(b.store, tool(5)))
         if "http" in silent:
             b.http.silence()
-        answer = await b.search(seconds=0.5)
-        assert shown(answer) == AWAY
-        assert answer.timings.store >= 0.5
+        began = time.monotonic()
+        assert shown(await b.search(seconds=0.5)) == AWAY
+        assert time.monotonic() - began >= 0.5
 
         # a busy machine may need more than half a second to connect and ask
         async with asyncio.timeout(15):

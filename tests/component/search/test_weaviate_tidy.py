@@ -35,7 +35,7 @@ class Replica:
 
     async def write(self) -> None:
         """Put a tool in, and be probed."""
-        await self.store.upsert([ENTRY], await HashEmbedder(8).embed_documents(["read"]))
+        await self.store.put([ENTRY], await HashEmbedder(8).embed_documents(["read"]))
         await self.store.healthy()
 
     async def pass_time(self, *users: Replica) -> list[str]:
@@ -62,7 +62,7 @@ async def replicas(weaviate_server: Weaviate) -> AsyncIterator[tuple[Replica, Re
         await replica.write()
     yield made[0], made[1], made[2]
     for replica in made:
-        await replica.store.wipe()
+        weaviate_server.client.delete(f"/v1/schema/{replica.store.collection_name}")
         await replica.store.aclose()
     for name in (f"{prefix}_Uses", f"{prefix}_b_Uses"):
         weaviate_server.client.delete(f"/v1/schema/{name}")

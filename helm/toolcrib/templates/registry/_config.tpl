@@ -46,6 +46,7 @@
 {{- end -}}
 {{- if eq $r.embedder.kind "onnx" -}}{{- $_ := set $embedder "path" $r.embedder.path -}}{{- end -}}
 {{- $_ := set $c "embedder" $embedder -}}
+{{- $_ := set $c "search" (dict "resident_bytes" (int64 $r.search.residentBytes)) -}}
 {{- $_ := set $c "egress" (dict "allow" (.Values.egress.allow | default list) "cluster" (.Values.egress.cluster | default list) "cluster_domain" .Values.clusterDomain) -}}
 {{- with $r.trustedProxies -}}{{- $_ := set $c "trusted_proxies" . -}}{{- end -}}
 {{- with $r.limits -}}{{- $_ := set $c "limits" . -}}{{- end -}}

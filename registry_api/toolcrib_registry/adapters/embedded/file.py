@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,9 @@ CREATE TABLE IF NOT EXISTS entries (
 """
 _SUFFIXES = ("", "-wal", "-shm", "-journal")
 _BUSY_SECONDS = 1.0
+_ROWS = "SELECT tool_id, digest, definition, vector, checksum FROM entries"
+_DIGESTS = "SELECT tool_id, digest FROM entries"
+_OF_THESE = " WHERE tool_id IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +93,20 @@ class IndexFile:
             raise
         return cls(connection, identity)
 
-    def read(self) -> Iterator[StoredEntry | str]:
-        """Every row; a row that does not match its checksum comes as its bare tool id."""
+    def read(self, ids: Sequence[str] | None = None) -> Iterator[StoredEntry | str]:
+        """Every row, or those of `ids`; a row that does not match its checksum comes as its bare tool id."""
+        return (self._decoded(*row) for row in self._rows(_ROWS, ids))
+
+    def digests(self, ids: Sequence[str] | None = None) -> dict[str, str]:
+        """Tool id to digest of every row, or of those of `ids`."""
+        return dict(self._rows(_DIGESTS, ids))
+
+    def _rows(self, statement: str, ids: Sequence[str] | None) -> Iterator[tuple[Any, ...]]:
         try:
-            for row in self._connection.execute(
-                "SELECT tool_id, digest, definition, vector, checksum FROM entries ORDER BY tool_id"
-            ):
-                yield self._decoded(*row)
+            if ids is None:
+                yield from self._connection.execute(statement)
+            else:
+                yield from self._connection.execute(statement + _OF_THESE, (json.dumps(ids),))
         except sqlite3.Error as error:
             raise _translated(error) from error
 
@@ -112,10 +123,6 @@ class IndexFile:
     def delete(self, ids: Iterable[str]) -> None:
         """Take `ids` out, in one transaction."""
         self._transaction("DELETE FROM entries WHERE tool_id = ?", [(i,) for i in ids])
-
-    def wipe(self) -> None:
-        """Take everything out."""
-        self._transaction("DELETE FROM entries WHERE tool_id = tool_id", None)
 
     def check(self) -> None:
         """Raise if the file cannot be read now."""

@@ -89,11 +89,6 @@ class OnnxEmbedder:
         """Length of a vector, as the model says."""
         return self._dimension
 
-    async def embed_query(self, text: str) -> Vector:
-        """One normalised vector; about 4 ms."""
-        row: Vector = (await self.embed_request([text]))[0]
-        return row
-
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """The whole and its parts, as normalised rows, from one encoding where the model's tokens are to be had.
 

@@ -75,12 +75,6 @@ class OpenAIEmbedder:
         """As configured."""
         return self._dimension
 
-    async def embed_query(self, text: str) -> Vector:
-        """One normalised vector."""
-        rows = await self.embed_request([text])
-        row: Vector = rows[0]
-        return row
-
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """One normalised vector a text, as rows, in one request."""
         return await self._embed([t[:QUERY_LIMIT] for t in texts])

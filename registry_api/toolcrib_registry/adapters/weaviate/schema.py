@@ -10,23 +10,16 @@ from weaviate.classes.config import (
     Configure,
     DataType,
     Property,
-    StopwordsPreset,
     Tokenization,
     VectorDistances,
 )
 from weaviate.classes.query import Filter
 from weaviate.collections.classes.filters import _Filters as Condition
 
-from toolcrib_registry.search.document import FIELD_WEIGHTS, field_texts
-from toolcrib_registry.search.entry import IndexEntry, StoreQuery
-from toolcrib_registry.search.lexical import K1, B
-from toolcrib_registry.search.text import terms
+from toolcrib_registry.search.entry import IndexEntry, Pushdown
 
 _NAMESPACE = uuid.UUID("5b0f6c7e-6a0a-5f0c-9d1b-2f2f7c1f4a10")
 NO_SERVER = ""
-TERMS_SUFFIX = "_terms"
-QUERY_PROPERTIES = [f"{name}{TERMS_SUFFIX}^{int(weight * 4)}" for name, weight in FIELD_WEIGHTS.items()]
-"""Boosts are whole numbers in Weaviate's syntax: weights are multiples of a quarter."""
 IDS_PER_REQUEST = 200
 """An id filter costs 0.08 ms an id (measured): longer lists are split or not sent at all."""
 
@@ -40,9 +33,6 @@ def collection_settings(dimension: int, replicas: int) -> dict[str, Any]:
     """Keyword arguments of `collections.create`, the name excluded."""
     settings: dict[str, Any] = {
         "properties": _properties(),
-        "inverted_index_config": Configure.inverted_index(
-            bm25_b=B, bm25_k1=K1, stopwords_preset=StopwordsPreset.NONE
-        ),
         "replication_config": Configure.replication(factor=replicas),
         "vector_config": Configure.Vectors.self_provided(
             # Flat: exact, as quick as HNSW under our filters up to 10,000 tools and written in half the time.
@@ -57,7 +47,7 @@ def collection_settings(dimension: int, replicas: int) -> dict[str, Any]:
 
 
 def _properties() -> list[Property]:
-    exact = [
+    return [
         Property(
             name=name,
             data_type=DataType.TEXT_ARRAY if many else DataType.TEXT,
@@ -70,40 +60,24 @@ def _properties() -> list[Property]:
             ("digest", False),
             ("namespace", False),
             ("server", False),
-            ("server_key", False),
             ("state", False),
             ("scopes", True),
             ("tags", True),
         )
     ]
-    words = [
-        Property(
-            name=name + TERMS_SUFFIX,
-            data_type=DataType.TEXT,
-            # split and stemmed here: Weaviate only cuts at spaces
-            tokenization=Tokenization.WHITESPACE,
-            index_filterable=False,
-            index_searchable=True,
-        )
-        for name in FIELD_WEIGHTS
-    ]
-    return exact + words
 
 
 def properties_of(entry: IndexEntry) -> dict[str, Any]:
-    """The stored properties of `entry`: what filters and BM25 read, ids and digests; no definition, no secret."""
+    """The stored properties of `entry`: id, digest, and what filters read; no text, no secret."""
     stored: dict[str, Any] = {
         "tool_id": entry.tool_id,
         "digest": entry.digest,
         "namespace": entry.namespace,
-        "server": entry.server or NO_SERVER,
-        "server_key": (entry.server or NO_SERVER).casefold(),
+        "server": (entry.server or NO_SERVER).casefold(),
         "state": entry.state,
         "scopes": list(entry.scopes),
         "tags": sorted({t.casefold() for t in entry.tags}),
     }
-    for name, text in field_texts(entry).items():
-        stored[name + TERMS_SUFFIX] = " ".join(terms(text))
     return {name: _clean(value) for name, value in stored.items()}
 
 
@@ -118,26 +92,20 @@ class NothingPasses(Exception):
     """A restriction that no tool can pass."""
 
 
-def filter_of(query: StoreQuery) -> Condition | None:
-    """The query's restriction and filters in Weaviate's terms; None if everything passes.
+def filter_of(within: Pushdown) -> Condition | None:
+    """The restriction in Weaviate's terms; None if everything passes.
 
-    A server given as `namespace/name` is filtered by its name alone: the caller decides each hit anyway. No filter at
-    all is cheap (10,000 tools: 10 ms), a filter that everything passes is not (40 ms).
+    No filter at all is cheap (10,000 tools: 10 ms), a filter that everything passes is not (40 ms).
 
     Raises:
         NothingPasses: nothing does, so there is nothing to ask for.
     """
-    within = query.within
-    wanted: list[tuple[str, Collection[str] | None]] = [("tool_id", query.ids)]
-    if within is not None:
-        wanted += [
-            ("scopes", within.scopes),
-            ("namespace", within.namespaces),
-            ("server", None if within.servers is None else within.servers - {NO_SERVER}),
-            ("state", within.states),
-        ]
-    if query.servers:
-        wanted.append(("server_key", {s.rpartition("/")[2].casefold() for s in query.servers}))
+    wanted: list[tuple[str, Collection[str] | None]] = [
+        ("scopes", within.scopes),
+        ("namespace", within.namespaces),
+        ("server", None if within.servers is None else within.servers - {NO_SERVER}),
+        ("state", within.states),
+    ]
     conditions: list[Condition] = []
     for name, values in wanted:
         if values is None:
@@ -145,9 +113,8 @@ def filter_of(query: StoreQuery) -> Condition | None:
         if not values:
             raise NothingPasses
         conditions.append(Filter.by_property(name).contains_any(_clean(sorted(values))))
-    if query.tags:
-        tags = sorted({t.casefold() for t in query.tags})
-        conditions.append(Filter.by_property("tags").contains_all(_clean(tags)))
+    if within.tags:
+        conditions.append(Filter.by_property("tags").contains_all(_clean(sorted(within.tags))))
     return Filter.all_of(conditions) if conditions else None
 
 

@@ -1,7 +1,7 @@
-"""The catalog store on a Weaviate server; only the `weaviate_*` modules import the client library.
+"""The catalog store on a Weaviate server; only the modules of this folder import the client library.
 
-Hybrid search runs on the server, over our own vectors and our own words. Every request has a deadline of ours, and is
-retried here alone.
+The server holds our vectors and what filters read, and tells the nearest; it ranks nothing. Every request has a deadline of
+ours, and is retried here alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,7 +18,7 @@ import numpy as np
 import weaviate
 from weaviate.classes.config import ConsistencyLevel
 from weaviate.classes.data import DataObject
-from weaviate.classes.query import Filter, HybridFusion, MetadataQuery, TargetVectors
+from weaviate.classes.query import Filter, TargetVectors
 from weaviate.exceptions import (
     UnexpectedStatusCodeError,
     WeaviateBaseError,
@@ -37,18 +36,17 @@ from toolcrib_registry.adapters.weaviate.usage import Uses
 from toolcrib_registry.search.entry import (
     IndexEntry,
     IndexIdentity,
-    StoreHit,
-    StoreQuery,
+    Pushdown,
+    Stored,
     Vector,
-    cosines,
 )
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable, brief
-from toolcrib_registry.search.ranking import DENSE_WEIGHT
-from toolcrib_registry.search.text import query_terms
 
 log = logging.getLogger(__name__)
 
 BATCH = 200
+_AT_ONCE = 2
+"""Requests for vectors at one time: the server reads while this process takes in what it read."""
 _VECTOR = "default"
 """The name that Weaviate gives to a collection's one vector."""
 _LEAST_SECONDS = 0.1
@@ -76,9 +74,6 @@ class _Unsettled(StoreUnavailable):
 
 class WeaviateStore:
     """A `CatalogStore` on a Weaviate server. Making one does not connect."""
-
-    exact = False
-    state = None
 
     def __init__(
         self,
@@ -119,7 +114,7 @@ class WeaviateStore:
         found = await self.confirm(stored)
         return {tool_id: digest for tool_id, digest in stored.items() if found.get(tool_id) == digest}
 
-    async def upsert(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
+    async def put(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
         """Write in batches of 200 and return once a search finds them all."""
         vectors = self._identity.checked(len(entries), vectors)
         refused: dict[str, str] = {}
@@ -168,40 +163,50 @@ class WeaviateStore:
 
             await self._read(delete, None, self._settings.write_seconds, _PATIENT)
 
-    async def search(self, query: StoreQuery) -> list[StoreHit]:
-        """Ask Weaviate. `dense` and `parts` are exact cosines, `lexical` is unknown; `score` is the server's
-        relative-score fusion in the mode `hybrid` (the best of the whole and the parts), else BM25 or the cosine."""
-        try:
-            condition = schema.filter_of(query)
-        except schema.NothingPasses:
-            return []
-        if query.limit < 1:
-            return []
-        asked = replace(query, vector=None, parts=()) if not self._identity.dimension else query
-        nothing: list[Any] = []
-        ask = partial(_found, query=asked, condition=condition)
-        items = await self._read(ask, nothing, self._settings.search_seconds)
-        return await asyncio.to_thread(_hits, items, asked)
-
-    async def vectors(self, ids: Collection[str]) -> dict[str, tuple[str, Vector]]:
-        """Fetch vectors, 200 at a time."""
-        found: dict[str, tuple[str, Vector]] = {}
+    async def get(self, ids: Collection[str]) -> list[Stored]:
+        """Fetch vectors, 200 at a time, two requests at one time."""
         if not self._identity.dimension:
-            return found
-        for part in _parts(ids):
+            return []
+        turns = asyncio.Semaphore(_AT_ONCE)
+
+        async def some(part: list[str]) -> list[Stored]:
             wanted = [schema.object_id(i) for i in part]
 
-            async def ask(collection: _Collection, wanted: Any = wanted) -> Any:
+            async def ask(collection: _Collection) -> Any:
                 return await collection.query.fetch_objects_by_ids(
                     wanted, limit=len(wanted), include_vector=True, return_properties=["tool_id", "digest"]
                 )
 
-            answer = await self._read(ask, None, self._settings.search_seconds)
-            for item in answer.objects if answer else ():
-                vector = _vector(item)
-                if vector is not None:
-                    found[str(item.properties["tool_id"])] = (str(item.properties["digest"]), vector)
-        return found
+            async with turns:
+                answer = await self._read(ask, None, self._settings.search_seconds)
+                return await asyncio.to_thread(_stored, answer.objects if answer else ())
+
+        return [s for found in await asyncio.gather(*map(some, _parts(ids))) for s in found]
+
+    async def nearest(self, vectors: Vector, limit: int, within: Pushdown) -> list[Stored]:
+        """One search of the server, also for several vectors: half as dear as one for each (measured with four)."""
+        try:
+            condition = schema.filter_of(within)
+        except schema.NothingPasses:
+            return []
+        if limit < 1 or not self._identity.dimension:
+            return []
+
+        async def ask(collection: _Collection) -> Any:
+            near, target = vectors[0].tolist(), None
+            if len(vectors) > 1:
+                near, target = {_VECTOR: vectors.tolist()}, TargetVectors.minimum([_VECTOR])
+            return await collection.query.near_vector(
+                near,
+                target_vector=target,
+                limit=limit,
+                filters=condition,
+                include_vector=True,
+                return_properties=["tool_id", "digest"],
+            )
+
+        answer = await self._read(ask, None, self._settings.search_seconds)
+        return await asyncio.to_thread(_stored, answer.objects if answer else ())
 
     async def tidy(self) -> list[str]:
         """Delete collections of former identities that no replica has used for an hour."""
@@ -211,12 +216,6 @@ class WeaviateStore:
                 await client.collections.delete(name)
                 log.info("search index: collection %s is of a former identity and unused: deleted", name)
         return unused
-
-    async def wipe(self) -> None:
-        """Delete the collection; the next write makes it anew."""
-        async with self._connection.session(self._settings.write_seconds) as client:
-            self._checked = None
-            await client.collections.delete(self._name)
 
     async def healthy(self) -> None:
         """Ask for one object through the search path, and leave a mark that this collection is in use."""
@@ -382,92 +381,12 @@ async def _insert(
     return {tool_id: brief(ValueError(message)) for tool_id, message in refused.items()}
 
 
-async def _found(collection: _Collection, query: StoreQuery, condition: Any) -> list[Any]:
-    """Weaviate's objects for `query`, each once."""
-    words = (
-        []
-        if query.mode in ("dense", "nearest")
-        else [_words(t) for t in (query.text, *(p.text for p in query.parts))]
-    )
-    vectors = [v for v in (query.vector, *(p.vector for p in query.parts)) if v is not None]
-    common: dict[str, Any] = {
-        "limit": query.limit,
-        "filters": condition,
-        "return_properties": ["tool_id", "digest"],
-    }
-    if query.mode == "lexical" or not vectors:
-        if not words or not words[0]:
-            return []
-        answer = await collection.query.bm25(
-            words[0],
-            query_properties=schema.QUERY_PROPERTIES,
-            return_metadata=MetadataQuery(score=True),
-            **common,
-        )
-        return list(answer.objects)
-    common["include_vector"] = True
-    if not any(words):
-        if query.ids is not None and query.limit >= len(query.ids):
-            # all of them will be told: in which order does not matter
-            vectors = vectors[:1]
-        return list((await _near(collection, vectors, common)).objects)
-    asked = [(w, v) for w, v in zip(words, vectors, strict=False) if w]
-    answers = await asyncio.gather(
-        *(
-            collection.query.hybrid(
-                text,
-                vector=vector.tolist(),
-                alpha=DENSE_WEIGHT,
-                fusion_type=HybridFusion.RELATIVE_SCORE,
-                query_properties=schema.QUERY_PROPERTIES,
-                return_metadata=MetadataQuery(score=True),
-                **common,
-            )
-            for text, vector in asked
-        )
-    )
-    best: dict[Any, Any] = {}
-    for item in (i for a in answers for i in a.objects):
-        if item.uuid not in best or best[item.uuid].metadata.score < item.metadata.score:
-            best[item.uuid] = item
-    return sorted(best.values(), key=lambda i: -i.metadata.score)[: query.limit]
-
-
-async def _near(collection: _Collection, vectors: Sequence[Vector], common: dict[str, Any]) -> Any:
-    """The nearest to any of `vectors`: one search, half as dear as one for each (measured with four)."""
-    if len(vectors) == 1:
-        return await collection.query.near_vector(vectors[0].tolist(), **common)
-    return await collection.query.near_vector(
-        {_VECTOR: [v.tolist() for v in vectors]}, target_vector=TargetVectors.minimum([_VECTOR]), **common
-    )
-
-
-def _words(text: str) -> str:
-    return " ".join(query_terms(text)).encode("utf-8", "replace").decode()
-
-
-def _hits(items: Sequence[Any], query: StoreQuery) -> list[StoreHit]:
-    vectors = [None if query.vector is None else _vector(item) for item in items]
-    known = [v for v in vectors if v is not None]
-    told = iter(cosines(np.stack(known), query)) if known else iter(())
-    hits = []
-    for item, vector in zip(items, vectors, strict=True):
-        dense, *parts = (None,) if vector is None else next(told)
-        score = item.metadata.score
-        if score is None:
-            score = 0.0 if dense is None else max((dense, *parts))
-        hits.append(
-            StoreHit(
-                str(item.properties["tool_id"]),
-                str(item.properties["digest"]),
-                float(score),
-                None,
-                dense,
-                tuple(parts),
-                vector if query.mode == "nearest" else None,
-            )
-        )
-    return hits
+def _stored(items: Iterable[Any]) -> list[Stored]:
+    return [
+        Stored(str(item.properties["tool_id"]), str(item.properties["digest"]), vector)
+        for item in items
+        if (vector := _vector(item)) is not None
+    ]
 
 
 def _vector(item: Any) -> Vector | None:

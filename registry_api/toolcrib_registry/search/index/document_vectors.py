@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from toolcrib_registry.search.document import combined, dense_texts
-from toolcrib_registry.search.entry import IndexEntry, Vector
+from toolcrib_registry.search.entry import IndexEntry, Stored, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreError, brief
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder, VectorShelf
@@ -69,6 +69,11 @@ class Made:
     """Tools for which the embedder was asked."""
     reused: int = 0
     """Tools whose vectors were there."""
+
+    def of(self, ids: Collection[str]) -> tuple[list[IndexEntry], Vector | None]:
+        """The entries of `ids` alone, with their vectors."""
+        rows = [i for i, entry in enumerate(self.entries) if entry.tool_id in ids]
+        return [self.entries[i] for i in rows], None if self.vectors is None else self.vectors[rows]
 
 
 class DocumentVectors:
@@ -171,11 +176,11 @@ class DocumentVectors:
             for e, done in zip(entries, complete, strict=True)
             if not done and e.tool_id in self._stored and self._stored[e.tool_id][1] == self._whole(e)
         }
-        found: Mapping[str, tuple[str, Vector]] = {}
+        found: list[Stored] = []
         if same:
             with contextlib.suppress(StoreError):  # the write that follows meets it again
-                found = await self._store.vectors(same)
-        return {i: v for i, (digest, v) in found.items() if digest == same.get(i)}
+                found = await self._store.get(same)
+        return {s.tool_id: s.vector for s in found if s.digest == same.get(s.tool_id)}
 
     def _keyed(self, entries: Sequence[IndexEntry]) -> list[dict[bytes, str]]:
         """Of each entry: key to text, in the order of its texts."""

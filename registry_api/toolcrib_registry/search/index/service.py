@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
 
 from toolcrib.telemetry import logs, tracing
 from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest, PublishedTool
@@ -18,9 +19,9 @@ from toolcrib_registry.clock import Clock
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.search.entries import EntryCache
-from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.entry import IndexEntry, Vector
 from toolcrib_registry.search.errors import SearchError, StoreRejected
-from toolcrib_registry.search.index.document_vectors import DocumentVectors
+from toolcrib_registry.search.index.document_vectors import DocumentVectors, Made
 from toolcrib_registry.search.store import CatalogStore
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,13 @@ NOT_HERE = "not in this replica's snapshot"
 NOT_READ_BACK = "written, but not found when read back"
 ASKED_SECONDS = 120.0
 """An operator asks every half minute; one that has not for so long asks another replica, and this one knows nothing."""
+
+
+Learn: TypeAlias = Callable[[Sequence[IndexEntry], Vector | None], Awaitable[None]]
+
+
+async def _nobody(entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
+    """Nobody wants to know."""
 
 
 class IndexService:
@@ -42,8 +50,11 @@ class IndexService:
         entries: EntryCache,
         metrics: Metrics,
         clock: Clock,
+        learn: Learn = _nobody,
     ) -> None:
+        """`learn` is told of entries that are in the store, with their vectors."""
         self._store = store
+        self._learn = learn
         self._vectors = vectors
         self._state = state
         self._entries = entries
@@ -87,13 +98,15 @@ class IndexService:
             tools = self._state.snapshot.tools
             wanted = {i: self._entries.of(tools[i]) for i in dict.fromkeys(request.upsert) if i in tools}
             failed = {i: NOT_HERE for i in request.upsert if i not in tools}
-            failed |= await self._write(list(wanted.values()))
+            written, refused = await self._write(list(wanted.values()))
+            failed |= refused
             found = await self._store.confirm(wanted.keys() - failed.keys())
             self._forget(wanted.keys() - failed.keys() - found.keys())
             self._known |= found
         good = {i for i, digest in found.items() if i in wanted and digest == wanted[i].digest}
         failed |= dict.fromkeys(wanted.keys() - failed.keys() - good, NOT_READ_BACK)
         await self._vectors.remember([wanted[i] for i in good], forget=request.remove)
+        await self._learn(*written.of(good))
         return IndexAnswer(indexed={i: tools[i].digest for i in sorted(good)}, failed=failed)
 
     async def inventory(self) -> IndexInventory:
@@ -162,7 +175,8 @@ class IndexService:
                 fresh.append(entry)
         return shown, fresh
 
-    async def _write(self, wanted: Sequence[IndexEntry]) -> Mapping[str, str]:
+    async def _write(self, wanted: Sequence[IndexEntry]) -> tuple[Made, dict[str, str]]:
+        """What was made, and which of `wanted` cannot be in the store, with the reasons."""
         made = await self._vectors.of(wanted)
         self._metrics.index_embedded.inc(made.embedded)
         self._metrics.index_reused.inc(made.reused)
@@ -174,9 +188,9 @@ class IndexService:
         if rows:
             entries, vectors = [made.entries[i] for i in rows], made.vectors
             try:
-                await self._store.upsert(entries, None if vectors is None else vectors[rows])
+                await self._store.put(entries, None if vectors is None else vectors[rows])
             except StoreRejected as error:
                 failed |= error.reasons
             self._metrics.index_written.inc(len(wanted) - len(failed))
             self._metrics.index_changed()
-        return failed
+        return made, failed

@@ -10,6 +10,7 @@ import pytest
 import bench_search
 from hash_embedder import HashEmbedder
 from toolcrib_registry.search.entry import IndexEntry
+from vector_of import vector_of
 
 
 @pytest.fixture(scope="module")
@@ -96,4 +97,4 @@ async def test_the_seed_formula_agrees_with_the_mode_compat_of_the_product() -> 
             for query in tools.queries:
                 answer = await ours.ask(query.text, "compat")
 
-                assert answer.found == ranking.rank(query.text, await embedder.embed_query(query.text))
+                assert answer.found == ranking.rank(query.text, await vector_of(embedder, query.text))

@@ -13,6 +13,7 @@ import bench_search
 from hash_embedder import HashEmbedder
 from toolcrib_registry.search.document import combined, dense_texts
 from toolcrib_registry.search.entry import IndexEntry
+from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +90,7 @@ async def test_a_damaged_file_is_begun_anew_and_an_old_one_goes(vectors: Any, tm
     for _ in range(2):
         embedder = Counting()
         remembered = vectors.Remembered([embedder], tmp_path)
-        await remembered.embed_query("x")
+        await vector_of(remembered, "x")
         await remembered.aclose()
 
     assert embedder.asked == []
@@ -102,7 +103,7 @@ async def test_when_time_is_measured_nothing_is_remembered(vectors: Any) -> None
     remembered.live = True
 
     for _ in range(3):
-        await remembered.embed_query("x")
+        await vector_of(remembered, "x")
         await remembered.embed_documents(["y"])
 
     assert embedder.asked == ["x", "y"] * 3

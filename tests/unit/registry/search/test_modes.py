@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from toolcrib_registry.search import searcher as searching
 from toolcrib_registry.search.confidence import confidence, least_fit
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
-from toolcrib_registry.search.entry import IndexEntry, StoreHit, StoreQuery, Vector
+from toolcrib_registry.search.entry import IndexEntry, Stored, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable, StoreUnavailable
 from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
+from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio
 
@@ -45,25 +46,6 @@ class Counting(HashEmbedder):
         return await super().embed_request(texts)
 
 
-class Watched(EmbeddedStore):
-    """The embedded store, remembering what it was asked."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.asked: list[StoreQuery] = []
-
-    async def search(self, query: StoreQuery) -> list[StoreHit]:
-        """Remember, then answer."""
-        self.asked.append(query)
-        return await super().search(query)
-
-
-class Loose(Watched):
-    """The same behaving like a server."""
-
-    exact = False
-
-
 def tool(number: int, **fields: Any) -> IndexEntry:
     """Tool `number` of 25 verbs and things, on one of three servers."""
     verb, thing = VERBS[number % 5], THINGS[number // 5 % 5]
@@ -85,7 +67,7 @@ TOOLS = {e.tool_id: e for e in (tool(i, namespace="a" if i % 2 else "b") for i i
 class World:
     """A searcher, and what is around it."""
 
-    def __init__(self, store: Watched, embedder: Counting) -> None:
+    def __init__(self, store: EmbeddedStore, embedder: Counting) -> None:
         self.store, self.embedder = store, embedder
         self.searcher = Searcher(store, embedder, store_seconds=20, embed_seconds=20)
 
@@ -96,17 +78,18 @@ class World:
         return await self.searcher.search(view, query, **wanted)
 
 
-@pytest.fixture(params=[Watched, Loose], ids=["exact", "like a server"])
-async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
     """300 visible tools in an index of 400."""
     embedder = Counting()
-    store = await request.param.open(tmp_path / "index", identity_of(embedder))
+    store = await EmbeddedStore.open(tmp_path / "index", identity_of(embedder))
     stored = [
         *TOOLS.values(),
         *(tool(i, namespace="hidden", description="read file") for i in range(300, 400)),
     ]
-    await store.upsert(stored, await vectors(stored))
+    await store.put(stored, await vectors(stored))
     made = World(store, embedder)
+    await made.searcher.prepare(stored)
     yield made
     made.searcher.close()
     await store.aclose()
@@ -130,7 +113,7 @@ def ids(answer: SearchOutcome) -> list[str]:
 
 async def cosines(query: str, view: dict[str, IndexEntry]) -> dict[str, float]:
     """By definition."""
-    vector = await HashEmbedder().embed_query(query)
+    vector = await vector_of(HashEmbedder(), query)
     return {i: float(np.dot(row, vector)) for i, row in zip(view, await vectors(view.values()), strict=True)}
 
 
@@ -147,12 +130,7 @@ async def test_dense_ranks_by_meaning_alone(world: World) -> None:
 async def test_lexical_ranks_by_words_alone_and_embeds_nothing(world: World) -> None:
     answer = await world.ask("invoice", mode="lexical", limit=100)
 
-    assert (answer.mode, answer.degraded, world.embedder.turns, world.store.asked) == (
-        "lexical",
-        False,
-        [],
-        [],
-    )
+    assert (answer.mode, answer.degraded, world.embedder.turns) == ("lexical", False, [])
     assert set(ids(answer)) == {i for i, e in TOOLS.items() if "invoice" in e.name}
     assert all(h.dense is None and h.why and "meaning" not in h.why for h in answer.hits)
 
@@ -187,7 +165,7 @@ async def test_compat_is_the_seed_formula_over_the_visible_tools(
     assert all(h.score == pytest.approx(formula(h.entry), abs=1e-5) for h in answer.hits)
 
 
-async def test_a_request_and_its_parts_are_embedded_in_one_turn_and_reach_the_store(world: World) -> None:
+async def test_a_request_and_its_parts_are_embedded_in_one_turn(world: World) -> None:
     small = dict(list(TOOLS.items())[:50])
 
     await world.ask(LONG, view=small)
@@ -197,8 +175,6 @@ async def test_a_request_and_its_parts_are_embedded_in_one_turn_and_reach_the_st
     assert (whole, len(world.embedder.turns)) == (LONG, 2)
     assert len(parts) >= 2
     assert world.embedder.turns[1] == ["read a file"]
-    assert [p.text for p in world.store.asked[0].parts] == parts
-    assert world.store.asked[-1].parts == ()
 
 
 async def test_tags_and_other_filters_without_words_embed_nothing_and_give_no_confidence(
@@ -210,7 +186,7 @@ async def test_tags_and_other_filters_without_words_embed_nothing_and_give_no_co
     )
     states = await world.ask(states=("Deprecated",), limit=9)
 
-    assert world.embedder.turns == world.store.asked == []
+    assert world.embedder.turns == []
     assert {a.mode for a in (tagged, both, states)} == {"filter"}
     wanted = [e for e in TOOLS.values() if "Blue" in e.tags]
     assert ids(tagged) == [e.tool_id for e in sorted(wanted, key=lambda e: (e.name, e.tool_id))]
@@ -260,7 +236,7 @@ async def test_compat_keeps_the_surest_of_a_whole_view_wherever_the_formula_puts
         tool_id="ns/rain", namespace="ns", digest="rain", name="rain", description="Weather: rain."
     )
     view = {e.tool_id: e for e in (*many, fits)}
-    await world.store.upsert(list(view.values()), await vectors(view.values()))
+    await world.store.put(list(view.values()), await vectors(view.values()))
 
     every = await world.ask("raining weathers", view=view, mode="compat", limit=300)
     surest = max(h.confidence or 0 for h in every.hits)
@@ -280,19 +256,21 @@ async def test_compat_keeps_the_surest_of_a_whole_view_wherever_the_formula_puts
 
 
 async def test_servers_that_words_alone_chose_make_an_answer_by_words_that_says_so(tmp_path: Path) -> None:
-    class Stumbling(Loose):
-        """Fails the first search."""
+    class Stumbling(EmbeddedStore):
+        """Fails the first time."""
 
-        async def search(self, query: StoreQuery) -> list[StoreHit]:
-            found = await super().search(query)
-            if len(self.asked) == 1:
+        asked = 0
+
+        async def get(self, ids: Collection[str]) -> list[Stored]:
+            self.asked += 1
+            if self.asked == 1:
                 raise StoreUnavailable("once")
-            return found
+            return await super().get(ids)
 
     now = iter(range(0, 1_000_000, 1_000))  # an outage is over as soon as it is noted
     store = await Stumbling.open(tmp_path / "index", identity_of(HashEmbedder()))
     assert isinstance(store, Stumbling)
-    await store.upsert(list(TOOLS.values()), await vectors(TOOLS.values()))
+    await store.put(list(TOOLS.values()), await vectors(TOOLS.values()))
     searcher = Searcher(
         store, HashEmbedder(), store_seconds=20, embed_seconds=20, clock=lambda: float(next(now))
     )

@@ -11,6 +11,7 @@ from hash_embedder import HashEmbedder
 from toolcrib_registry.search.embedding import QueryCache
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable
+from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio
 
@@ -50,11 +51,11 @@ async def test_a_query_that_many_ask_at_one_time_is_embedded_once() -> None:
     reused: list[int] = []
     cache = QueryCache(slow, on_embedded=embedded.append, on_reused=reused.append)
 
-    asking = [asyncio.create_task(cache.embed_query(f"read  a{' ' * i} file")) for i in range(20)]
+    asking = [asyncio.create_task(vector_of(cache, f"read  a{' ' * i} file")) for i in range(20)]
     await slow.asked.wait()
     slow.go_on.set()
     rows = await asyncio.gather(*asking)
-    again = await cache.embed_query("read a file")
+    again = await vector_of(cache, "read a file")
 
     assert slow.turns == [["read a file"]]
     assert all((row == again).all() for row in rows)
@@ -79,9 +80,9 @@ async def test_who_gives_up_takes_nothing_from_the_others() -> None:
     slow = Slow()
     cache = QueryCache(slow)
 
-    impatient = asyncio.create_task(cache.embed_query("read"))
+    impatient = asyncio.create_task(vector_of(cache, "read"))
     await slow.asked.wait()
-    patient = asyncio.create_task(cache.embed_query("read"))
+    patient = asyncio.create_task(vector_of(cache, "read"))
     await turns_of_the_loop()
     impatient.cancel()
     await turns_of_the_loop()
@@ -96,13 +97,13 @@ async def test_what_nobody_waits_for_is_given_up_and_asked_anew_by_the_next() ->
     slow = Slow()
     cache = QueryCache(slow)
 
-    asking = [asyncio.create_task(cache.embed_query("read")) for _ in range(3)]
+    asking = [asyncio.create_task(vector_of(cache, "read")) for _ in range(3)]
     await slow.asked.wait()
     for task in asking:
         task.cancel()
     await asyncio.wait(asking)
     # at once: the turn that was given up may not have noticed yet
-    next_one = asyncio.create_task(cache.embed_query("read"))
+    next_one = asyncio.create_task(vector_of(cache, "read"))
     await turns_of_the_loop()
     slow.go_on.set()
 
@@ -121,7 +122,7 @@ async def test_a_deadline_is_kept_and_the_next_query_has_the_embedder_to_itself(
     slow.go_on.set()
 
     assert slow.cancelled == 1
-    assert (await cache.embed_query("write")).shape == (8,)
+    assert (await vector_of(cache, "write")).shape == (8,)
 
 
 async def test_a_failure_is_told_to_all_who_wait_and_not_remembered() -> None:
@@ -129,14 +130,14 @@ async def test_a_failure_is_told_to_all_who_wait_and_not_remembered() -> None:
     slow.broken = True
     cache = QueryCache(slow)
 
-    asking = [asyncio.create_task(cache.embed_query("read")) for _ in range(3)]
+    asking = [asyncio.create_task(vector_of(cache, "read")) for _ in range(3)]
     await slow.asked.wait()
     slow.go_on.set()
     results = await asyncio.gather(*asking, return_exceptions=True)
     slow.broken = False
 
     assert [type(r) for r in results] == [EmbedderUnavailable] * 3
-    assert (await cache.embed_query("read")).shape == (8,)
+    assert (await vector_of(cache, "read")).shape == (8,)
 
 
 async def test_the_latest_queries_are_remembered_and_no_more() -> None:
@@ -145,6 +146,6 @@ async def test_the_latest_queries_are_remembered_and_no_more() -> None:
     cache = QueryCache(slow, size=2)
 
     for text in ("a", "b", "a", "c", "a", "b"):
-        await cache.embed_query(text)
+        await vector_of(cache, text)
 
     assert slow.turns == [["a"], ["b"], ["c"], ["b"]]

@@ -122,59 +122,6 @@ def test_what_is_remembered_of_a_view_never_shows_in_an_answer(
             )
 
 
-@settings(max_examples=60, deadline=None)
-@given(catalog=catalogs(), text=phrases, seed=st.integers(1, 50), limit=st.integers(1, 6), order=st.randoms())
-def test_a_view_so_large_that_only_some_are_looked_at_is_ranked_as_if_it_were_alone(
-    catalog: tuple[list[tuple[IndexEntry, Vector | None]], set[str]],
-    text: str,
-    seed: int,
-    limit: int,
-    order: object,
-) -> None:
-    tools, visible = catalog
-    shuffled = list(tools)
-    order.shuffle(shuffled)  # type: ignore[attr-defined]
-    everything = RankingIndex(DIMENSION, large=4, promising=3)
-    alone = RankingIndex(DIMENSION, large=4, promising=3)
-    for i, (entry, own) in enumerate(shuffled):
-        everything.put(document(entry), direction(i + 20))
-        everything.rank(text, direction(2), [e.tool_id for e, _ in shuffled], limit=1)
-        if i % 2 or own is None:
-            everything.put(document(entry), own)
-        else:
-            everything.learn(entry.tool_id, entry.digest, own)
-    for entry, own in tools:
-        if entry.tool_id in visible:
-            alone.put(document(entry), own)
-
-    for parts in ((), (Part("read", direction(5)), Part("weather", direction(6)))):
-        found = everything.rank(text, direction(seed), visible, limit=limit, parts=parts)
-
-        assert found == alone.rank(text, direction(seed), visible, limit=limit, parts=parts)
-
-
-def test_looking_at_the_promising_tools_alone_finds_what_looking_at_all_finds() -> None:
-    chance = np.random.default_rng(3)
-    centres = chance.standard_normal((60, 128)).astype(np.float32)
-    vectors = centres[chance.integers(0, 60, 3_000)] + 0.7 * chance.standard_normal((3_000, 128), np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    quick, slow = RankingIndex(128, large=1_000, promising=300), RankingIndex(128)
-    for i, vector in enumerate(vectors):
-        for index in (quick, slow):
-            index.put(document(tool(i, WORDS[i % len(WORDS)])), vector)
-    ids = frozenset(f"ns/t{i:03d}" for i in range(3_000))
-    same = 0
-    for i in range(20):
-        query = vectors[i] + 0.06 * chance.standard_normal(128, np.float32)
-        query /= np.linalg.norm(query)
-        found, exact = (x.rank("read", query, ids, limit=10) for x in (quick, slow))
-        same += len({r.entry.tool_id for r in found} & {r.entry.tool_id for r in exact})
-        assert found[0].entry == exact[0].entry
-        assert found[0].dense == exact[0].dense
-
-    assert same >= 198
-
-
 def test_views_are_forgotten_when_nobody_holds_them_and_within_a_bound() -> None:
     index = RankingIndex(0)
     for i in range(100):
@@ -260,38 +207,62 @@ def test_evidence_is_told_in_units_that_compare_across_queries() -> None:
     assert other.lexical == 0.0
 
 
-def test_fusing_a_stores_cosines_is_the_ranking_where_all_are_known() -> None:
+def fifty() -> list[tuple[IndexEntry, Vector]]:
+    """Tools of few words that all share some."""
+    return [(tool(i, " ".join(WORDS[i % 5 : i % 5 + 3])), direction(i + 1)) for i in range(50)]
+
+
+@pytest.mark.parametrize("held", [0, 20, 50])
+def test_vectors_that_are_told_count_as_those_that_are_held(held: int) -> None:
+    tools = fifty()
     index = RankingIndex(DIMENSION)
-    tools = [(tool(i, " ".join(WORDS[i % 5 : i % 5 + 3])), direction(i + 1)) for i in range(50)]
-    for entry, vector in tools:
-        index.put(document(entry), vector)
-    ids = [e.tool_id for e, _ in tools]
-    exact = index.rank("read the weather", direction(77), ids, limit=50)
-    cosines = {r.entry.tool_id: r.dense for r in exact if r.dense is not None}
-
-    assert index.fuse("read the weather", cosines, ids, limit=50) == exact
-
-
-def test_fusing_a_stores_cosines_of_the_parts_is_the_ranking_where_all_are_known() -> None:
-    index = RankingIndex(DIMENSION)
-    tools = [(tool(i, " ".join(WORDS[i % 5 : i % 5 + 3])), direction(i + 1)) for i in range(50)]
-    for entry, vector in tools:
-        index.put(document(entry), vector)
-    ids = [e.tool_id for e, _ in tools]
+    for i, (entry, vector) in enumerate(tools):
+        index.put(document(entry), vector if i < held else None)
+    told = {e.tool_id: v for e, v in tools[held:]}
     parts = [Part("read a file", direction(78)), Part("the weather", direction(79))]
-    told = [cosines(index, ids, direction(seed)) for seed in (77, 78, 79)]
 
-    fused = index.fuse(
-        "read the weather", told[0], ids, limit=50, parts=parts,
-        part_cosines={i: (told[1][i], told[2][i]) for i in ids},
-    )  # fmt: skip
-
-    assert fused == index.rank("read the weather", direction(77), ids, limit=50, parts=parts)
+    for own in ((), parts):
+        found = index.rank(
+            "read the weather", direction(77), [e.tool_id for e, _ in tools], limit=50, told=told, parts=own
+        )
+        assert found == rank("read the weather", direction(77), tools, limit=50, parts=own)
 
 
-def cosines(index: RankingIndex, ids: list[str], vector: Vector) -> dict[str, float]:
-    """What a store tells of `ids`: the cosine of each."""
-    return {r.entry.tool_id: r.dense or 0.0 for r in index.rank("", vector, ids, limit=len(ids))}
+def test_where_only_the_nearest_are_told_the_others_count_as_no_nearer_and_only_for_their_words() -> None:
+    tools = fifty()
+    index = RankingIndex(DIMENSION)
+    for entry, _ in tools:
+        index.put(document(entry), None)
+    exact = rank("weather", direction(77), tools, limit=50, dense_weight=1.0)
+    vectors = {e.tool_id: v for e, v in tools}
+    told = {r.entry.tool_id: vectors[r.entry.tool_id] for r in exact[:10]}
+
+    found = index.rank(
+        "weather", direction(77), vectors, limit=50, told=told, reach=exact[9].dense, dense_weight=1.0
+    )
+    fused = index.rank("weather", direction(77), vectors, limit=50, told=told, reach=exact[9].dense)
+
+    assert [r.entry for r in found[:10]] == [r.entry for r in exact[:10]]
+    carry = {e.tool_id for e, _ in tools if "weather" in e.description}
+    assert {r.entry.tool_id for r in fused} == carry | told.keys()
+    assert all((r.dense is None) == (r.entry.tool_id not in told) for r in fused)
+
+
+def test_vectors_are_held_up_to_a_bound_and_room_that_is_free_again_is_used_again() -> None:
+    index = RankingIndex(DIMENSION, resident_bytes=3 * 4 * DIMENSION)
+    tools = fifty()[:5]
+    ids = [e.tool_id for e, _ in tools]
+    for entry, vector in tools:
+        index.put(document(entry), vector)
+    assert (index.room, index.complete) == (3, False)
+    assert index.without_vector(ids) == ids[3:]
+
+    index.discard(ids[0])
+    index.learn(ids[4], tools[4][0].digest, tools[4][1])
+
+    assert index.without_vector(ids) == [ids[3]]
+    (best,) = index.rank("", tools[4][1], [ids[4]], limit=1)
+    assert best.dense == pytest.approx(1.0, abs=1e-5)
 
 
 def test_each_thing_that_a_request_asks_for_brings_its_tool_to_the_top() -> None:
@@ -314,16 +285,6 @@ def test_a_tool_that_suits_only_one_part_by_its_words_is_found_without_a_vector(
     found = rank("city", None, [(tool(1, "file"), None)], limit=5, parts=[Part("city"), Part("file")])
 
     assert [r.entry.tool_id for r in found] == ["ns/t001"]
-
-
-def test_fusing_keeps_tools_that_the_store_did_not_name_if_they_carry_a_word() -> None:
-    index = RankingIndex(DIMENSION)
-    for i, text in enumerate(("file", "weather", "city")):
-        index.put(document(tool(i, text)), None)
-
-    found = index.fuse("weather", {"ns/t000": 0.2}, ["ns/t000", "ns/t001", "ns/t002"], limit=5)
-
-    assert {r.entry.tool_id: r.dense for r in found} == {"ns/t000": 0.2, "ns/t001": None}
 
 
 def test_an_index_that_is_rewritten_again_and_again_stays_small_and_right() -> None:
@@ -354,4 +315,4 @@ def test_a_vector_is_learnt_only_for_the_version_it_belongs_to() -> None:
 
     assert index.without_vector(["ns/t001"]) == []
     index.put(document(tool(1, "new words")), None)
-    assert index.vector("ns/t001") is None
+    assert index.without_vector(["ns/t001"]) == ["ns/t001"]

@@ -1,9 +1,9 @@
-"""Searching a view: exactly what is in it, completed where the store is short, and answered without it."""
+"""Searching a view: exactly what is in it, with the store's help until its vectors are here, and without it."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,44 +14,46 @@ from hash_embedder import HashEmbedder
 from small_index import EMBEDDER, fill, ids, oracle, own, tool, view_of
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.confidence import confidence
+from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
-from toolcrib_registry.search.entry import Pushdown, StoreHit, StoreQuery, Vector
+from toolcrib_registry.search.entry import Pushdown, Stored, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreUnavailable
-from toolcrib_registry.search.ranking import SMALL_VIEW
+from toolcrib_registry.search.resident_vectors import FEW
 from toolcrib_registry.search.searcher import Searcher
+from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio
 
 
 class LooseStore(EmbeddedStore):
-    """The embedded store behaving like a server: not exact, evidence only in part, and failing on request."""
-
-    exact = False
+    """The embedded store, which notes what it is asked and fails on request."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self.asked: list[StoreQuery] = []
-        self.fetched = 0
+        self.asked: list[tuple[int, Pushdown]] = []
+        """Limit and restriction of each question for the nearest."""
+        self.fetched: list[int] = []
+        """How many vectors each request was for."""
         self.trouble: Callable[[], Any] | None = None
 
-    async def search(self, query: StoreQuery) -> list[StoreHit]:
-        """Record the query, then fail or answer without lexical evidence."""
-        self.asked.append(query)
+    async def nearest(self, vectors: Vector, limit: int, within: Pushdown) -> list[Stored]:
+        """Note, then fail or answer."""
+        self.asked.append((limit, within))
         if self.trouble is not None:
             await self.trouble()
-        return [dataclasses.replace(h, lexical=None) for h in await super().search(query)]
+        return await super().nearest(vectors, limit, within)
 
-    async def vectors(self, ids: Collection[str]) -> dict[str, tuple[str, Vector]]:
-        """Count what is fetched."""
-        self.fetched += len(ids)
-        return await super().vectors(ids)
+    async def get(self, ids: Collection[str]) -> list[Stored]:
+        """Note, then fail or answer."""
+        self.fetched.append(len(ids))
+        if self.trouble is not None:
+            await self.trouble()
+        return await super().get(ids)
 
 
 class UnaskedStore:
-    """A server that answers nothing and notes every request."""
+    """A store that answers nothing and notes every request."""
 
-    exact = False
-    state = None
     identity = identity_of(EMBEDDER)
 
     def __init__(self) -> None:
@@ -95,7 +97,7 @@ async def exact(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
 
 @pytest.fixture
 async def loose(tmp_path: Path) -> AsyncIterator[LooseStore]:
-    """An empty store that behaves like a server."""
+    """An empty store that notes what it is asked."""
     store = await LooseStore.open(tmp_path / "loose", identity_of(EMBEDDER))
     assert isinstance(store, LooseStore)
     yield store
@@ -123,84 +125,167 @@ async def test_an_answer_is_the_exact_ranking_of_the_view_whatever_else_is_store
     everything = [tool(i) for i in range(500)]
     await fill(exact, everything)
     view = view_of(everything[50 : 50 + size])
+    searcher = searchers(exact, EMBEDDER)
+    assert not await searcher.prepare(everything), "nothing is lacking"
 
-    answer = await searchers(exact, EMBEDDER).search(view, f"list the customer {own(77)}", limit=10)
+    answer = await searcher.search(view, f"list the customer {own(77)}", limit=10)
 
     assert ids(answer) == await oracle(view, f"list the customer {own(77)}", 10)
     assert (answer.mode, answer.degraded) == ("hybrid", False)
 
 
-async def test_a_small_view_is_sent_as_ids_and_ranked_exactly(
+async def test_the_vectors_of_a_small_view_are_fetched_while_its_first_search_waits(
     loose: LooseStore, searchers: Callable[..., Searcher]
 ) -> None:
     everything = [tool(i) for i in range(400)]
     await fill(loose, everything)
-    view = view_of(everything[:SMALL_VIEW])
+    view, searcher = view_of(everything[:FEW]), searchers(loose, EMBEDDER)
 
-    answer = await searchers(loose, EMBEDDER).search(view, "delete invoice backup", limit=20)
+    for query in ("delete invoice backup", "write the city"):
+        answer = await searcher.search(view, query, limit=20)
+        assert ids(answer) == await oracle(view, query, 20)
 
-    assert ids(answer) == await oracle(view, "delete invoice backup", 20)
-    assert [q.ids for q in loose.asked] == [frozenset(view)]
+    assert (loose.fetched, loose.asked) == ([FEW], [])
 
 
-async def test_a_large_view_is_pushed_down_and_never_sent_as_ids(
+async def test_until_the_vectors_of_a_large_view_are_here_the_store_tells_the_nearest(
     loose: LooseStore, searchers: Callable[..., Searcher]
 ) -> None:
     everything = [tool(i, scopes=("mine:use",) if i % 2 else ("theirs:use",)) for i in range(600)]
     await fill(loose, everything)
     view = view_of(e for e in everything if "mine:use" in e.scopes)
-    down = Pushdown(scopes=frozenset({"mine:use"}))
+    down, searcher = Pushdown(scopes=frozenset({"mine:use"})), searchers(loose, EMBEDDER)
+    query = f"{own(301)} write customer"
 
-    answer = await searchers(loose, EMBEDDER).search(
-        view, f"{own(301)} write customer", limit=5, pushdown=down
-    )
+    first = await searcher.search(view, query, limit=5, pushdown=down)
+    assert (first.mode, first.degraded) == ("hybrid", False)
+    assert set(ids(first)) <= set(view)
+    assert ids(first)[0] == "ns/tool-0301"
+    assert loose.asked == [(64, down)]
 
-    assert set(ids(answer)) <= set(view)
-    assert ids(answer)[0] == "ns/tool-0301"
-    assert {(q.ids, q.within) for q in loose.asked} == {(None, down)}
-    assert ids(answer) == await oracle(view, f"{own(301)} write customer", 5)
-    assert loose.fetched < len(view) / 2
+    assert not await searcher.complete(), "they come behind the first search"
+    loose.asked, loose.fetched = [], []
+    then = await searcher.search(view, query, limit=5, pushdown=down)
+
+    assert ids(then) == await oracle(view, query, 5)
+    assert (loose.asked, loose.fetched) == ([], [])
 
 
-async def test_a_view_that_the_superset_hides_is_asked_for_again_and_then_ranked_exactly_here(
+async def test_what_the_caller_filters_by_narrows_what_the_store_is_asked_for(
     loose: LooseStore, searchers: Callable[..., Searcher]
 ) -> None:
-    """The best hits of the superset are all denied: 3,000 tools that match better than the 250 visible ones."""
-    denied = [tool(i, namespace="a", description="read the database") for i in range(3_000)]
-    mine = [tool(i, namespace="b") for i in range(250)]
-    await fill(loose, denied + mine)
-    view = view_of(mine)
-    searcher = searchers(loose, EMBEDDER, store_seconds=30)
+    everything = [tool(i, server="files", tags=("Blue",)) for i in range(FEW + 10)]
+    await fill(loose, everything)
 
-    answer = await searcher.search(view, "read the database", limit=10)
+    await searchers(loose, EMBEDDER).search(
+        view_of(everything), "read", tags=("BLUE",), servers=("ns/Files",), namespaces=("NS",), states=("Active",),
+        pushdown=Pushdown(scopes=frozenset({"a:use"})),
+    )  # fmt: skip
 
-    assert ids(answer) == await oracle(view, "read the database", 10)
-    assert answer.rounds == 1, "the view's own vectors are fewer than what would be asked for next"
-    assert 200 < loose.fetched <= 250
-
-    loose.asked, loose.fetched = [], 0
-    again = await searcher.search(view, "write the city", limit=10)
-
-    assert ids(again) == await oracle(view, "write the city", 10)
-    assert (loose.asked, loose.fetched) == ([], 0), "vectors are kept for the next search"
+    (within,) = {asked for _, asked in loose.asked}
+    assert within == Pushdown(
+        scopes=frozenset({"a:use"}),
+        namespaces=frozenset({"ns"}),
+        servers=frozenset({"files"}),
+        states=frozenset({"Active"}),
+        tags=frozenset({"blue"}),
+    )
 
 
-async def test_a_larger_limit_is_asked_for_while_what_is_told_is_denied(
+async def test_four_times_as_many_are_asked_for_until_enough_are_in_the_view(
     loose: LooseStore, searchers: Callable[..., Searcher]
 ) -> None:
     same = {"namespace": "a", "name": "read the database", "description": "read the database"}
     denied = [tool(i, **same) for i in range(400)]
     mine = [tool(i, namespace="b") for i in range(2_600)]
     await fill(loose, denied + mine)
-    view = view_of(mine)
+    view, searcher = view_of(mine), searchers(loose, EMBEDDER)
 
-    answer = await searchers(loose, EMBEDDER, store_seconds=30).search(view, "read the database", limit=10)
+    answer = await searcher.search(view, "read the database", limit=10)
 
+    assert [limit for limit, _ in loose.asked] == [64, 256, 1024]
     assert ids(answer) == await oracle(view, "read the database", 10)
-    assert answer.rounds == 3
-    limits = [q.limit for q in loose.asked if q.limit > 32]
-    assert limits == [64, 320, 1600]
-    assert loose.fetched < len(view) / 2
+
+
+@pytest.mark.parametrize("size", [FEW, FEW + 100])
+async def test_vectors_that_do_not_fit_are_not_held_and_the_store_is_asked_each_time(
+    loose: LooseStore, searchers: Callable[..., Searcher], size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    everything = [tool(i) for i in range(400)]
+    await fill(loose, everything)
+    searcher = searchers(loose, EMBEDDER, resident_bytes=399 * 4 * EMBEDDER.dimension)
+    assert not await searcher.prepare(everything)
+    assert "search.resident_bytes" in caplog.text
+    view = view_of(everything[:size])
+
+    for query in (f"read customer {own(77)}", f"write customer {own(78)}"):
+        answer = await searcher.search(view, query, limit=5)
+        assert (answer.mode, answer.degraded) == ("hybrid", False)
+        assert (await oracle(view, query, 1))[0] in ids(answer)
+        if size == FEW:
+            assert ids(answer) == await oracle(view, query, 5)
+
+    assert (len(loose.asked), loose.fetched) == ((0, [FEW, FEW]) if size == FEW else (2, []))
+    # fewer tools: they fit from now on
+    assert not await searcher.prepare(everything[1:])
+    loose.asked, loose.fetched = [], []
+    await searcher.search(view_of(everything[1:]), "read", limit=5)
+    assert (loose.asked, loose.fetched) == ([], [])
+
+
+async def test_while_the_store_is_away_what_is_here_ranks_on(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i) for i in range(300)]
+    await fill(loose, entries)
+    searcher = searchers(loose, EMBEDDER)
+    await searcher.prepare(entries)
+
+    async def refuse() -> None:
+        raise StoreUnavailable("gone")
+
+    loose.trouble = refuse
+    whole = await searcher.search(view_of(entries), own(42), limit=5)
+    newer = [*entries, tool(999, description="brew coffee")]
+    assert await searcher.prepare(newer), "one is lacking"
+    grown = await searcher.search(view_of(newer), "brew a coffee", limit=5)
+
+    assert ids(whole) == await oracle(view_of(entries), own(42), 5)
+    assert {(a.mode, a.degraded) for a in (whole, grown)} == {("hybrid", False)}
+    assert ids(grown)[0] == "ns/tool-0999", "by its words"
+
+
+async def test_what_an_index_that_is_being_filled_does_not_have_is_ranked_by_its_words_without_waiting(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i) for i in range(2 * FEW + 20)]
+    searcher = searchers(loose, EMBEDDER)
+    assert await searcher.prepare(entries), "the store has none"
+    await fill(loose, entries[:10])
+    view = view_of(entries)
+    waited = time.monotonic()
+
+    while ids(await searcher.search(view, own(5), limit=5)) != (
+        await oracle(view_of(entries[:10]), own(5), 5)
+    ):
+        assert time.monotonic() < waited + 30
+    found = await searcher.search(view, f"{own(400)}", limit=5)
+
+    assert (found.mode, found.degraded, ids(found)[0]) == ("hybrid", False, "ns/tool-0400")
+    assert loose.asked == [], "the nearest would not be those that it lacks"
+
+
+async def test_vectors_that_this_replica_wrote_are_not_fetched(
+    loose: LooseStore, searchers: Callable[..., Searcher]
+) -> None:
+    entries = [tool(i) for i in range(300)]
+    searcher = searchers(loose, EMBEDDER)
+
+    await searcher.learn(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
+    answer = await searcher.search(view_of(entries), own(42), limit=5)
+
+    assert ids(answer) == await oracle(view_of(entries), own(42), 5)
+    assert (loose.asked, loose.fetched) == ([], [])
 
 
 async def test_hits_of_another_version_are_dropped_and_the_tool_is_found_by_its_own_words(
@@ -311,7 +396,7 @@ async def test_a_store_that_is_away_leaves_search_to_the_words_of_the_snapshot(
     for answer in (away, again):
         assert (answer.mode, answer.degradation) == ("lexical", "store_unavailable")
         assert ids(answer) == ["ns/tool-0042"]
-    assert len(loose.asked) == 2, "from both ends; a store that just failed is left alone for a while"
+    assert len(loose.asked) == 1, "a store that just failed is left alone for a while"
 
     loose.trouble = None
     clock.now += 60
@@ -334,7 +419,7 @@ async def test_a_store_that_is_away_leaves_search_to_the_words_of_the_snapshot(
     ],
     ids=["tags", "filters", "lexical", "servers", "nothing", "no limit", "no embedder", "no vector"],
 )
-@pytest.mark.parametrize("size", [20, SMALL_VIEW + 1])
+@pytest.mark.parametrize("size", [20, FEW + 1])
 async def test_a_search_that_needs_no_vectors_asks_no_store(
     searchers: Callable[..., Searcher], embedder: Any, query: str, options: dict[str, Any], size: int
 ) -> None:
@@ -344,24 +429,7 @@ async def test_a_search_that_needs_no_vectors_asks_no_store(
     answer = await searchers(store, embedder).search(view, query, **options)
 
     assert store.asked == []
-    assert (answer.rounds, answer.timings.store) == (0, 0.0)
     assert answer.degradation == ("embedder_unavailable" if isinstance(embedder, BrokenEmbedder) else "")
-
-
-async def test_a_large_view_whose_vectors_are_all_here_asks_no_store(
-    loose: LooseStore, searchers: Callable[..., Searcher]
-) -> None:
-    entries = [tool(i) for i in range(SMALL_VIEW + 10)]
-    await fill(loose, entries)
-    view, searcher = view_of(entries), searchers(loose, EMBEDDER)
-    await searcher.search(view, own(42), limit=len(entries))
-    loose.asked.clear()
-    fetched = loose.fetched
-
-    answer = await searcher.search(view, own(77), limit=5)
-
-    assert (answer.mode, answer.degraded, answer.rounds) == ("hybrid", False, 0)
-    assert (loose.asked, loose.fetched) == ([], fetched)
 
 
 async def test_a_store_that_hangs_is_waited_for_no_longer_than_the_deadline(
@@ -511,10 +579,10 @@ async def test_a_repeated_query_is_embedded_once() -> None:
 
     cache = QueryCache(Counting(), size=2)
 
-    first = await cache.embed_query("read  a file")
-    assert (await cache.embed_query(" read a\nfile ") == first).all()
+    first = await vector_of(cache, "read  a file")
+    assert (await vector_of(cache, " read a\nfile ") == first).all()
     assert Counting.asked == 1
-    await cache.embed_query("b")
-    await cache.embed_query("c")
-    await cache.embed_query("read a file")
+    await vector_of(cache, "b")
+    await vector_of(cache, "c")
+    await vector_of(cache, "read a file")
     assert Counting.asked == 4, "the oldest is forgotten"

@@ -1,4 +1,4 @@
-"""The searcher's own index: it follows the views it is asked about, however they alternate."""
+"""The ranker: it follows the views it is asked about, however they alternate."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 
 from frozen_heap import frozen_by
 from toolcrib.process.garbage import LARGE
-from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.local_index import LocalIndex
+from toolcrib_registry.search.entry import IndexEntry, Pushdown
+from toolcrib_registry.search.question import Question
+from toolcrib_registry.search.ranker import Ranker
 from toolcrib_registry.search.visible import Visible
 
 pytestmark = pytest.mark.anyio
@@ -24,13 +25,18 @@ def view(*tools: tuple[str, str]) -> Visible:
     return Visible((e.tool_id, e) for e in entries)
 
 
-async def found(index: LocalIndex, visible: Visible, text: str) -> list[str]:
+def asked(visible: Visible, text: str) -> Question:
+    """By words alone."""
+    return Question(view=visible, text=text, vector=None, depth=10, pushdown=Pushdown())
+
+
+async def found(index: Ranker, visible: Visible, text: str) -> list[str]:
     """The ids that `text` finds."""
-    return [r.entry.tool_id for r in await index.rank(visible, text, None, 10)]
+    return [r.entry.tool_id for r in await index.rank(asked(visible, text))]
 
 
 async def test_views_with_other_versions_of_a_tool_are_each_ranked_by_their_own() -> None:
-    index = LocalIndex(0)
+    index = Ranker(0)
     older, newer = view(("a", "weather"), ("b", "file")), view(("a", "city"), ("b", "file"))
     try:
         for _ in range(3):
@@ -43,7 +49,7 @@ async def test_views_with_other_versions_of_a_tool_are_each_ranked_by_their_own(
 
 
 async def test_a_view_that_lost_a_tool_to_another_snapshot_gets_it_back() -> None:
-    index = LocalIndex(0)
+    index = Ranker(0)
     visible = view(("a", "weather"), ("b", "file"))
     try:
         assert await found(index, visible, "file") == ["ns/b"]
@@ -57,7 +63,7 @@ async def test_a_view_that_lost_a_tool_to_another_snapshot_gets_it_back() -> Non
 async def test_a_view_is_ranked_by_its_own_words_whatever_another_snapshot_takes_in_meanwhile(
     always: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = LocalIndex(0)
+    index = Ranker(0)
     before, after = view(("a", "weather"), ("b", "file")), view(("a", "city"), ("b", "file"))
     taken_in = index._follow_view
     others = iter([after] * (100 if always else 1))
@@ -76,10 +82,10 @@ async def test_a_view_is_ranked_by_its_own_words_whatever_another_snapshot_takes
 
 
 async def test_the_words_of_many_tools_are_frozen_once_they_are_taken_in() -> None:
-    index = LocalIndex(0)
+    index = Ranker(0)
 
     async def taken_in(count: int) -> None:
-        await index.rank(view(*((f"tool-{i}", f"weather {i}") for i in range(count))), "weather", None, 10)
+        await found(index, view(*((f"tool-{i}", f"weather {i}") for i in range(count))), "weather")
 
     try:
         assert await frozen_by(lambda: taken_in(1)) == 0

@@ -1,7 +1,7 @@
-"""The searcher's own index of the entries of the snapshot: words always, vectors where they were fetched.
+"""The one ranker of a replica: the words of its snapshot always, the vectors as they are brought from the store.
 
-It ranks what a store leaves short and answers while a store is away. It follows the views that it is asked about:
-an entry that is new or changed is taken in at the next question. The work runs in a thread.
+It follows the views that it is asked about: an entry that is new or changed is taken in at the next question. The work
+runs in a thread.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import TypeVar
 
 from toolcrib import process
 from toolcrib_registry.search.document import document
-from toolcrib_registry.search.entry import IndexEntry, Part, Vector
-from toolcrib_registry.search.ranking import DENSE_WEIGHT, Ranked, RankingIndex
+from toolcrib_registry.search.entry import IndexEntry, Stored, Vector
+from toolcrib_registry.search.question import Question
+from toolcrib_registry.search.ranking import Ranked, RankingIndex
+from toolcrib_registry.search.vector_table import RESIDENT_BYTES
 from toolcrib_registry.search.visible import Visible, ids_of
 
 _T = TypeVar("_T")
@@ -27,13 +30,14 @@ _TRIES = 3
 """How often a view is taken in while others may take in theirs; after that nobody comes in between."""
 
 
-class LocalIndex:
+class Ranker:
     """A `RankingIndex` that follows the snapshot and never blocks the event loop."""
 
-    def __init__(self, dimension: int) -> None:
-        self._index = RankingIndex(dimension)
+    def __init__(self, dimension: int, resident_bytes: int = RESIDENT_BYTES) -> None:
+        """For vectors of `dimension` numbers, holding at most `resident_bytes` of them."""
+        self._index = RankingIndex(dimension, resident_bytes)
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(2, "search-local")
+        self._pool = ThreadPoolExecutor(2, "ranking")
         self._followed: dict[int, tuple[weakref.ref[Visible], int]] = {}
         """Views that were looked through, and the index's version at which it held all of each."""
 
@@ -41,7 +45,7 @@ class LocalIndex:
         """Take in what is new or changed among `entries`; about 0.3 ms each."""
         await self._run(lambda: self._follow(entries))
 
-    async def retain(self, ids: Collection[str]) -> None:
+    async def retain(self, ids: Collection[str], *, with_vectors: bool = True) -> None:
         """Forget everything but `ids`: to be called when tools were removed from the snapshot."""
 
         def work() -> None:
@@ -49,84 +53,79 @@ class LocalIndex:
             with self._lock:
                 for tool_id in [e.tool_id for e in self._index.entries() if e.tool_id not in keep]:
                     self._index.discard(tool_id)
+                if not with_vectors:
+                    self._index.unlearn()
 
         await self._run(work)
 
+    @property
+    def version(self) -> int:
+        """Another one after every change of what a ranking rests on."""
+        return self._index.version
+
+    @property
+    def complete(self) -> bool:
+        """Whether every entry has its vector here."""
+        return self._index.complete
+
+    @property
+    def room(self) -> int:
+        """How many vectors can be held."""
+        return self._index.room
+
     async def rank(
         self,
-        view: Mapping[str, IndexEntry],
-        text: str,
-        vector: Vector | None,
-        limit: int,
-        *,
-        parts: Sequence[Part] = (),
-        dense_weight: float = DENSE_WEIGHT,
+        question: Question,
+        told: Mapping[str, Vector] = MappingProxyType({}),
         reach: float | None = None,
-        absent: Collection[str] = (),
     ) -> list[Ranked]:
-        """The exact ranking of `view`, with the vectors that are held: `RankingIndex.rank`."""
+        """The ranking of the question's view by its words and all vectors that are known: `RankingIndex.rank`."""
+        return await self._run(lambda: self._of(question.view, lambda: self._ranked(question, told, reach)))
 
-        def work() -> list[Ranked]:
-            return self._index.rank(
-                text,
-                vector,
-                ids_of(view),
-                limit=limit,
-                parts=parts,
-                dense_weight=dense_weight,
-                reach=reach,
-                absent=absent,
-            )
+    async def rank_whole(self, question: Question) -> tuple[list[Ranked], list[str]]:
+        """The ranking, if all vectors of the question's view are here; else the ids of those that lack one."""
 
-        return await self._run(lambda: self._of(view, work))
+        def work() -> tuple[list[Ranked], list[str]]:
+            lacking = self._index.without_vector(ids_of(question.view))
+            return ([] if lacking else self._ranked(question, {}, None)), lacking
 
-    async def fuse(
-        self,
-        view: Mapping[str, IndexEntry],
-        text: str,
-        cosines: Mapping[str, float],
-        limit: int,
-        *,
-        parts: Sequence[Part] = (),
-        part_cosines: Mapping[str, tuple[float, ...]] | None = None,
-        dense_weight: float = DENSE_WEIGHT,
-    ) -> list[Ranked]:
-        """The ranking of `view` by its words and the cosines that a store told: `RankingIndex.fuse`."""
+        return await self._run(lambda: self._of(question.view, work))
 
-        def work() -> list[Ranked]:
-            return self._index.fuse(
-                text,
-                cosines,
-                ids_of(view),
-                limit=limit,
-                parts=parts,
-                part_cosines=part_cosines,
-                dense_weight=dense_weight,
-            )
+    async def lacking(self) -> dict[str, str]:
+        """Tool id to digest of all entries without a vector."""
 
-        return await self._run(lambda: self._of(view, work))
+        def work() -> dict[str, str]:
+            with self._lock:
+                held = {e.tool_id: e.digest for e in self._index.entries()}
+                return {i: held[i] for i in self._index.without_vector(held)}
 
-    async def without_vector(self, view: Mapping[str, IndexEntry]) -> list[str]:
-        """Ids of `view` whose vectors are not held."""
+        return await self._run(work)
 
-        def work() -> list[str]:
-            return self._index.without_vector(ids_of(view))
-
-        return await self._run(lambda: self._of(view, work))
-
-    async def learn(self, vectors: Mapping[str, tuple[str, Vector]]) -> None:
-        """Keep vectors: tool id to (digest, vector). Those of another digest than the entry's are ignored."""
+    async def learn(self, stored: Iterable[Stored]) -> None:
+        """Keep vectors. Those of another digest than the entry's are ignored."""
 
         def work() -> None:
             with self._lock:
-                for tool_id, (digest, vector) in vectors.items():
-                    self._index.learn(tool_id, digest, vector)
+                for one in stored:
+                    self._index.learn(one.tool_id, one.digest, one.vector)
 
         await self._run(work)
 
     def close(self) -> None:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _ranked(self, question: Question, told: Mapping[str, Vector], reach: float | None) -> list[Ranked]:
+        return self._index.rank(
+            question.text,
+            question.vector,
+            ids_of(question.view),
+            limit=question.depth,
+            dense_weight=question.dense_weight,
+            parts=question.parts,
+            told=told,
+            reach=reach,
+        )
 
     def _of(self, view: Mapping[str, IndexEntry], answer: Callable[[], _T]) -> _T:
         """What `answer` gives while the entries of `view` are held, not those of another snapshot of the same tools."""
