@@ -164,7 +164,9 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
         to=Revision(epoch=1, seq=1), tools=tuple(tools(range(count, count + 20))), bindings=(grant,)
     )
     with tempfile.TemporaryDirectory() as folder, process.heap.settled():
-        made = await server.registry(Path(folder), "replica", first)
+        made = await server.registry(
+            Path(folder), "replica", first, limits={"list_bytes": 1 << 30, "view_bytes": 1 << 30}
+        )
         state = made.deps.state
         who = Identity(
             issuer=server.ISSUER, subject="system:serviceaccount:team:reader", expires_at=2e10, cluster=True

@@ -86,8 +86,10 @@ def step(count: int, upstream: int) -> Publish:
     return Publish(base=None, to=Revision(epoch=1, seq=1), tools=tuple(tools), bindings=tuple(bindings))
 
 
-async def registry(folder: Path, name: str, publish: Publish, audit: str | None = None) -> Registry:
-    """The composed registry, with the snapshot in force; `audit` is the mode of its decision log, None: no log."""
+async def registry(
+    folder: Path, name: str, publish: Publish, audit: str | None = None, **more: Any
+) -> Registry:
+    """The composed registry, with the snapshot in force; `audit` is the mode of its decision log, None: no log. `more`: further settings."""
     key = folder / "audit.key"
     key.write_text("5" * 64)
     key.chmod(0o600)
@@ -95,7 +97,7 @@ async def registry(folder: Path, name: str, publish: Publish, audit: str | None 
     issuer = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS, cluster=True)
     settings = RegistrySettings(
         issuers=(issuer,), admin_subjects=(OPERATOR,), store=Store(path=str(folder / name)),
-        egress={"loopback": True}, audit=log,
+        egress={"loopback": True}, audit=log, **more,
     )  # fmt: skip
     keys = KeyStore(settings.issuers, OutboundHttp(EgressPolicy()), fixed=keyset())
     made = await build(settings, keys=keys, embedder=NullEmbedder())

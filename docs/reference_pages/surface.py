@@ -67,6 +67,7 @@ REMEDIES: dict[str, str] = {
     "epoch_fenced": "For operators: another one leads.",
     "request_timeout": "Send the body without pauses. Where the network is slow, raise `limits.body_seconds`.",
     "too_large": "`limits.body_bytes` is the bound.",
+    "list_too_large": "Read `GET /v1/tools` in pages, or search (`POST /v1/search`). `limits.list_bytes` is the bound.",
     "unsupported_media_type": "Send `Content-Type: application/json`.",
     "wrong_host": "Add the name to `allowed_hosts` if it is yours.",
     "limit_exceeded": "Wait (`Retry-After`); `limit` says which. See [limits](../guides/limits.md).",

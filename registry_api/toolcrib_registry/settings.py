@@ -282,6 +282,11 @@ class Limits(_Part):
         description="Estimated memory of the views that are remembered; those of the latest callers stay, others are made anew. "
         "Callers who see the same share one.",
     )
+    list_bytes: int = Field(
+        default=32 << 20,
+        ge=1 << 10,
+        description="Largest list of `GET /`. A larger one is refused before it is made (413 `list_too_large`); pages and searches go on.",
+    )
     metric_agents: int = Field(default=1000, ge=1, description="Agents with series of their own.")
     registration_seconds: float = Field(
         default=10.0, gt=0, le=60, description="How long a registration waits for the operator."

@@ -7,6 +7,7 @@ view: it does not change with what the caller cannot see. (DESIGN §5.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
@@ -63,6 +64,13 @@ class Request(BaseModel):
         known = {f.alias or name for name, f in cls.model_fields.items()} | cls.model_fields.keys()
         unknown = [name for name in given if name not in known]
         return {name: given[name] for name in (*(known & given.keys()), *unknown[:_MOST_MISTAKES])}
+
+
+def with_tools(answer: Answer, tools: Iterable[Answer], *, exclude_none: bool = False) -> bytes:
+    """The JSON of `answer`, whose `tools` are empty, with these: one by one, since other threads wait for each step."""
+    head, empty, end = answer.model_dump_json(exclude_none=exclude_none).partition('"tools":[]')
+    encoded = [tool.model_dump_json(exclude_none=exclude_none).encode() for tool in tools]
+    return b"".join((head.encode(), empty[:-1].encode(), b",".join(encoded), b"]", end.encode()))
 
 
 class ToolDefinition(Answer):

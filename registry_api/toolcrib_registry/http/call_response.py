@@ -22,9 +22,7 @@ from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import ToolError
 from toolcrib_registry.calls.in_flight import Hold, Revoked
 from toolcrib_registry.deps import Deps
-
-SLICE = 64 * 1024
-"""Bytes handed to the server at one time: it waits for the reader between two of them."""
+from toolcrib_registry.http.slices import SLICE, send_all_but_last
 
 
 class CallResponse(Response):
@@ -60,20 +58,15 @@ class CallResponse(Response):
             "status": self.status_code,
             "headers": self.raw_headers,
         }
-        last = (len(body) - 1) // SLICE * SLICE
         try:
             async with self._sending(len(body)), self._hold():
-                await send(start)
-                for at in range(0, last, SLICE):
-                    await send(
-                        {"type": "http.response.body", "body": body[at : at + SLICE], "more_body": True}
-                    )
+                last = await send_all_but_last(send, start, body)
         except Revoked as revoked:
             self._on_cut(revoked.decision)
             return  # without the end, which makes the server close the connection
         except TimeoutError:
             return
-        await send({"type": "http.response.body", "body": body[last:]})
+        await send({"type": "http.response.body", "body": last})
 
 
 def plain(deps: Deps, named: calls.Named, answer: ToolAnswer) -> Response:

@@ -15,13 +15,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolcrib.telemetry import logs, tracing
 from toolcrib_registry.audit.log import GONE, TOKEN, reason_of
 from toolcrib_registry.deps import Deps
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
 from toolcrib_registry.http.access_log import ASKER, CODE, REQUEST_ID, ROUTE, Exchange
 from toolcrib_registry.http.bodies import BODY, PARSED, Intake
-from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError, unauthenticated, unrouted
+from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError, problem_of, unauthenticated, unrouted
 from toolcrib_registry.http.route_table import Access, Body, RouteTable, Rule
+from toolcrib_registry.http.view_answers import Made, send_view_answer
 from toolcrib_registry.identity.authenticator import NOBODY, Asker, Authenticator, token_in_query
 from toolcrib_registry.policy import discovery
+from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.settings import RegistrySettings
 
 _NOT_READY = ProblemError(
@@ -123,8 +126,9 @@ class Edge:
             action = near.line.action if near is not None else "list"
             self._deps.decisions.refused(action, reason_of(problem.code), asker.identity)
         elif path == "/" and rule is not None:
-            await self._discover(asker, none_match, request_id, scope, send)
-            return
+            problem = await self._discover(asker, none_match, request_id, scope, send)
+            if problem is None:
+                return
         scope[REQUEST_ID] = request_id
         exchange = Exchange(scope, send, request_id)
         try:
@@ -185,34 +189,37 @@ class Edge:
 
     async def _discover(
         self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
-    ) -> None:
+    ) -> ProblemError | None:
+        """Answer `GET /`, or say why not."""
         deps = self._deps
-        caller_view, (body, etag) = await discovery.discovered(
-            deps.state, asker.identity, deps.settings, bad_token=asker.problem is not None
-        )
-        deps.metrics.discovered(caller_view.identity, "/")
-        deps.decisions.listed("list", caller_view)
-        headers = [
-            (b"etag", etag),
-            (b"cache-control", b"private, no-cache"),
-            (b"vary", b"Authorization"),
-            (b"x-content-type-options", b"nosniff"),
-            (b"x-request-id", request_id.encode()),
-        ]
-        unchanged = none_match is not None and matches(none_match, etag)
-        # the one line that is worth a look at the level first: this is asked thousands of times a second
-        if access_log.log.isEnabledFor(logging.DEBUG):
-            access_log.write(logging.DEBUG, scope, "/", 304 if unchanged else 200, request_id)
-        if unchanged:
-            await send({"type": "http.response.start", "status": 304, "headers": headers})
-            await send({"type": "http.response.body", "body": b""})
-            return
-        headers += [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+
+        async def make(caller_view: CallerView) -> Made:
+            body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
+            unchanged = none_match is not None and matches(none_match, etag)
+            headers = (
+                (b"etag", etag),
+                (b"cache-control", b"private, no-cache"),
+                (b"vary", b"Authorization"),
+                (b"x-content-type-options", b"nosniff"),
+                (b"x-request-id", request_id.encode()),
+            )
+
+            def record(seen: CallerView) -> None:
+                deps.metrics.discovered(seen.identity, "/")
+                deps.decisions.listed("list", seen)
+                # the one line that is worth a look at the level first: this is asked thousands of times a second
+                if access_log.log.isEnabledFor(logging.DEBUG):
+                    access_log.write(logging.DEBUG, scope, "/", 304 if unchanged else 200, request_id)
+
+            return Made(body, headers, unchanged, record)
+
+        try:
+            await send_view_answer(deps, asker, make, send, head=scope["method"] == "HEAD")
+        except (Failure, ProblemError) as error:
+            problem = problem_of(error) if isinstance(error, Failure) else error
+            deps.decisions.refused("list", problem.code, asker.identity)
+            return problem
+        return None
 
 
 def _unknown(path: str) -> Access:

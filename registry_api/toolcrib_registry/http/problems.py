@@ -52,6 +52,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "revision_mismatch": (409, "Another revision is here"),
     "epoch_fenced": (409, "The sender no longer leads"),
     "too_large": (413, "The body is too large"),
+    "list_too_large": (413, "The list is too large"),
     "unsupported_media_type": (415, "JSON is expected"),
     "wrong_host": (421, "This is another host"),
     "limit_exceeded": (429, "A limit of the grant is used up"),

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from itertools import chain
 
 LARGE = 16 << 10
 TOGETHER = 16 << 20
 EACH = 4 << 20
 UNREAD_TOGETHER = 128 << 20
 UNREAD_EACH = 32 << 20
-"""Bytes of large answers that are being sent at one time, and of those to one caller: the oldest of who has the most is cut."""
+"""Bytes of large answers that are being sent at one time, and of those to one caller: the oldest of who has the most is cut.
+What several callers get at one time counts once, as an equal share of each."""
 WAIT_SECONDS = 5.0
 RETRY_SECONDS = 1
 
@@ -41,7 +43,7 @@ class LargeRequests:
         self._queues: OrderedDict[str, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
         self._busy = False
         self._turns: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
-        self._unread: dict[str, OrderedDict[asyncio.Timeout, int]] = {}
+        self._unread: dict[str, OrderedDict[asyncio.Timeout, tuple[Hashable, int]]] = {}
 
     @property
     def held(self) -> int:
@@ -135,14 +137,19 @@ class LargeRequests:
         self._busy = False
 
     @asynccontextmanager
-    async def sending(self, account: str, size: int) -> AsyncIterator[None]:
+    async def sending(self, account: str, size: int, body: Hashable = None) -> AsyncIterator[None]:
         """While an answer of `size` bytes is sent to `account`: readers that are slow may not fill the memory.
+
+        Args:
+            account: who gets it.
+            size: bytes.
+            body: what names an answer that several get at one time; it lies in memory once.
 
         Raises:
             TimeoutError: it is cut, since too much waits to be read.
         """
         async with asyncio.timeout(None) as end:
-            self._unread.setdefault(account, OrderedDict())[end] = size
+            self._unread.setdefault(account, OrderedDict())[end] = (end if body is None else body, size)
             self._cut(account)
             try:
                 yield
@@ -150,10 +157,19 @@ class LargeRequests:
                 self._sent(account, end)
 
     def _cut(self, account: str) -> None:
-        while len(self._unread[account]) > 1 and sum(self._unread[account].values()) > UNREAD_EACH:
+        while len(self._unread[account]) > 1 and _distinct(self._unread[account].values()) > UNREAD_EACH:
             self._cut_oldest(account)
-        while sum(sum(sizes.values()) for sizes in self._unread.values()) > UNREAD_TOGETHER:
-            self._cut_oldest(max(self._unread, key=lambda most: sum(self._unread[most].values())))
+        while _distinct(everything := list(self._all())) > UNREAD_TOGETHER:
+            readers = Counter(body for body, _ in everything)
+            self._cut_oldest(
+                max(
+                    self._unread,
+                    key=lambda most: sum(size / readers[body] for body, size in self._unread[most].values()),
+                )
+            )
+
+    def _all(self) -> Iterator[tuple[Hashable, int]]:
+        return chain.from_iterable(answers.values() for answers in self._unread.values())
 
     def _cut_oldest(self, account: str) -> None:
         end = next(iter(self._unread[account]))
@@ -161,7 +177,12 @@ class LargeRequests:
         end.reschedule(asyncio.get_running_loop().time())
 
     def _sent(self, account: str, end: asyncio.Timeout) -> None:
-        sizes = self._unread.get(account, OrderedDict())
-        sizes.pop(end, None)
-        if not sizes:
+        answers = self._unread.get(account, OrderedDict())
+        answers.pop(end, None)
+        if not answers:
             self._unread.pop(account, None)
+
+
+def _distinct(answers: Iterable[tuple[Hashable, int]]) -> int:
+    """Bytes of these answers, of each body once."""
+    return sum(dict(answers).values())

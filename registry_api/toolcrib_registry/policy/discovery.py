@@ -14,13 +14,14 @@ from urllib.parse import quote
 
 import orjson
 
-from toolcrib.identity import Identity
 from toolcrib.model_names import is_plain
 from toolcrib.names import RESERVED_TOOL_NAMES
 from toolcrib.version import __version__
+from toolcrib.view import View
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.policy.state import PolicyState
-from toolcrib_registry.policy.view_cache import Answer, CallerView
+from toolcrib_registry.policy.view_cache import Answer, CallerView, Content
 from toolcrib_registry.settings import RegistrySettings
 
 SERVICE = "toolcrib"
@@ -113,28 +114,25 @@ def total_registered(caller_view: CallerView, settings: RegistrySettings) -> int
     return len(caller_view.view.tools)
 
 
-async def discovered(
-    state: PolicyState, identity: Identity | None, settings: RegistrySettings, *, bad_token: bool
-) -> tuple[CallerView, Answer]:
-    """The caller's view and its list, both of the moment at which they are given: a grant may go while a list is made."""
-    seen = await state.caller_view(identity, bad_token=bad_token)
-    while True:
-        made = await answer(state, seen, settings)
-        now = await state.caller_view(identity, bad_token=bad_token)
-        if now.view.digest == seen.view.digest and now.scopes == seen.scopes:
-            return now, made
-        seen = now
-
-
 async def answer(state: PolicyState, caller_view: CallerView, settings: RegistrySettings) -> Answer:
-    """The body of `GET /` and its ETag, made once for a view of a revision."""
-    known = caller_view.content.answer
-    return known or await state.answer(caller_view, partial(encoded, caller_view, settings))
+    """The body of `GET /` and its ETag, made once for a view of a revision.
+
+    Raises:
+        Failure: `list_too_large`; nothing was made.
+    """
+    content = caller_view.content
+    if content.answer is not None:
+        return content.answer
+    if content.listed_bytes is not None:
+        _check(content, settings)
+    return await state.answer(caller_view, partial(encoded, caller_view, settings))
 
 
 def encoded(caller_view: CallerView, settings: RegistrySettings) -> Answer:
     """The same, made now."""
-    view = caller_view.view
+    view, content = caller_view.view, caller_view.content
+    content.listed_bytes = listed_bytes(view, settings)
+    _check(content, settings)
     head = orjson.dumps(
         {
             "service": SERVICE,
@@ -156,3 +154,37 @@ def encoded(caller_view: CallerView, settings: RegistrySettings) -> Answer:
     written.write(b"]}" if view.names else b"[]}")
     body = written.getvalue()
     return body, b'"%s"' % hashlib.sha256(body).hexdigest()[:32].encode()
+
+
+def listed_bytes(view: View, settings: RegistrySettings) -> int:
+    """How long the list of `view` will be at most: exactly where a rough bound exceeds the limit, as far as the limit."""
+    limit, size = settings.limits.list_bytes, sum(map(_at_most, view.tools.values()))
+    if size <= limit:
+        return size
+    size = 0
+    for name, tool_id in view.names.items():
+        size += 1 + len(orjson.dumps(entry(view.tools[tool_id], name, settings)))
+        if size > limit:
+            break
+    return size
+
+
+_ENTRY, _PARAMETER = 1_024, 64
+"""Bytes of an entry and of a parameter beyond their own texts, at most."""
+
+
+def _at_most(tool: PublishedTool) -> int:
+    """What the entry of `tool` takes at most, without reading its schemas: each key in them may be a parameter."""
+    texts = len(orjson.dumps((tool.tool_id, tool.name, tool.description, tool.returns, tool.scopes)))
+    output = 0 if tool.returns else len(tool.packed_output or b"")
+    return _ENTRY + 2 * texts + output + len(tool.packed_input) + _PARAMETER * tool.packed_input.count(b'":')
+
+
+def _check(content: Content, settings: RegistrySettings) -> None:
+    limit = settings.limits.list_bytes
+    if (content.listed_bytes or 0) > limit:
+        raise Failure(
+            "list_too_large",
+            f"The list of your {len(content.view.tools):,} tools is larger than {limit:,} bytes. Read it in pages "
+            "(GET /v1/tools), or search (POST /v1/search).",
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,16 +19,24 @@ from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Draft, Snapshot
 from toolcrib.view import EMPTY, View, view_of, view_work
-from toolcrib.wire.publish import FEATURES, AuditHead, Heartbeat, Publish, ReplicaState, Revision
+from toolcrib.wire.publish import (
+    FEATURES,
+    AuditHead,
+    Heartbeat,
+    Publish,
+    PublishedTool,
+    ReplicaState,
+    Revision,
+)
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.leader import Leader
 from toolcrib_registry.policy.single_flight import SingleFlight
 from toolcrib_registry.policy.view_cache import BYTES, Answer, CallerView, Content, ViewCache
 
-__all__ = ["CallerView", "PolicyState"]
+__all__ = ["CallerView", "PolicyState", "definition_bytes", "is_long"]
 
 AT_ONCE, BYTES_AT_ONCE = 200, 65_536
-"""Tools of a list, and bytes of their schemas, that are encoded on the event loop: some ten milliseconds."""
+"""Tools of a list, and bytes of their texts and schemas, that are encoded on the event loop: some ten milliseconds."""
 WORK_AT_ONCE = 4_000
 """`view_work` of a view that is made there."""
 TRIES = 3
@@ -64,7 +72,9 @@ class PolicyState:
     """Asked to stop: still answering, but clients should go elsewhere."""
     closing: bool = field(default=False, init=False)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
-    """Held by the one watch stream that looks at its view."""
+    """Held by the one watch stream that looks at its view, if that takes no thread."""
+    large_turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    """Held by the one watch stream whose view, or what changed in it, takes one: it holds up none of the others."""
     leader: Leader = field(init=False)
     _view_cache: ViewCache = field(init=False)
     _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -198,15 +208,22 @@ class PolicyState:
     async def caller_view(self, identity: Identity | None, *, bad_token: bool = False) -> CallerView:
         """What `identity` may see now; nothing for a token that is present but bad. A large view is made in a thread."""
         while True:
-            now = self.clock.now()
-            if bad_token or (identity is not None and not is_valid(identity, now)):
-                return CallerView(Content(EMPTY), self.snapshot, None, (), now)
-            known = self._remembered(identity, now)
+            known = self.view_at_once(identity, bad_token=bad_token)
             if known is not None:
                 return known
-            if view_work(identity, self.snapshot) <= WORK_AT_ONCE:
-                return self._remember(identity, now, view_of(identity, self.snapshot, now))
             await self._views.once(_key(identity), partial(self._make, identity))
+
+    def view_at_once(self, identity: Identity | None, *, bad_token: bool = False) -> CallerView | None:
+        """The same where it takes no thread; None: it does."""
+        now = self.clock.now()
+        if bad_token or (identity is not None and not is_valid(identity, now)):
+            return CallerView(Content(EMPTY), self.snapshot, None, (), now)
+        known = self._view_cache.get(_key(identity))
+        if known is not None and known.since <= now < known.until and known.snapshot is self.snapshot:
+            return known
+        if view_work(identity, self.snapshot) <= WORK_AT_ONCE:
+            return self._remember(identity, now, view_of(identity, self.snapshot, now))
+        return None
 
     async def _make(self, identity: Identity | None) -> None:
         """Remember the view, unless the snapshot changed each time and it takes too long to hold the next one back."""
@@ -225,11 +242,6 @@ class PolicyState:
             view = await asyncio.to_thread(view_of, identity, self.snapshot, now)
             self._remember(identity, now, view)
 
-    def _remembered(self, identity: Identity | None, now: float) -> CallerView | None:
-        known = self._view_cache.get(_key(identity))
-        good = known is not None and known.since <= now < known.until and known.snapshot is self.snapshot
-        return known if good else None
-
     def _remember(self, identity: Identity | None, now: float, view: View) -> CallerView:
         scopes = granted_scopes(identity, self.snapshot.policy, now)
         content = self._view_cache.content(view, scopes, anonymous=identity is None)
@@ -240,7 +252,7 @@ class PolicyState:
     async def answer(self, caller_view: CallerView, make: Callable[[], Answer]) -> Answer:
         """The encoded answer of `GET /` for `caller_view`, made once for all who get the same; a long one in a thread."""
         content = caller_view.content
-        if content.answer is None and _is_long(caller_view.view):
+        if content.answer is None and is_long(caller_view.view.tools.values()):
             made = await self._answers.once(content, partial(asyncio.to_thread, make))
             return self._view_cache.answer(caller_view, lambda: made)
         return self._view_cache.answer(caller_view, make)
@@ -270,6 +282,11 @@ def _key(identity: Identity | None) -> Any:
     return None if identity is None else identity.cache_key
 
 
-def _is_long(view: View) -> bool:
-    tools = view.tools.values()
-    return len(tools) > AT_ONCE or sum(len(tool.packed_input) for tool in tools) > BYTES_AT_ONCE
+def is_long(tools: Collection[PublishedTool]) -> bool:
+    """Whether an answer with these tools takes too long to encode on the event loop."""
+    return len(tools) > AT_ONCE or sum(map(definition_bytes, tools)) > BYTES_AT_ONCE
+
+
+def definition_bytes(tool: PublishedTool) -> int:
+    """Bytes of what may be long in a tool's definition: its description and its schemas."""
+    return len(tool.description) + len(tool.packed_input) + len(tool.packed_output or b"")

@@ -35,6 +35,8 @@ class Content:
     view: View
     key: Any = None
     answer: Answer | None = None
+    listed_bytes: int | None = None
+    """Of the answer, where that was reckoned before it was made."""
     weight: int = 0
     holders: int = 0
     """How many remembered caller views are of it."""
@@ -74,18 +76,21 @@ class ViewCache:
     """The caller views of one snapshot. `clear` it when there is another.
 
     Args:
-        bytes_: estimated, of all together; the latest is kept even if it alone is larger.
+        bytes_: estimated, of all together; the latest view is kept even if it alone is larger, but not its answer.
         most: their number.
     """
 
     def __init__(self, bytes_: int = BYTES, most: int = MOST) -> None:
         self._bytes, self._most = bytes_, most
+        self._contents: dict[Any, Content] = {}
         self.clear()
 
     def clear(self) -> None:
         """Forget all."""
+        for content in self._contents.values():
+            content.answer = None  # a watch stream may hold on to the view
         self._known: OrderedDict[Any, CallerView] = OrderedDict()
-        self._contents: dict[Any, Content] = {}
+        self._contents = {}
         self.weight = 0
 
     def __len__(self) -> int:
@@ -105,29 +110,31 @@ class ViewCache:
 
     def put(self, key: Any, caller_view: CallerView) -> None:
         """Remember `caller_view`, in the place of another under `key`, and forget what there is no room for."""
-        self._drop(key)  # which may have been the last to hold its content: it is counted anew then
         content = caller_view.content
         if not content.holders:
             self._contents[content.key] = content
-            answered = 0 if content.answer is None else len(content.answer[0])
-            content.weight = _TOOL * len(content.view.tools) + answered
+            content.weight = _TOOL * len(content.view.tools)
             self.weight += content.weight
         content.holders += 1
+        self._drop(key)  # afterwards: it may be the only other one to hold this content
         self.weight += caller_view.weight
         self._known[key] = caller_view
         self._shrink()
 
     def answer(self, caller_view: CallerView, make: Callable[[], Answer]) -> Answer:
-        """The encoded answer of `GET /` for `caller_view`, made once for all who get the same."""
+        """The encoded answer of `GET /` for `caller_view`, made once for all who get the same; remembered where it fits."""
         content = caller_view.content
-        if content.answer is None:
-            content.answer = make()
-            if self._contents.get(content.key) is content:
-                size = len(content.answer[0])
-                content.weight += size
-                self.weight += size
-                self._shrink()
-        return content.answer
+        if content.answer is not None:
+            return content.answer
+        made = make()
+        size = len(made[0])
+        alone = caller_view.weight + content.weight + size
+        if self._contents.get(content.key) is content and alone <= self._bytes:
+            content.answer = made
+            content.weight += size
+            self.weight += size
+            self._shrink()
+        return made
 
     def _shrink(self) -> None:
         while len(self._known) > 1 and (len(self._known) > self._most or self.weight > self._bytes):
@@ -142,4 +149,5 @@ class ViewCache:
         content.holders -= 1
         if not content.holders:
             self.weight -= content.weight
+            content.answer = None
             del self._contents[content.key]

@@ -17,12 +17,14 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from toolcrib.identity import Identity
-from toolcrib.wire.api import ToolDefinition, WatchRemoved, WatchSnapshot, WatchTool
+from toolcrib.wire.api import ToolDefinition, WatchRemoved, WatchSnapshot, WatchTool, with_tools
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.identity.authenticator import Authenticator
+from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.policy.state import CallerView, PolicyState
+from toolcrib_registry.policy.state import CallerView, PolicyState, is_long
 from toolcrib_registry.settings import RegistrySettings
 
 KEEP_ALIVE = 15.0
@@ -53,19 +55,19 @@ def difference(before: Shown, after: Shown, revision: str) -> list[tuple[str, by
     events: list[tuple[str, bytes]] = []
     for tool_id in sorted(before.keys() - after.keys()):
         gone = WatchRemoved(revision=revision, tool_id=tool_id, name=before[tool_id].name)
-        events.append(("removed", encode("removed", revision, gone.model_dump_json())))
+        events.append(("removed", encode("removed", revision, gone.model_dump_json().encode())))
     for tool_id in sorted(after):
         if before.get(tool_id) == after[tool_id]:
             continue
         kind = "changed" if tool_id in before else "added"
-        data = WatchTool(revision=revision, tool=after[tool_id]).model_dump_json()
+        data = WatchTool(revision=revision, tool=after[tool_id]).model_dump_json().encode()
         events.append((kind, encode(kind, revision, data)))
     return events
 
 
-def encode(kind: str, revision: str, data: str) -> bytes:
+def encode(kind: str, revision: str, data: bytes) -> bytes:
     """One event; JSON has no raw line breaks, so one data line is enough."""
-    return f"id: {revision}\nevent: {kind}\ndata: {data}\n\n".encode()
+    return b"".join((f"id: {revision}\nevent: {kind}\ndata: ".encode(), data, b"\n\n"))
 
 
 class Dropped(Exception):
@@ -80,8 +82,37 @@ class _Piece:
     tools: Set[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What is shown now, and the events (maybe none) that lead there."""
+
+    shown: Shown
+    kinds: tuple[str, ...]
+    piece: _Piece
+
+
+def _changed(caller_view: CallerView, last: CallerView | None) -> list[PublishedTool]:
+    """The tools of which the stream of `last` may have to be told."""
+    known = {} if last is None else last.view.tools
+    return [tool for i, tool in caller_view.view.tools.items() if known.get(i) is not tool]
+
+
+def _made_of(caller_view: CallerView, before: Shown | None) -> _Round:
+    after = shown(caller_view)
+    if before is None:
+        tools = tuple(after[i] for i in sorted(after))
+        whole = with_tools(WatchSnapshot(revision=caller_view.revision, tools=()), tools)
+        data = encode("snapshot", caller_view.revision, whole)
+        return _Round(after, ("snapshot",), _Piece(data, after.keys()))
+    events = difference(before, after, caller_view.revision)
+    told = {i for i in after if before.get(i) is not after[i]}
+    return _Round(
+        after, tuple(kind for kind, _ in events), _Piece(b"".join(data for _, data in events), told)
+    )
+
+
 def _end(reason: str) -> _Piece:
-    return _Piece(encode("end", "", f'{{"reason":"{reason}"}}'))
+    return _Piece(encode("end", "", b'{"reason":"%s"}' % reason.encode()))
 
 
 class Parts(Protocol):
@@ -105,6 +136,9 @@ class Parts(Protocol):
     @property
     def settings(self) -> RegistrySettings: ...
 
+    @property
+    def large(self) -> LargeRequests: ...
+
 
 class WatchStream:
     """Streams one identity's view until its token is good no more or somebody stops.
@@ -118,6 +152,7 @@ class WatchStream:
         self._parts = parts
         self._identity = identity
         self._authorization = authorization
+        self._account = f"{identity.issuer} {identity.subject}"
         self._keys: int | None = None
         """The version of the keys that the token was verified by."""
 
@@ -144,16 +179,20 @@ class WatchStream:
 
         try:
             async for piece in self._pieces(left, room):
-                for start in range(0, len(piece.data), _SLICE):
-                    if start:
-                        await room()
-                        if not await self._holds(piece):
-                            raise Dropped
-                    await hand_over(piece.data[start : start + _SLICE])
+                if len(piece.data) <= _SLICE:
+                    await hand_over(piece.data)
+                    continue
+                async with self._parts.large.sending(self._account, len(piece.data)):
+                    for start in range(0, len(piece.data), _SLICE):
+                        if start:
+                            await room()
+                            if not await self._holds(piece):
+                                raise Dropped
+                        await hand_over(piece.data[start : start + _SLICE])
             await room()
-        except Dropped:
+        except (Dropped, TimeoutError) as error:
             metrics.watch_dropped()
-            raise
+            raise Dropped from error
 
     async def _pieces(
         self, gone: asyncio.Task[None], room: Callable[[], Awaitable[None]]
@@ -173,21 +212,15 @@ class WatchStream:
             if not await self._verified():
                 yield _end("invalid_token")
                 return
-            async with parts.state.turn:
-                # one stream at a time, and others between two of them: a change wakes all streams at once
-                await asyncio.sleep(0)
-                if self._keys != parts.agents.version:
-                    continue
-                caller_view = await parts.state.caller_view(self._identity)
-                if self._identity.expires_at <= parts.clock.now():
-                    continue  # it may have ended since it was asked: then nothing is removed, the stream ends
-                if caller_view is not last:
-                    before, last, piece = self._round(caller_view, before)
-                else:
-                    piece = None
-            if piece is not None:
-                if piece.data:
-                    yield piece
+            found = await self._round(before, last)
+            if found is None:
+                continue
+            caller_view, made = found
+            if made is not None:
+                last, before = caller_view, made.shown
+                self._count(caller_view, made)
+                if made.piece.data:
+                    yield made.piece
                 continue  # the view may have changed while that was being sent
             if caller_view.snapshot.policy.is_gone(self._identity):
                 yield _end("invalid_token")
@@ -212,24 +245,34 @@ class WatchStream:
         caller_view = await self._parts.state.caller_view(self._identity)
         return piece.tools <= caller_view.view.tools.keys()
 
-    def _round(self, caller_view: CallerView, before: Shown | None) -> tuple[Shown, CallerView, _Piece]:
-        """What is shown now, and the events (maybe none) that lead there from `before`."""
-        metrics, after = self._parts.metrics, shown(caller_view)
-        if before is None:
-            tools = tuple(after[i] for i in sorted(after))
-            whole = WatchSnapshot(revision=caller_view.revision, tools=tools)
-            metrics.watch_event("snapshot")
-            metrics.discovered(self._identity, "watch")
-            self._parts.decisions.listed("watch", caller_view)
-            data = encode("snapshot", caller_view.revision, whole.model_dump_json())
-            return after, caller_view, _Piece(data, after.keys())
-        events = difference(before, after, caller_view.revision)
-        for kind, _ in events:
+    async def _round(
+        self, before: Shown | None, last: CallerView | None
+    ) -> tuple[CallerView, _Round | None] | None:
+        """The view and what leads to it from `before`, if anything does; None: nothing may be sent, look again."""
+        parts = self._parts
+        async with parts.state.turn:
+            # one stream at a time, and others between two of them: a change wakes all streams at once
+            await asyncio.sleep(0)
+            caller_view = parts.state.view_at_once(self._identity)
+            if caller_view is not None and not is_long(_changed(caller_view, last)):
+                if self._keys != parts.agents.version or self._identity.expires_at <= parts.clock.now():
+                    return None  # the stream ends, and nothing is removed
+                return caller_view, None if caller_view is last else _made_of(caller_view, before)
+        async with parts.state.large_turn:
+            caller_view = await parts.state.caller_view(self._identity)
+            if caller_view is last:
+                return caller_view, None
+            made = await asyncio.to_thread(_made_of, caller_view, before)
+        return (caller_view, made) if await self._holds(made.piece) else None
+
+    def _count(self, caller_view: CallerView, made: _Round) -> None:
+        metrics = self._parts.metrics
+        for kind in made.kinds:
             metrics.watch_event(kind)
-        if events:
+        if "snapshot" in made.kinds:
+            metrics.discovered(self._identity, "watch")
+        if made.kinds:
             self._parts.decisions.listed("watch", caller_view)
-        told = {i for i in after if before.get(i) is not after[i]}
-        return after, caller_view, _Piece(b"".join(data for _, data in events), told)
 
 
 async def _first(

@@ -22,6 +22,7 @@ from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, runn
 from toolcrib.identity import Identity, Issuer, ScopesPolicy
 from toolcrib.wire.api import ToolDefinition
 from toolcrib_registry.identity.key_store import KeyStore
+from toolcrib_registry.watch import stream
 from toolcrib_registry.watch.stream import shown
 
 Event = tuple[str, str, dict[str, Any]]
@@ -293,6 +294,32 @@ def test_a_slow_reader_gets_no_more_of_a_large_event_once_its_token_or_a_grant_i
     others = _rest_of_a_large_snapshot(clock, _without("other"))
     assert others > WHOLE
     assert max(revoked, expired) < 2_500_000, "what the kernel has taken is out of our hands"
+
+
+def test_a_stream_of_large_tools_holds_up_no_other_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, begun, go = stream._made_of, threading.Event(), threading.Event()
+
+    def slow(caller_view: Any, before: Any) -> Any:
+        if len(caller_view.view.tools) > 1:
+            begun.set()
+            assert go.wait(30), "other streams and publishes go on meanwhile"
+        return made(caller_view, before)
+
+    monkeypatch.setattr(stream, "_made_of", slow)
+    big = [tool(f"t{i}", scopes=("all:use",), description="x" * 50_000) for i in range(20)]
+    grants = [binding("bot", ("all:use",)), binding("other")]
+    with (
+        running_registry([*big, tool("calculator")], grants) as r,
+        watching(r, r.auth("team", "bot")) as large,
+    ):
+        assert begun.wait(30)
+        with watching(r, r.auth("team", "other")) as small:
+            assert small.next()[0] == "snapshot"
+            r.publish([tool("calculator", description="Another.")], remove_tools=["team/t0"])
+            assert small.next()[0] == "changed"
+        go.set()
+        kind, _, data = large.next()
+        assert (kind, len(data["tools"])) == ("snapshot", len(big) - 1), "of the moment in which it is sent"
 
 
 def test_streams_end_when_the_registry_stops() -> None:

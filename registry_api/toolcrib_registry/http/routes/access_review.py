@@ -13,6 +13,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import ValidationError
+from starlette.responses import Response
 
 from toolcrib import names
 from toolcrib.access import subjects
@@ -57,6 +58,7 @@ _ANSWERS: Responses = {200: {"content": {"application/json": {"examples": _EXAMP
     "/access-review",
     summary="What may a subject see and call, who may call a tool, and why?",
     openapi_extra=BEARER,
+    response_model=Answer,
     responses={**_ANSWERS, **problems(*_CODES)},
 )
 async def ask(
@@ -79,7 +81,7 @@ async def ask(
     hidden: Annotated[bool, Query(description="What it may not see too, and why not.")] = False,
     limit: Annotated[int, Query(ge=1, le=5_000)] = 500,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
-) -> Answer:
+) -> Response:
     """With `subject` its tools, with `tool` its subjects, with both the order step by step. For `registry:admin`."""
     if wrong := _misspelt(request):
         await _admitted(deps, asker, None)
@@ -104,14 +106,15 @@ async def ask(
     "/access-review",
     summary="The same with bindings that are not applied yet",
     openapi_extra=BEARER,
+    response_model=Answer,
     responses={**_ANSWERS, **problems(*_CODES, *BODY)},
 )
-async def ask_with(deps: DepsOf, asker: AskerOf, request: Request, body: AccessReviewRequest) -> Answer:
+async def ask_with(deps: DepsOf, asker: AskerOf, request: Request, body: AccessReviewRequest) -> Response:
     """With neither `subject` nor `tool`: what the bindings would change, for whom. For `registry:admin`."""
     return await _review(deps, asker, request, body)
 
 
-async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessReviewRequest) -> Answer:
+async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessReviewRequest) -> Response:
     await _admitted(deps, asker, asked)
     _fresh(deps)
     if asked.subject is None and asked.tool is None and not (asked.bindings or asked.delete):
@@ -123,13 +126,13 @@ async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessR
         snapshot, now = deps.state.snapshot, deps.clock.now()
         try:
             # seconds of work at ten thousand tools: off the event loop, discovery goes on meanwhile
-            answer = await asyncio.to_thread(_worked_out, snapshot, deps.settings, asked, now)
+            question, body = await asyncio.to_thread(_worked_out, snapshot, deps.settings, asked, now)
         except (ProblemError, Failure):
             await _admitted(deps, asker, asked)  # it may name what is hidden, too
             raise
     identity = await _admitted(deps, asker, asked)
-    _record(deps, identity, asked, snapshot, Decision(True, Reason.GRANTED), answer.question)
-    return answer
+    _record(deps, identity, asked, snapshot, Decision(True, Reason.GRANTED), question)
+    return Response(body, media_type="application/json")
 
 
 def _fresh(deps: DepsOf) -> None:
@@ -143,10 +146,11 @@ def _fresh(deps: DepsOf) -> None:
 
 def _worked_out(
     snapshot: Snapshot, settings: RegistrySettings, asked: AccessReviewRequest, now: float
-) -> Answer:
-    """The answer, or a ProblemError or Failure that says why there is none."""
+) -> tuple[str, bytes]:
+    """The question that was answered, and the answer; or a ProblemError or Failure that says why there is none."""
     try:
-        return _answer(snapshot, settings, asked, now)
+        answer = _answer(snapshot, settings, asked, now)
+        return answer.question, answer.model_dump_json(by_alias=True).encode()
     except SubjectError as error:
         raise ProblemError("invalid_request", f"subject: {error}") from error
     except UnknownTool as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query
@@ -21,15 +22,21 @@ from toolcrib.wire.api import (
     McpTool,
     ToolDefinition,
     ToolPage,
+    with_tools,
 )
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls import service as calls
 from toolcrib_registry.http import call_response, cursors, edge
 from toolcrib_registry.http.documentation import BEARER, BODY, problems
 from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute, RequestId
+from toolcrib_registry.http.view_answers import Made, ViewAnswer, encoded
+from toolcrib_registry.policy.state import CallerView, definition_bytes
 
 router = APIRouter(route_class=ReadRoute, prefix="/v1", tags=["v1"])
 TOKEN = ("unauthenticated", "invalid_token")
-_PRIVATE = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
+PAGE_BYTES = 8 << 20
+"""Texts and schemas of the tools of one page: one with more ends earlier than `limit` says."""
+_PRIVATE = ((b"cache-control", b"private, no-cache"), (b"vary", b"Authorization"))
 
 
 @router.get(
@@ -40,7 +47,7 @@ _PRIVATE = {"Cache-Control": "private, no-cache", "Vary": "Authorization"}
     responses={
         200: {"headers": {"ETag": {"schema": {"type": "string"}}}},
         304: {"description": "Not modified (If-None-Match)."},
-        **problems(*TOKEN, "invalid_cursor", "cursor_stale"),
+        **problems(*TOKEN, "invalid_cursor", "cursor_stale", "large_requests_busy"),
     },
 )
 async def tools(
@@ -50,27 +57,40 @@ async def tools(
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
     if_none_match: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """By tool id. A cursor holds for one content of the view: 409 `cursor_stale` means to start again."""
-    caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
-    view = caller_view.view
-    ids = list(view.tools)
-    if cursor is not None:
-        after = cursors.decode(cursor, caller_view.revision)
-        ids = [i for i in ids if i > after]
-    chosen, more = ids[:limit], len(ids) > limit
-    page = ToolPage(
-        revision=caller_view.revision,
-        tools=tuple(ToolDefinition.of(view.tools[i], view.listed_name(i)) for i in chosen),
-        next_cursor=cursors.encode(caller_view.revision, chosen[-1]) if more else None,
-    )
-    deps.metrics.discovered(caller_view.identity, "/v1/tools")
-    deps.decisions.listed("list", caller_view, found=len(chosen))
-    body = page.model_dump_json().encode()
-    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": etag, **_PRIVATE}
-    if if_none_match is not None and edge.matches(if_none_match.encode("latin-1", "replace"), etag.encode()):
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    """By tool id; large tools make a page end before `limit`. A cursor holds for one content of the view: 409 `cursor_stale` means to start again."""
+
+    async def make(caller_view: CallerView) -> Made:
+        view, revision = caller_view.view, caller_view.revision
+        after = "" if cursor is None else cursors.decode(cursor, revision)
+        chosen, more = _page([i for i in view.tools if i > after], view.tools, limit)
+
+        def encode() -> bytes:
+            following = cursors.encode(revision, chosen[-1]) if more else None
+            page = ToolPage(revision=revision, tools=(), next_cursor=following)
+            return with_tools(page, (ToolDefinition.of(view.tools[i], view.listed_name(i)) for i in chosen))
+
+        def record(seen: CallerView) -> None:
+            deps.metrics.discovered(seen.identity, "/v1/tools")
+            deps.decisions.listed("list", seen, found=len(chosen))
+
+        body = await encoded(deps, asker, [view.tools[i] for i in chosen], encode)
+        etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
+        unchanged = if_none_match is not None and edge.matches(
+            if_none_match.encode("latin-1", "replace"), etag
+        )
+        return Made(body, ((b"etag", etag), *_PRIVATE), unchanged, record)
+
+    return ViewAnswer(deps, asker, make)
+
+
+def _page(ids: list[str], tools: Mapping[str, PublishedTool], limit: int) -> tuple[list[str], bool]:
+    """The first of `ids` that a page takes, one at least, and whether more follow."""
+    size = 0
+    for count, tool_id in enumerate(ids[:limit]):
+        size += definition_bytes(tools[tool_id])
+        if count and size > PAGE_BYTES:
+            return ids[:count], True
+    return ids[:limit], len(ids) > limit
 
 
 @router.get(
@@ -127,33 +147,47 @@ async def describe(deps: DepsOf, asker: AskerOf, body: DescribeRequest) -> Descr
     "/load",
     summary="Full MCP definitions of many tools",
     openapi_extra=BEARER,
-    response_model_exclude_none=True,
-    responses=problems(*TOKEN, *BODY),
+    response_model=LoadAnswer,
+    responses=problems(*TOKEN, *BODY, "large_requests_busy"),
 )
-async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> LoadAnswer:
+async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> Response:
     """Names that mean nothing to the caller are listed under `errors`; the rest is loaded."""
-    found: dict[str, McpTool] = {}
-    errors: list[LoadError] = []
-    caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
-    for name in dict.fromkeys(body.tools):
-        try:
-            named = await calls.find(deps, asker, name, Action.LOAD)
-        except AmbiguousName as error:
-            several = calls.ambiguous(error)
-            errors.append(
-                LoadError(tool=name, code=several.code, detail=several.detail, tool_ids=error.tool_ids)
-            )
-            continue
-        if named is None:
-            missing = calls.not_found(name)
-            errors.append(LoadError(tool=name, code=missing.code, detail=missing.detail))
-            continue
-        calls.note(
-            deps, Action.LOAD, asker.identity, name, named.tool, named.decision, named.caller_view, "ok"
-        )
-        model_name = named.caller_view.view.model_name(named.tool.tool_id)
-        found[named.tool.tool_id] = McpTool.of(named.tool, named.listed, model_name)
-    return LoadAnswer(revision=caller_view.revision, tools=tuple(found.values()), errors=tuple(errors))
+
+    async def make(caller_view: CallerView) -> Made:
+        found: dict[str, calls.Named] = {}
+        errors: list[LoadError] = []
+        for name in dict.fromkeys(body.tools):
+            try:
+                named = await calls.find(deps, asker, name, Action.LOAD)
+            except AmbiguousName as error:
+                several = calls.ambiguous(error)
+                errors.append(
+                    LoadError(tool=name, code=several.code, detail=several.detail, tool_ids=error.tool_ids)
+                )
+                continue
+            if named is None:
+                missing = calls.not_found(name)
+                errors.append(LoadError(tool=name, code=missing.code, detail=missing.detail))
+                continue
+            found[name] = named
+        by_id = {named.tool.tool_id: named for named in found.values()}
+
+        def encode() -> bytes:
+            loaded = (McpTool.of(n.tool, n.listed, _model_name(n)) for n in by_id.values())
+            made = LoadAnswer(revision=caller_view.revision, tools=(), errors=tuple(errors))
+            return with_tools(made, loaded, exclude_none=True)
+
+        def record(_: CallerView) -> None:
+            for name, n in found.items():
+                calls.note(deps, Action.LOAD, asker.identity, name, n.tool, n.decision, n.caller_view, "ok")
+
+        return Made(await encoded(deps, asker, [n.tool for n in by_id.values()], encode), record=record)
+
+    return ViewAnswer(deps, asker, make)
+
+
+def _model_name(named: calls.Named) -> str:
+    return named.caller_view.view.model_name(named.tool.tool_id)
 
 
 @router.post(

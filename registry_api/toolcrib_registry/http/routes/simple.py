@@ -21,6 +21,7 @@ from toolcrib_registry.http import call_response
 from toolcrib_registry.http.documentation import BEARER, BODY, OPTIONAL_BEARER, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
 from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute, RequestId
+from toolcrib_registry.http.view_answers import Made, ViewAnswer
 from toolcrib_registry.policy import discovery
 from toolcrib_registry.policy.registration import (
     AlreadyRegistered,
@@ -29,6 +30,7 @@ from toolcrib_registry.policy.registration import (
     RegistrationRefused,
     tool_of,
 )
+from toolcrib_registry.policy.state import CallerView
 
 router = APIRouter(route_class=ReadRoute, tags=["discovery"])
 
@@ -70,15 +72,17 @@ Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed n
             },
         },
         304: {"description": "Not modified (If-None-Match)."},
-        **problems(),
+        **problems("list_too_large", "large_requests_busy"),
     },
 )
 async def discover(deps: DepsOf, asker: AskerOf) -> Response:
     """Everything the caller may call now. Served by the edge from kept bytes; this is the same answer."""
-    _, (body, etag) = await discovery.discovered(
-        deps.state, asker.identity, deps.settings, bad_token=asker.problem is not None
-    )
-    return Response(body, media_type="application/json", headers={"ETag": etag.decode()})
+
+    async def make(caller_view: CallerView) -> Made:
+        body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
+        return Made(body, ((b"etag", etag),))
+
+    return ViewAnswer(deps, asker, make)
 
 
 @router.get(

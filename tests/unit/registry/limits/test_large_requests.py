@@ -4,7 +4,14 @@ import asyncio
 
 import pytest
 
-from toolcrib_registry.limits.large_requests import EACH, TOGETHER, UNREAD_EACH, LargeRequests, NoRoom
+from toolcrib_registry.limits.large_requests import (
+    EACH,
+    TOGETHER,
+    UNREAD_EACH,
+    UNREAD_TOGETHER,
+    LargeRequests,
+    NoRoom,
+)
 
 pytestmark = pytest.mark.anyio
 MB = 1 << 20
@@ -111,5 +118,28 @@ async def test_of_answers_that_nobody_reads_the_oldest_of_who_has_the_most_are_c
         await settle()
         assert len(kept) == 21
         assert cut == [("greedy", number) for number in range(20 - UNREAD_EACH // (4 * MB))]
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_body_that_many_get_at_one_time_counts_once_and_goes_last() -> None:
+    large, sharing, cut = LargeRequests(), list[str](), list[str]()
+
+    async def send(account: str, size: int, body: str | None) -> None:
+        try:
+            async with large.sending(account, size, body):
+                sharing.append(account)
+                await asyncio.Event().wait()
+        except TimeoutError:
+            cut.append(account)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(send(f"agent-{i}", UNREAD_EACH, "the same")) for i in range(50)]
+        await settle()
+        assert (len(sharing), cut) == (50, [])
+        others = UNREAD_TOGETHER // UNREAD_EACH
+        tasks += [group.create_task(send(f"alone-{i}", UNREAD_EACH, None)) for i in range(others)]
+        await settle()
+        assert cut == ["alone-0"]
         for task in tasks:
             task.cancel()

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import json
 import threading
 from typing import Any
 
@@ -14,10 +13,8 @@ from registry_harness import ManualClock
 from toolcrib.process.garbage import LARGE
 from toolcrib.view import View, view_of
 from toolcrib.wire.publish import Publish, Removed, Revision, SnapshotChunk, SnapshotCommit
-from toolcrib_registry.policy import discovery
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import WORK_AT_ONCE, PolicyState
-from toolcrib_registry.settings import RegistrySettings
 
 pytestmark = pytest.mark.anyio
 
@@ -97,18 +94,6 @@ async def test_what_is_taken_back_while_a_view_is_made_is_not_in_it(count: int) 
     assert later.view.tools == {}
     # those who asked before have one view of one snapshot, the earlier or the later
     assert {len(one.view.tools) for one in await asyncio.gather(*asked)} <= {0, count}
-
-
-async def test_what_is_taken_back_while_a_list_is_encoded_is_not_in_it() -> None:
-    state = await held(MANY)
-    settings = RegistrySettings(issuers=[])
-    await state.caller_view(BOT)
-    asked = asyncio.ensure_future(discovery.discovered(state, BOT, settings, bad_token=False))
-    await asyncio.sleep(0)
-    await revoke(state)
-    seen, (body, _) = await asked
-    assert seen.snapshot is state.snapshot
-    assert json.loads(body)["tools"] == []
 
 
 async def test_a_view_that_takes_long_holds_back_no_publish(monkeypatch: pytest.MonkeyPatch) -> None:

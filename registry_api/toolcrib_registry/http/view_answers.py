@@ -1,0 +1,128 @@
+"""Answers made of a caller's view: sent only if the view is still the same when they are ready.
+
+A long one is encoded in a thread, one at a time, callers in turns. While it is sent it counts among the large answers
+that wait to be read, so neither many of them nor slow readers fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.http.slices import SLICE, send_all_but_last
+from toolcrib_registry.identity.authenticator import Asker
+from toolcrib_registry.limits.large_requests import RETRY_SECONDS
+from toolcrib_registry.policy.state import CallerView, is_long
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An answer, encoded. `record` writes down that a caller got it, before the first byte is sent."""
+
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    unchanged: bool = False
+    """The caller has it already (304)."""
+    record: Callable[[CallerView], None] = lambda _: None
+
+
+Make = Callable[[CallerView], Awaitable[Made]]
+
+
+async def encoded(
+    deps: Deps, asker: Asker, tools: Collection[PublishedTool], encode: Callable[[], bytes]
+) -> bytes:
+    """What `encode` makes of `tools`: on the event loop only where that is short."""
+    if not is_long(tools):
+        return encode()
+    async with deps.large.turn(_account(asker)):
+        return await asyncio.to_thread(encode)
+
+
+async def send_view_answer(deps: Deps, asker: Asker, make: Make, send: Send, *, head: bool = False) -> None:
+    """Send what `make` makes of the caller's view, which is the one of the moment at which sending begins.
+
+    Raises:
+        ProblemError: what `make` raised, or too much waits to be read.
+    """
+    state, identity, bad_token = deps.state, asker.identity, asker.problem is not None
+    seen = await state.caller_view(identity, bad_token=bad_token)
+    while True:
+        made = await make(seen)
+        if len(made.body) > SLICE:
+            now = await _send_large(deps, asker, seen, made, send, head=head)
+        else:
+            now = await state.caller_view(identity, bad_token=bad_token)
+            if _same(now, seen):
+                await _send(now, made, send, head=head)
+                return
+        if now is None:
+            return
+        seen = now
+
+
+async def _send_large(
+    deps: Deps, asker: Asker, seen: CallerView, made: Made, send: Send, *, head: bool
+) -> CallerView | None:
+    """Send it while there is room. The view that the caller has instead, if `seen` is not the same any more."""
+    begun = False
+    try:
+        async with deps.large.sending(_account(asker), len(made.body), id(made.body)):
+            now = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
+            if not _same(now, seen):
+                return now
+            begun = True
+            await _send(now, made, send, head=head)
+            return None
+    except TimeoutError:
+        if begun:
+            return None  # without the end, which makes the server close the connection
+        raise ProblemError(
+            "large_requests_busy",
+            "Too many large answers wait to be read.",
+            headers={"Retry-After": str(RETRY_SECONDS)},
+        ) from None
+
+
+def _same(now: CallerView, seen: CallerView) -> bool:
+    return now is seen or (now.view.digest == seen.view.digest and now.scopes == seen.scopes)
+
+
+async def _send(seen: CallerView, made: Made, send: Send, *, head: bool) -> None:
+    made.record(seen)
+    if made.unchanged:
+        await send({"type": "http.response.start", "status": 304, "headers": [*made.headers]})
+        await send({"type": "http.response.body", "body": b""})
+        return
+    size = str(len(made.body)).encode()
+    headers = [*made.headers, (b"content-type", b"application/json"), (b"content-length", size)]
+    start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
+    body = b"" if head else made.body
+    if len(body) <= SLICE:
+        await send(start)
+    else:
+        body = await send_all_but_last(send, start, body)
+    await send({"type": "http.response.body", "body": body})
+
+
+class ViewAnswer(Response):
+    """The same as the answer of a route."""
+
+    def __init__(self, deps: Deps, asker: Asker, make: Make) -> None:
+        super().__init__()
+        self._deps, self._asker, self._make = deps, asker, make
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Make it and send it."""
+        await send_view_answer(self._deps, self._asker, self._make, send)
+
+
+def _account(asker: Asker) -> str:
+    return "" if asker.identity is None else f"{asker.identity.issuer} {asker.identity.subject}"
