@@ -19,13 +19,7 @@ from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
 from toolcrib_registry.http.access_log import ASKER, CODE, REQUEST_ID, ROUTE, Exchange
 from toolcrib_registry.http.bodies import BODY, PARSED, Intake
-from toolcrib_registry.http.problems import (
-    PROBLEM_JSON,
-    ProblemError,
-    problem_of,
-    unauthenticated,
-    unrouted,
-)
+from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError, problem_of, unauthenticated, unrouted
 from toolcrib_registry.http.route_table import Access, Body, RouteTable, Rule
 from toolcrib_registry.http.view_answers import Made, send_view_answer
 from toolcrib_registry.identity.authenticator import NOBODY, Asker, Authenticator, token_in_query
@@ -132,14 +126,9 @@ class Edge:
             action = near.line.action if near is not None else "list"
             self._deps.decisions.refused(action, reason_of(problem.code), asker.identity)
         elif path == "/" and rule is not None:
-            try:
-                await self._discover(asker, none_match, request_id, scope, send)
+            problem = await self._discover(asker, none_match, request_id, scope, send)
+            if problem is None:
                 return
-            except Failure as error:
-                problem = problem_of(error)
-                self._deps.decisions.refused("list", problem.code, asker.identity)
-            except ProblemError as error:
-                problem = error
         scope[REQUEST_ID] = request_id
         exchange = Exchange(scope, send, request_id)
         try:
@@ -200,7 +189,8 @@ class Edge:
 
     async def _discover(
         self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
-    ) -> None:
+    ) -> ProblemError | None:
+        """Answer `GET /`, or say why not."""
         deps = self._deps
 
         async def make(caller_view: CallerView) -> Made:
@@ -223,7 +213,13 @@ class Edge:
 
             return Made(body, headers, unchanged, record)
 
-        await send_view_answer(deps, asker, make, send, head=scope["method"] == "HEAD")
+        try:
+            await send_view_answer(deps, asker, make, send, head=scope["method"] == "HEAD")
+        except (Failure, ProblemError) as error:
+            problem = problem_of(error) if isinstance(error, Failure) else error
+            deps.decisions.refused("list", problem.code, asker.identity)
+            return problem
+        return None
 
 
 def _unknown(path: str) -> Access:
