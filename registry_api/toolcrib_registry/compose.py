@@ -145,7 +145,7 @@ class Registry:
             await self.owned_keys.close()
         self.deps.searching.close()
         await self.outbound.close()
-        await self.deps.charging.counters.aclose()
+        await self.deps.limits.counters.aclose()
         await self.store.aclose()
         await self.shelf.aclose()
         await self.embedder.aclose()
@@ -259,7 +259,7 @@ async def build(
         arguments=Arguments(validators=validators, large=large),
         backend=backend or HttpBackend(outbound, credentials, policy, assertions=assertions, large=large),
         assertions=assertions,
-        charging=Charging(
+        limits=Charging(
             counters or make_counters(settings.counters, clock),
             metrics,
             clock,

@@ -46,7 +46,7 @@ class Deps:
     arguments: Arguments
     backend: ToolBackend
     assertions: Assertions
-    charging: Charging
+    limits: Charging
     bulkheads: Bulkheads
     in_flight: InFlight
     credentials: CredentialSink

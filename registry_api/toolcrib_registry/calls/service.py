@@ -53,7 +53,7 @@ class Parts(Protocol):
     def refusals(self) -> RefusalReasons: ...
 
     @property
-    def charging(self) -> Charging: ...
+    def limits(self) -> Charging: ...
 
     @property
     def bulkheads(self) -> Bulkheads: ...
@@ -174,7 +174,7 @@ async def call(
                 "No leader has been heard for too long; whether this is still granted is not known.",
                 retry_after=10,
             )
-        charged = parts.charging.charged(
+        charged = parts.limits.charged(
             asker.identity, named.tool, named.caller_view.snapshot.policy, named.decision.binding
         )
         # outermost: it looks once more when all else is done, and what waits for a counter or a disk is cut too

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Query, Request
@@ -86,15 +88,8 @@ async def state(deps: DepsOf) -> ReplicaState:
 async def publish(deps: DepsOf, request: Request) -> ReplicaState:
     """Apply one step, or a full snapshot. When this answers, every later request sees it."""
     body = await _read(request, Publish)
-    try:
+    with _refusals(deps, publish=True):
         report = await deps.state.publish(body)
-    except RevisionMismatch as error:
-        deps.metrics.published("revision_mismatch")
-        raise _mismatch(deps, error) from error
-    except EpochFenced as error:
-        deps.metrics.published("epoch_fenced")
-        raise _fenced(error) from error
-    deps.metrics.published("applied")
     removed = body.removed
     log.info(
         "revision %s applied", body.to,
@@ -115,14 +110,8 @@ async def stage(deps: DepsOf, request: Request) -> ReplicaState:
     """Take one chunk of a full snapshot. Nothing changes until the commit."""
     body: bytes = request.scope[BODY]
     chunk = await _parsed(body, SnapshotChunk)
-    try:
+    with _refusals(deps):
         return await deps.staging.take(chunk, body)
-    except RevisionMismatch as error:
-        raise _mismatch(deps, error) from error
-    except EpochFenced as error:
-        raise _fenced(error) from error
-    except StageTooLarge as error:
-        raise too_large(error.limit) from error
 
 
 @router.post(
@@ -133,15 +122,8 @@ async def stage(deps: DepsOf, request: Request) -> ReplicaState:
 async def commit(deps: DepsOf, request: Request) -> ReplicaState:
     """Put the staged snapshot in force, whole. When this answers, every later request sees it."""
     body = await _read(request, SnapshotCommit)
-    try:
+    with _refusals(deps, publish=True):
         report = await deps.staging.commit(body)
-    except RevisionMismatch as error:
-        deps.metrics.published("revision_mismatch")
-        raise _mismatch(deps, error) from error
-    except EpochFenced as error:
-        deps.metrics.published("epoch_fenced")
-        raise _fenced(error) from error
-    deps.metrics.published("applied")
     held = deps.state.snapshot
     log.info(
         "revision %s applied", body.to,
@@ -159,12 +141,8 @@ async def commit(deps: DepsOf, request: Request) -> ReplicaState:
 async def heartbeat(deps: DepsOf, request: Request) -> ReplicaState:
     """The leader is alive; 409 where it holds something else."""
     body = await _read(request, Heartbeat)
-    try:
+    with _refusals(deps):
         return deps.state.heartbeat(body)
-    except RevisionMismatch as error:
-        raise _mismatch(deps, error) from error
-    except EpochFenced as error:
-        raise _fenced(error) from error
 
 
 @router.post(
@@ -173,11 +151,9 @@ async def heartbeat(deps: DepsOf, request: Request) -> ReplicaState:
 async def credentials(deps: DepsOf, request: Request) -> ReplicaState:
     """Replace all credentials; they stay in memory."""
     body = await _read(request, Credentials)
-    try:
+    with _refusals(deps):
         deps.state.fence(body.epoch)
         deps.credentials.replace(body)
-    except EpochFenced as error:
-        raise _fenced(error) from error
     return deps.state.report()
 
 
@@ -189,21 +165,15 @@ async def credentials(deps: DepsOf, request: Request) -> ReplicaState:
 async def index(deps: DepsOf, request: Request) -> IndexAnswer:
     """Embed, write and read back what is named."""
     body = await _read(request, IndexRequest)
-    try:
+    with _refusals(deps):
         return await deps.indexing.apply(body)
-    except EpochFenced as error:
-        raise _fenced(error) from error
-    except SearchError as error:
-        raise _away(error) from error
 
 
 @router.get("/v1/admin/index", openapi_extra=BEARER, responses=problems(*_TOKEN, "index_unavailable"))
 async def inventory(deps: DepsOf) -> IndexInventory:
     """What the index holds; entries that are not of the snapshot's version show another digest."""
-    try:
+    with _refusals(deps):
         return await deps.indexing.inventory()
-    except SearchError as error:
-        raise _away(error) from error
 
 
 @router.get(
@@ -218,10 +188,8 @@ async def outbox(
     wait: Annotated[float, Query(ge=0, le=30, description="Seconds to wait for a first entry.")] = 0.0,
 ) -> Outbox:
     """Runtime registrations that wait to be created; each until it is acknowledged."""
-    try:
+    with _refusals(deps):
         return await _outbox(deps).entries(epoch, wait, gone=request.is_disconnected)
-    except EpochFenced as error:
-        raise _fenced(error) from error
 
 
 @router.post(
@@ -232,27 +200,40 @@ async def outbox(
 async def acknowledge(deps: DepsOf, request: Request) -> ReplicaState:
     """Say what became of entries; one whose caller has gone is ignored."""
     body = await _read(request, OutboxAcks)
-    try:
+    with _refusals(deps):
         _outbox(deps).acknowledge(body)
-    except EpochFenced as error:
-        raise _fenced(error) from error
     return deps.state.report()
 
 
-def _mismatch(deps: DepsOf, error: RevisionMismatch) -> ProblemError:
-    held = deps.state.report().model_dump(mode="json")
-    return ProblemError("revision_mismatch", f"{error}; send a full snapshot.", extra={"state": held})
+@contextmanager
+def _refusals(deps: DepsOf, *, publish: bool = False) -> Iterator[None]:
+    """What the parts refuse becomes a problem document; of a publish the outcome is counted."""
+    try:
+        yield
+    except (RevisionMismatch, EpochFenced, SearchError, StageTooLarge) as error:
+        problem = _problem(deps, error)
+        if publish:
+            deps.metrics.published(problem.code)
+        raise problem from error
+    if publish:
+        deps.metrics.published("applied")
+
+
+def _problem(
+    deps: DepsOf, error: RevisionMismatch | EpochFenced | SearchError | StageTooLarge
+) -> ProblemError:
+    match error:
+        case RevisionMismatch():
+            held = deps.state.report().model_dump(mode="json")
+            return ProblemError("revision_mismatch", f"{error}; send a full snapshot.", extra={"state": held})
+        case EpochFenced():
+            return ProblemError("epoch_fenced", str(error))
+        case StageTooLarge():
+            return too_large(error.limit)
+    return ProblemError("index_unavailable", str(error)[:300], headers={"Retry-After": "5"})
 
 
 def _outbox(deps: DepsOf) -> OutboxQueue:
     if deps.outbox is None:
         raise ProblemError("registration_off", "This replica takes no registrations for the operator.")
     return deps.outbox
-
-
-def _fenced(error: EpochFenced) -> ProblemError:
-    return ProblemError("epoch_fenced", str(error))
-
-
-def _away(error: SearchError) -> ProblemError:
-    return ProblemError("index_unavailable", str(error)[:300], headers={"Retry-After": "5"})

@@ -91,7 +91,7 @@ async def _search(deps: Deps, errors: bool) -> Part:
 
 async def _limits(deps: Deps, errors: bool) -> Part:
     try:
-        await deps.charging.counters.healthy()
+        await deps.limits.counters.healthy()
     except CountersUnavailable as error:
         said = f": {error}" if errors else ""
         detail = f"limits_unavailable{said}; tools that are not read-only are refused where a limit bounds the grant"
