@@ -81,6 +81,12 @@ class IndexSync:
         """Replace who is told."""
         self._on_change = told
 
+    @property
+    def held(self) -> dict[str, str] | None:
+        """What the index is known to hold, tool id → digest; None before the first inventory."""
+        found = {i: t.digest for i, t in self._tools.items() if t.digest is not None}
+        return found if self._known else None
+
     def state(self, tool_id: str, digest: str) -> tuple[bool | None, Cause | None]:
         """Whether this definition is in the index (None: nobody knows), and what keeps it out."""
         unavailable = self._backoff.failures >= self._settings.unavailable_after
