@@ -14,7 +14,7 @@ from toolcrib.telemetry.logs import about_object
 from toolcrib.wire.publish import Credential, Removed
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.facts import Batch, Facts
-from toolcrib_operator.kinds.kind import Governed
+from toolcrib_operator.kinds.kind import Change, Governed
 from toolcrib_operator.kinds.verdicts import AnyVerdict, Cause, Published
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.settings import LoopSettings
@@ -66,7 +66,7 @@ class Assessor:
             after = () if entry is None else tuple(kind.keys(entry))
             if before != after:
                 facts.records[ref].keys = facts.links.put(ref, before, after)
-            touched.update(kind.touched(ref, entry, before, after, facts))
+            touched.update(kind.touched(Change(ref, entry, before, after), facts))
             if not after and ref.kind not in self.kinds:
                 facts.drop(ref)
         return sorted(ref for ref in touched if ref.kind in self.kinds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from toolcrib.errors import Finding, InvalidManifest
@@ -25,6 +25,15 @@ from toolcrib_operator.packing import PackedTool, packed_status
 
 _LABELS = frozenset({"toolcrib.dev/source"})
 """All labels of our kinds that are kept: nobody asks for more, and an object may carry a megabyte of them."""
+
+
+class Change(NamedTuple):
+    """An object, None if it is gone, and its keys before and after the change."""
+
+    ref: Ref
+    entry: Entry | None
+    before: tuple[Hashable, ...]
+    after: tuple[Hashable, ...]
 
 
 class Kind:
@@ -70,11 +79,9 @@ class Kind:
         """What the object names: the Refs of others that it depends on, and what it must not share."""
         return ()
 
-    def touched(
-        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
-    ) -> Collection[Ref]:  # fmt: skip
-        """Whom a change concerns; `before` and `after` are its keys, `entry` is None where it is gone."""
-        return facts.links.of(ref)
+    def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
+        """Whom a change concerns."""
+        return facts.links.of(change.ref)
 
 
 class Situation(Protocol):
@@ -152,11 +159,9 @@ class Governed(Kind):
         metadata = resource.metadata.model_copy(update={"annotations": {}, "labels": labels})
         return resource.model_copy(update={"metadata": metadata})
 
-    def touched(
-        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
-    ) -> Collection[Ref]:  # fmt: skip
+    def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
         """Itself, and those that name it."""
-        return {ref, *facts.links.of(ref)}
+        return {change.ref, *facts.links.of(change.ref)}
 
     def ends(self, entry: Entry, facts: Facts) -> bool:
         """Whether it counts as gone already."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 
 from toolcrib_operator.kinds.facts import Facts
-from toolcrib_operator.kinds.kind import Kind
+from toolcrib_operator.kinds.kind import Change, Kind
 from toolcrib_operator.objects import Entry, Ref
 
 NAMESPACE = "Namespace"
@@ -20,11 +20,9 @@ class NamespaceKind(Kind):
     plural = "namespaces"
     namespaced = False
 
-    def touched(
-        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
-    ) -> Collection[Ref]:  # fmt: skip
+    def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
         """What names it or selects namespaces, and its own tools where its deletion has begun, or is over."""
-        return facts.links.of(ref) | facts.links.of(ANY) | _ending(ref, entry, facts)
+        return facts.links.of(change.ref) | facts.links.of(ANY) | _ending(change.ref, change.entry, facts)
 
 
 def _ending(ref: Ref, entry: Entry | None, facts: Facts) -> set[Ref]:

@@ -6,7 +6,7 @@ The object itself is in the World, which any thread may change. Records are of t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 from toolcrib.wire.publish import Credential, Revision
@@ -76,11 +76,6 @@ class Record:
     """It is being looked at, or its write has failed so far: since when it was due."""
     failures: int = 0
 
-    def forget_progress(self) -> None:
-        """There is no such object any more."""
-        self.step = self.removal = self.first_seen = None
-        self.pending_since = self.stale = self.recounted = self.escaped = None
-
 
 class Records:
     """Records by kind and object; one is made when it is first asked for."""
@@ -105,6 +100,3 @@ class Records:
     def drop(self, ref: Ref) -> None:
         """The object is gone, and everybody knows."""
         self._of[ref.kind].pop(ref, None)
-
-    def __iter__(self) -> Iterator[Record]:
-        return (record for records in self._of.values() for record in records.values())

@@ -15,7 +15,7 @@ from typing import Any
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
 from toolcrib_operator.kinds.facts import Facts
-from toolcrib_operator.kinds.kind import Kind, made
+from toolcrib_operator.kinds.kind import Change, Kind, made
 from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.objects import NOTHING, Entry, Ref
 
@@ -129,11 +129,9 @@ class EndpointSliceKind(Kind):
         """The Service that it is foreign to."""
         return (Foreign(f"{entry.ref.namespace}/{entry.body['service']}"),) if "foreign" in entry.body else ()
 
-    def touched(
-        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
-    ) -> Collection[Ref]:  # fmt: skip
+    def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
         """The tools of the Service that it is, or was, foreign to."""
-        keys = (key for key in (*before, *after) if isinstance(key, Foreign))
+        keys = (key for key in (*change.before, *change.after) if isinstance(key, Foreign))
         return {user for key in keys for user in facts.links.of(Ref(SERVICE, key.service))}
 
 

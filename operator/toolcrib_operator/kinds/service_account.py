@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
 from toolcrib_operator.kinds.facts import Facts
-from toolcrib_operator.kinds.kind import Kind, made
+from toolcrib_operator.kinds.kind import Change, Kind, made
 from toolcrib_operator.objects import Entry, Ref
 
 _METADATA = frozenset({"namespace", "name", "uid", "resourceVersion", "deletionTimestamp"})
@@ -24,13 +24,11 @@ class ServiceAccountKind(Kind):
         """Its identity."""
         return made(self.name, {k: v for k, v in (manifest.get("metadata") or {}).items() if k in _METADATA})
 
-    def touched(
-        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
-    ) -> Collection[Ref]:  # fmt: skip
+    def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
         """Those that name it; accounts are published beside the bindings that name them."""
         if facts.accounts is not None:
-            facts.accounts.changed((ref,))
-        return facts.links.of(ref)
+            facts.accounts.changed((change.ref,))
+        return super().touched(change, facts)
 
 
 SERVICE_ACCOUNTS = ServiceAccountKind()

@@ -16,7 +16,7 @@ from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.kinds.facts import TOOLS, Batch, Facts
-from toolcrib_operator.kinds.kind import Governed, Situation
+from toolcrib_operator.kinds.kind import Change, Governed, Situation
 from toolcrib_operator.kinds.questions import summary
 from toolcrib_operator.kinds.quotas import TOOL, as_written
 from toolcrib_operator.kinds.records import Record
@@ -169,15 +169,13 @@ class ToolKind(Governed):
             *(() if service is None else (Ref(SERVICE, service),)),
         )
 
-    def touched(
-        self, ref: Ref, entry: Entry | None, before: Collection[Hashable], after: Collection[Hashable], facts: Facts
-    ) -> Collection[Ref]:  # fmt: skip
+    def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
         """Itself, and who shares its name or words, before or now."""
-        head = None if entry is None else entry.head
-        alike = facts.lint.update(ref.key, head if isinstance(head, Tool) else None)
-        names = {key for keys in (before, after) for key in list(keys)[:1]}
-        holders = {other for name in names for other in facts.links.of(name)}
-        return {ref, *holders, *(Ref(self.name, key) for key in alike)}
+        head = None if change.entry is None else change.entry.head
+        alike = facts.lint.update(change.ref.key, head if isinstance(head, Tool) else None)
+        names = (*change.before[:1], *change.after[:1])
+        holders = (other for name in names for other in facts.links.of(name))
+        return {change.ref, *holders, *(Ref(self.name, key) for key in alike)}
 
     def ends(self, entry: Entry, facts: Facts) -> bool:
         """It is being deleted, or its namespace takes it with it."""

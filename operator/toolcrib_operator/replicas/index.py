@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from toolcrib.errors import EpochFenced
 from toolcrib.resources.conditions import ConditionReason
@@ -19,15 +21,38 @@ from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.ports import Replica
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings
-from toolcrib_operator.timers import Backoff, wait
+from toolcrib_operator.timers import Backoff, pause, wait
 
 log = logging.getLogger(__name__)
 
 Changed = Callable[[Collection[str] | None], None]
 
 
+@dataclass(slots=True)
+class _Indexed:
+    """What is known of one tool id, whether an object has it or not."""
+
+    digest: str | None = None
+    """Of the definition that the index holds, as it was read back."""
+    written: int | None = None
+    """Fingerprint of what was written: scopes and state are searched by too, and are in no digest."""
+    since: float | None = None
+    """It is published and not in the index as it is: since when that is known."""
+    published: bool = False
+    """It was published under this leadership, and the index may hold it."""
+    refused: str | None = None
+    """Digest of a definition that was written and not read back; with the reason, and when to try again."""
+    why: str = ""
+    due: float = 0.0
+    failures: int = 0
+
+    def settle(self) -> None:
+        """Nothing is refused any more."""
+        self.refused, self.failures = None, 0
+
+
 class IndexSync:
-    """Keeps the index equal to what is published. `held` is what it is known to hold: tool id → digest."""
+    """Keeps the index equal to what is published."""
 
     def __init__(
         self,
@@ -37,7 +62,6 @@ class IndexSync:
         on_change: Changed | None = None,
     ) -> None:
         """`on_change` is told the ids whose state is another now; None means possibly all."""
-        self.held: dict[str, str] | None = None
         self.problem: str | None = None
         self._publisher = publisher
         self._settings = settings or IndexSettings()
@@ -45,14 +69,9 @@ class IndexSync:
         self._source: str | None = None
         self._inventory_due = 0.0
         self._backoff = Backoff(*self._settings.backoff)
-        self._failed: dict[str, tuple[str, str, float]] = {}
-        self._retries: dict[str, Backoff] = {}
-        self._written: dict[str, int] = {}
-        """Tool id → fingerprint of what was written: scopes and state are searched by too, and are in no digest."""
-        self._since: dict[str, float] = {}
-        """Tools that are published and not in the index as they are, and since when that is known."""
-        self._published: set[str] = set()
-        """Tools that were published under this leadership, as long as the index holds them."""
+        self._tools: defaultdict[str, _Indexed] = defaultdict(_Indexed)
+        self._known = False
+        """Whether there was an inventory."""
         self._trouble = logs.Trouble(log)
         self._requests = 0
         self._wake = asyncio.Event()
@@ -62,45 +81,52 @@ class IndexSync:
         """Replace who is told."""
         self._on_change = told
 
+    @property
+    def held(self) -> dict[str, str] | None:
+        """What the index is known to hold, tool id → digest; None before the first inventory."""
+        found = {i: t.digest for i, t in self._tools.items() if t.digest is not None}
+        return found if self._known else None
+
     def state(self, tool_id: str, digest: str) -> tuple[bool | None, Cause | None]:
         """Whether this definition is in the index (None: nobody knows), and what keeps it out."""
         unavailable = self._backoff.failures >= self._settings.unavailable_after
         problem = Cause(ConditionReason.INDEX_UNAVAILABLE, self.problem or "") if unavailable else None
-        if self.held is None:
+        if not self._known:
             return None, problem
-        if self.held.get(tool_id) == digest:
+        tool = self._tools.get(tool_id) or _Indexed()
+        if tool.digest == digest:
             return True, None
-        failed = self._failed.get(tool_id)
-        if problem is None and failed is not None and failed[0] == digest:
-            problem = Cause(ConditionReason.NOT_INDEXED, f"the index refuses the definition: {failed[1]}")
+        if problem is None and tool.refused == digest:
+            problem = Cause(ConditionReason.NOT_INDEXED, f"the index refuses the definition: {tool.why}")
         return False, problem
 
     @property
     def waiting(self) -> int:
         """Tools that are published but not in the index."""
-        held = self.held or {}
-        return sum(held.get(t.tool_id) != t.digest for t in self._publisher.snapshot.tools.values())
+        published, none = self._publisher.snapshot.tools.values(), _Indexed()
+        return sum(self._tools.get(t.tool_id, none).digest != t.digest for t in published)
 
     @property
     def lag(self) -> float:
         """Seconds for which the oldest of them has waited; 0 if none does."""
         self._look()
         now = time.monotonic()
-        return now - min(self._since.values(), default=now)
+        return now - min((t.since for t in self._tools.values() if t.since is not None), default=now)
 
     def _look(self) -> None:
         """Note what waits from now on, and what does no longer."""
-        snapshot, held, now = self._publisher.snapshot, self.held or {}, time.monotonic()
-        self._published |= snapshot.tools.keys()
-        self._since = {
-            tool_id: self._since.get(tool_id, now)
-            for tool_id, tool in snapshot.tools.items()
-            if held.get(tool_id) != tool.digest or self._is_other(tool_id, snapshot.fingerprint(tool_id))
-        }
-
-    def _is_other(self, tool_id: str, fingerprint: int) -> bool:
-        """Whether something else of it was written than is published: other scopes, another state."""
-        return self._written.get(tool_id, fingerprint) != fingerprint
+        snapshot, now = self._publisher.snapshot, time.monotonic()
+        for tool_id, tool in snapshot.tools.items():
+            one = self._tools[tool_id]
+            one.published = True
+            # other scopes or another state may have been written than are published
+            other = one.written is not None and one.written != snapshot.fingerprint(tool_id)
+            if one.digest == tool.digest and not other:
+                one.since = None
+            elif one.since is None:
+                one.since = now
+        for tool_id in self._tools.keys() - snapshot.tools.keys():
+            self._tools[tool_id].since = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`."""
@@ -142,7 +168,7 @@ class IndexSync:
         if await self._work(replica):
             return 0.0
         self._forget_settled()
-        times = [self._inventory_due, *(due for _, _, due in self._failed.values())]
+        times = [self._inventory_due, *(t.due for t in self._tools.values() if t.refused is not None)]
         return max(0.05, min(times) - time.monotonic())
 
     async def _take_inventory(self, replica: Replica) -> None:
@@ -150,41 +176,43 @@ class IndexSync:
         self._number("inventory")
         inventory = await replica.inventory()
         self._inventory_due = time.monotonic() + self._settings.inventory
-        before, self.held = self.held, dict(inventory.tools)
-        # the replica compared it whole with what it has: where the digests agree, this is what was written
-        self._written = {i: snapshot.fingerprint(i) for i in snapshot.tools}
-        self._published = {i for i in self._published if i in self.held or i in snapshot.tools}
-        if before is None:
+        changed = set()
+        for tool_id in {*self._tools, *inventory.tools}:
+            one, digest = self._tools[tool_id], inventory.tools.get(tool_id)
+            if one.digest != digest:
+                changed.add(tool_id)
+            one.digest = digest
+            # the replica compared it whole with what it has: where the digests agree, this is what was written
+            one.written = snapshot.fingerprint(tool_id) if tool_id in snapshot.tools else None
+            if digest is None and tool_id not in snapshot.tools:
+                del self._tools[tool_id]
+        if not self._known:
+            self._known = True
             self._tell(None)
-            return
-        changed = {i for i in {*before, *self.held} if before.get(i) != self.held.get(i)}
-        if changed:
+        elif changed:
             log.warning("the search index holds other than expected: %d tools differ", len(changed))
             self._tell(changed)
 
     async def _work(self, replica: Replica) -> bool:
-        assert self.held is not None
         snapshot = self._publisher.snapshot
         tools = snapshot.tools
         now = time.monotonic()
         missing = []
         for tool_id, tool in tools.items():
-            current = snapshot.fingerprint(tool_id)
-            if (
-                self.held.get(tool_id) == tool.digest
-                and self._written.setdefault(tool_id, current) == current
-            ):
-                continue
-            failed = self._failed.get(tool_id)
-            if failed is not None and failed[0] == tool.digest and now < failed[2]:
+            one, current = self._tools[tool_id], snapshot.fingerprint(tool_id)
+            if one.digest == tool.digest:
+                if one.written is None:
+                    one.written = current
+                if one.written == current:
+                    continue
+            if one.refused == tool.digest and now < one.due:
                 continue
             missing.append(tool_id)
             if len(missing) == self._settings.batch:
                 break
         spared = f"{self._settings.spared_namespace}/"
-        orphans = [
-            i for i in self.held if i not in tools and (i in self._published or not i.startswith(spared))
-        ][:1_000]
+        gone = ((i, t) for i, t in self._tools.items() if t.digest is not None and i not in tools)
+        orphans = [i for i, t in gone if t.published or not i.startswith(spared)][:1_000]
         if not missing and not orphans:
             return False
         request = IndexRequest(epoch=self._publisher.epoch, upsert=tuple(missing), remove=tuple(orphans))
@@ -206,39 +234,36 @@ class IndexSync:
         )  # fmt: skip
         for tool_id in missing:
             if tool_id in answer.indexed:
-                self._written[tool_id] = snapshot.fingerprint(tool_id)
+                self._tools[tool_id].written = snapshot.fingerprint(tool_id)
         for tool_id in orphans:
-            self.held.pop(tool_id, None)
-            self._written.pop(tool_id, None)
-            self._published.discard(tool_id)
+            del self._tools[tool_id]
         self._believe(answer, wanted)
         return True
 
     def _believe(self, answer: IndexAnswer, wanted: dict[str, str]) -> None:
-        assert self.held is not None
         now = time.monotonic()
         for tool_id, digest in answer.indexed.items():
-            self.held[tool_id] = digest
+            self._tools[tool_id].digest = digest
         for tool_id, digest in wanted.items():
+            one = self._tools[tool_id]
             if answer.indexed.get(tool_id) == digest:
-                self._failed.pop(tool_id, None)
-                self._retries.pop(tool_id, None)
+                one.settle()
                 continue
             if tool_id not in answer.indexed:
                 # the same definition may be there with the scopes or the state of before: that is not this one
-                self.held.pop(tool_id, None)
+                one.digest = None
             # not read back: refused, or superseded meanwhile; in both cases not at once again
-            retry = self._retries.setdefault(tool_id, Backoff(*self._settings.backoff))
-            why = answer.failed.get(tool_id, "it was written but not read back")
-            self._failed[tool_id] = (digest, why, now + retry.next())
+            one.refused, one.why = digest, answer.failed.get(tool_id, "it was written but not read back")
+            one.due = now + pause(*self._settings.backoff, one.failures)
+            one.failures += 1
         self._tell(wanted)
 
     def _forget_settled(self) -> None:
         """No retry is due for a tool that has gone, or that an inventory has found after all."""
-        held, tools = self.held or {}, self._publisher.snapshot.tools
-        for tool_id in [i for i in self._failed if i not in tools or held.get(i) == tools[i].digest]:
-            del self._failed[tool_id]
-            self._retries.pop(tool_id, None)
+        tools = self._publisher.snapshot.tools
+        for tool_id, one in self._tools.items():
+            if one.refused is not None and (tool_id not in tools or one.digest == tools[tool_id].digest):
+                one.settle()
 
     def _failure(self, error: Exception) -> float:
         pause = self._backoff.next()

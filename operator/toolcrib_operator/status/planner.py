@@ -64,7 +64,7 @@ class StatusPlanner:
         for ref in refs:
             entry, record, kind = self._world.get(ref), self._records.get(ref), self._kinds[ref.kind]
             if entry is None or record is None:
-                self._forget(ref)
+                self.waiting.discard(ref)
                 continue
             seen = (entry.uid, entry.generation)
             if kind.surveys and (record.first_seen is None or record.first_seen[:2] != seen):
@@ -91,7 +91,7 @@ class StatusPlanner:
         """What to write about an object now."""
         entry, record = self._world.get(ref), self._records.get(ref)
         if entry is None or record is None:
-            self._forget(ref)
+            self.waiting.discard(ref)
             return Plan()
         kind = self._kinds[ref.kind]
         if entry.deleting is not None:
@@ -176,8 +176,3 @@ class StatusPlanner:
             self.waiting.add(entry.ref)
             return Plan(again=deadline)
         return Plan(finalizers=tuple(f for f in entry.finalizers if f != kind.finalizer))
-
-    def _forget(self, ref: Ref) -> None:
-        self.waiting.discard(ref)
-        if (record := self._records.get(ref)) is not None:
-            record.forget_progress()

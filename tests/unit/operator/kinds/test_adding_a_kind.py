@@ -17,8 +17,9 @@ from toolcrib.resources.meta import ObjectMeta
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.facts import BINDINGS, Facts
-from toolcrib_operator.kinds.kind import Governed, Situation
+from toolcrib_operator.kinds.kind import Change, Governed, Situation
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.statuses import Desired
 from toolcrib_operator.kinds.table import KINDS
@@ -175,6 +176,15 @@ async def test_an_object_of_a_new_kind_comes_from_its_watch_to_the_replicas_and_
         records = stage.loop.assessor.facts.records
         await until(lambda: not records.of(KIND.name))
         assert not stage.loop.assessor.facts.links.of(Ref("ServiceAccount", "heist/planner"))
+
+
+def test_a_change_concerns_the_object_and_whoever_names_it() -> None:
+    facts = Facts(World(kinds=(*KINDS, KIND)), SETTINGS, Admitted())
+    other = Ref(KIND.name, "heist/other")
+    facts.links.put(other, (), (REF,))
+    assert KIND.touched(Change(REF, None, (), ()), facts) == {REF, other}
+    facts.links.put(other, (REF,), ())
+    assert KIND.touched(Change(REF, None, (), ()), facts) == {REF}
 
 
 class Server:
