@@ -56,7 +56,6 @@ from toolcrib_registry.policy.registration import Registrar
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.search.calibration import FITTED_FOR
-from toolcrib_registry.search.counted_embedder import CountedEmbedder
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.entries import EntryCache
@@ -222,9 +221,10 @@ async def build(
     _observe(metrics, state)
     metrics.observe_held(staged=lambda: staging.size, validators=lambda: validators.size)
     embedder = QueryCache(
-        CountedEmbedder(model, metrics.embed_failed),
+        model,
         on_embedded=metrics.query_embedded.inc,
         on_reused=metrics.query_reused.inc,
+        on_failed=metrics.embed_failed,
     )
     decisions = setup.opened(settings.audit, settings.replica, clock, metrics.audit)
     state.audit_head = lambda: decisions.head

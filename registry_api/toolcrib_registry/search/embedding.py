@@ -1,10 +1,10 @@
-"""Embedders that need no library: none at all, and a cache in front of another."""
+"""Embedders that need no library: none at all, and a cache in front of another that counts."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from toolcrib_registry.search.text import QUERY_LIMIT
 from toolcrib_registry.search.vectors import Embedder
 
 
-def _ignore(count: int) -> None:
+def _ignore(told: int | str) -> None:
     """Nobody counts."""
 
 
@@ -62,14 +62,18 @@ class QueryCache:
         *,
         on_embedded: Callable[[int], object] = _ignore,
         on_reused: Callable[[int], object] = _ignore,
+        on_failed: Callable[[str], object] = _ignore,
     ) -> None:
-        """The callbacks are told of requests that went through `embedder` and of those that did not have to."""
+        """The callbacks are told of requests that went through `embedder` and of those that did not have to, and
+        `query` or `document` for each that brought no vectors.
+        """
         self._embedder = embedder
         self._size = size
         self._known: OrderedDict[_Key, Vector] = OrderedDict()
         self._flights: dict[_Key, _Flight] = {}
         self._on_embedded = on_embedded
         self._on_reused = on_reused
+        self._on_failed = on_failed
 
     @property
     def name(self) -> str:
@@ -97,11 +101,18 @@ class QueryCache:
 
     async def embed_documents(self, texts: Sequence[str]) -> Vector:
         """Documents are not remembered: `DocumentVectors` does that."""
-        return await self._embedder.embed_documents(texts)
+        return await self._watched("document", self._embedder.embed_documents(texts))
 
     async def aclose(self) -> None:
         """Close the embedder behind."""
         await self._embedder.aclose()
+
+    async def _watched(self, purpose: str, made: Awaitable[Vector]) -> Vector:
+        try:
+            return await made
+        except EmbedderUnavailable:
+            self._on_failed(purpose)
+            raise
 
     async def _awaited(self, key: _Key) -> Vector:
         flight = self._flights.get(key)
@@ -119,7 +130,7 @@ class QueryCache:
 
     async def _fly(self, key: _Key) -> Vector:
         try:
-            rows = await self._embedder.embed_request(key)
+            rows = await self._watched("query", self._embedder.embed_request(key))
             rows.setflags(write=False)
             self._known[key] = rows
             while len(self._known) > self._size:
