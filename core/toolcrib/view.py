@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -124,19 +125,26 @@ def view_work(identity: Identity | None, snapshot: Snapshot) -> int:
     """What the time of `view_of` grows with: tools, times the bindings and patterns that are held against each."""
     if identity is None:
         return len(snapshot.tools) if snapshot.policy.anonymous_list else 0
-    policy = snapshot.policy
-    asked = sum(1 + len(b.source.allow or ()) + len(b.source.deny) for b in policy.of(identity))
-    return len(_candidates(identity, snapshot, policy)) * (1 + asked)
+    policy, work = snapshot.policy, len(snapshot.policy.of(identity))
+    here = Counter(snapshot.tools[i].namespace for i in _candidates(identity, snapshot, policy))
+    for namespace, tools in here.items():
+        near = policy.near(identity, namespace).every
+        work += tools * (1 + sum(1 + len(b.source.allow or ()) + len(b.source.deny) for b in near))
+    return work
 
 
 def _candidates(identity: Identity, snapshot: Snapshot, policy: Policy) -> set[str]:
     """A superset of what steps 3 to 5 can allow: tools that carry a scope which could be granted, where it could."""
     if identity.policy is ScopesPolicy.TOKEN:
         return snapshot.candidates(identity.scopes or (), None)
-    found: set[str] = set()
+    # each scope of a namespace once, however many bindings grant it there
+    granted: dict[frozenset[str] | None, set[str]] = {}
     for b in policy.of(identity):
         if b.scopes:
-            found |= snapshot.candidates(b.scopes, b.namespaces)
+            granted.setdefault(b.namespaces, set()).update(b.scopes)
+    found: set[str] = set()
+    for namespaces, scopes in granted.items():
+        found |= snapshot.candidates(scopes, namespaces)
     return found
 
 

@@ -135,7 +135,7 @@ def denied(q: Question) -> Decision | None:
     identity, tool = q.identity, q.tool
     if identity is None or tool is None:
         return Decision(False, Reason.DENIED)
-    for b in q.policy.of(identity):
+    for b in q.policy.near(identity, tool.namespace).denying:
         if b.denies(tool):
             return Decision(False, Reason.DENIED, b.source, b.denial(tool))
     return None
@@ -150,12 +150,12 @@ def granted(q: Question) -> Decision:
     if not wanted or any(map(is_reserved_scope, wanted)):
         return Decision(False, Reason.SCOPE_NOT_GRANTED)
     if identity.policy is _BINDINGS:
-        return _granted(q.policy.of(identity), tool, wanted, None, now)
+        return _granted(q.policy.near(identity, tool.namespace).every, tool, wanted, None, now)
     carried = wanted & (identity.scopes or frozenset())
     if identity.policy is _TOKEN:
         enough = carried == wanted if tool.scope_match is _ALL else bool(carried)
         return Decision(enough, Reason.GRANTED if enough else Reason.TOKEN_LACKS_SCOPE)
-    return _granted(q.policy.of(identity), tool, wanted, carried, now)
+    return _granted(q.policy.near(identity, tool.namespace).every, tool, wanted, carried, now)
 
 
 # ---- the order --------------------------------------------------------------------------------------------------------

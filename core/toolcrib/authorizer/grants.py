@@ -29,7 +29,7 @@ def alternatives(
         wanted &= identity.scopes or frozenset()
     granting = [
         (b, given)
-        for b in policy.of(identity)
+        for b in policy.near(identity, tool.namespace).every
         if (given := b.scopes & wanted) and shortfall(b, tool, given, now) is None
     ]
     if tool.scope_match is ScopeMatch.ANY:

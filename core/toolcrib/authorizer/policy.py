@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from toolcrib.authorizer.bindings import CompiledBinding
 from toolcrib.identity import Identity
@@ -43,18 +44,48 @@ def _binding_keys(binding: PublishedBinding) -> Iterable[SubjectKey]:
                 continue
 
 
+class Near(NamedTuple):
+    """The bindings of an identity that can say anything of the tools of one namespace, in the order of `Policy.of`."""
+
+    every: tuple[CompiledBinding, ...] = ()
+    denying: tuple[CompiledBinding, ...] = ()
+    """Those of them that deny anything."""
+
+
+class _Mine:
+    """What was found for one identity so far."""
+
+    __slots__ = ("every", "identity", "near")
+
+    def __init__(self, identity: Identity) -> None:
+        self.identity = identity
+        self.every: tuple[CompiledBinding, ...] | None = None
+        self.near: dict[str, Near] = {}
+
+
+_REMEMBERED = 256
+"""Identities whose bindings are remembered."""
+
+
 @dataclass(frozen=True)
 class Policy:
-    """All bindings, compiled and indexed by subject. Immutable: a change makes a new one."""
+    """All bindings, compiled and indexed by subject, and by subject and the namespace in which they stand. Immutable: a
+    change makes a new one.
+
+    A namespaced binding says nothing of another namespace's tools, so a decision does not look at it: bindings that
+    others write in their namespaces cost them nothing but there.
+    """
 
     by_subject: Mapping[SubjectKey, tuple[CompiledBinding, ...]] = field(default_factory=dict)
+    by_place: Mapping[tuple[SubjectKey, str | None], tuple[CompiledBinding, ...]] = field(
+        default_factory=dict, repr=False
+    )
+    """Of one subject, those that reach one namespace, their own; None: all others."""
     anonymous_list: bool = False
     accounts: Mapping[tuple[str, str], str] | None = None
     """UIDs of bound ServiceAccounts by (namespace, name); None: not known here, none is checked."""
-    _last: list[tuple[Identity, tuple[CompiledBinding, ...]]] = field(
-        default_factory=list, init=False, repr=False, compare=False
-    )
-    """The latest answer of `of`: a view asks it for one identity thousands of times."""
+    _known: dict[int, _Mine] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By `id` of the identity, which is kept: a view asks for one identity thousands of times."""
 
     @classmethod
     def compile(
@@ -71,25 +102,51 @@ class Policy:
             for key in set(_binding_keys(b)):
                 table.setdefault(key, []).append(compiled)
         ordered = {k: tuple(sorted(v, key=CompiledBinding.order)) for k, v in table.items()}
-        return cls(by_subject=MappingProxyType(ordered), anonymous_list=anonymous_list, accounts=accounts)
+        places: dict[tuple[SubjectKey, str | None], list[CompiledBinding]] = {}
+        for key, several in ordered.items():
+            for compiled in several:
+                own = compiled.source.namespace
+                alone = own if own is not None and compiled.namespaces == frozenset((own,)) else None
+                places.setdefault((key, alone), []).append(compiled)
+        return cls(
+            by_subject=MappingProxyType(ordered),
+            by_place=MappingProxyType({place: tuple(v) for place, v in places.items()}),
+            anonymous_list=anonymous_list,
+            accounts=accounts,
+        )
 
     def of(self, identity: Identity) -> tuple[CompiledBinding, ...]:
         """The bindings of this identity, cluster before namespaced, then by namespace and name.
 
         None of a ServiceAccount that is gone: neither what it was granted nor what it was denied says anything.
         """
-        for last, answer in self._last:
-            if last is identity:
-                return answer
-        found: dict[str, CompiledBinding] = {}
-        for key in subject_keys(identity):
-            for compiled in self.by_subject.get(key, ()):
-                found[compiled.source.uid] = compiled
-        answer = tuple(sorted(found.values(), key=CompiledBinding.order))
-        if answer and not self._present(identity):
-            answer = ()
-        self._last[:] = [(identity, answer)]
-        return answer
+        mine = self._mine(identity)
+        if mine.every is None:
+            found = [self.by_subject.get(key, ()) for key in subject_keys(identity)]
+            mine.every = _merged(found) if self._present(identity) else ()
+        return mine.every
+
+    def near(self, identity: Identity, namespace: str) -> Near:
+        """Those of `of` that can say anything of the tools of `namespace`: cluster bindings, and those in it."""
+        mine = self._mine(identity)
+        known = mine.near.get(namespace)
+        if known is None:
+            every: tuple[CompiledBinding, ...] = ()
+            if self._present(identity):
+                keys = subject_keys(identity)
+                places: tuple[str | None, ...] = (None, namespace)
+                every = _merged([self.by_place.get((key, place), ()) for place in places for key in keys])
+                every = tuple(b for b in every if b.namespaces is None or namespace in b.namespaces)
+            known = mine.near[namespace] = Near(every, tuple(b for b in every if b.source.denies))
+        return known
+
+    def _mine(self, identity: Identity) -> _Mine:
+        known = self._known.get(id(identity))
+        if known is None or known.identity is not identity:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            known = self._known[id(identity)] = _Mine(identity)
+        return known
 
     def is_gone(self, identity: Identity) -> bool:
         """Whether it is a bound ServiceAccount that was deleted, or recreated since its token was issued."""
@@ -106,6 +163,15 @@ class Policy:
     def bindings_of(self, identity: Identity) -> tuple[PublishedBinding, ...]:
         """The same as published objects."""
         return tuple(c.source for c in self.of(identity))
+
+
+def _merged(several: Iterable[tuple[CompiledBinding, ...]]) -> tuple[CompiledBinding, ...]:
+    """All of them once, in order."""
+    parts = [part for part in several if part]
+    if len(parts) == 1:
+        return parts[0]
+    found = {b.source.uid: b for part in parts for b in part}
+    return tuple(sorted(found.values(), key=CompiledBinding.order))
 
 
 def concerned(tool: PublishedTool, policy: Policy) -> tuple[PublishedBinding, ...]:

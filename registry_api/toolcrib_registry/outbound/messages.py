@@ -17,6 +17,7 @@ class OutboundRequest:
         timeout: seconds for everything, from resolving the name to the last byte.
         max_bytes: bound of the answer's body, after decoding.
         ca_file: a CA bundle to trust instead of the system's.
+        owner: the namespace on whose behalf it is sent; empty: the registry's own.
     """
 
     target: Target
@@ -27,6 +28,7 @@ class OutboundRequest:
     timeout: float = 10.0
     max_bytes: int = 4 << 20
     ca_file: str | None = None
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,6 +218,33 @@ async def test_names_that_never_answer_leave_room_to_those_that_did(
     assert (await resolve("new.example.")).addresses == ("192.0.2.1",)
 
 
+async def test_names_of_one_namespace_that_never_answer_hold_up_no_names_of_another(
+    server: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cares, "UNPROVEN", 8)
+    server.add("new.example", "192.0.2.1")
+    server.lose = lambda question: question.name.startswith("silent")
+    resolve = asking(server)
+
+    def ask(owner: str, name: str) -> asyncio.Task[Any]:
+        cares.OWNER.set(owner)
+        return asyncio.create_task(resolve(name))
+
+    waiting = [ask("evil", f"silent-{number}.example.") for number in range(20)]
+    await until(lambda: sum(one.done() for one in waiting) == 12)
+    assert (await ask("team", "new.example.")).addresses == ("192.0.2.1",)
+    others = [ask(f"other-{number}", f"silent-{number}.example.") for number in range(7)]
+    await until(lambda: sum(one.done() for one in waiting) == 19)
+    assert not any(one.done() for one in others), "one lookup of each is left"
+    with pytest.raises(NotFound, match="too many"):
+        await ask("late", "another.example.")
+    for one in (*waiting, *others):
+        one.cancel()
+    await asyncio.gather(*waiting, *others, return_exceptions=True)
+    assert not resolve._under_way
+    assert not resolve._unproven
+
+
 def descriptors() -> int:
     return len(os.listdir("/dev/fd"))
 

@@ -2,16 +2,19 @@
 
 import math
 import re
+from collections import Counter
+from typing import Any
 
 import pytest
 
 from published import binding, bot, client, tool
 from toolcrib.authorizer import Action, Policy, decide, granted_scopes, has_power
+from toolcrib.authorizer.bindings import CompiledBinding
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.names import TOOL_NAME
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
-from toolcrib.view import EMPTY, AmbiguousName, View, view_of
+from toolcrib.view import EMPTY, AmbiguousName, View, view_of, view_work
 from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool, Revision
 
 EVERYWHERE = binding("everywhere", None)
@@ -264,3 +267,32 @@ def test_the_scopes_in_force_are_those_that_decisions_use(
     )
 
     assert granted_scopes(who, policy, 0.0) == scopes
+
+
+def test_bindings_that_stand_in_other_namespaces_cost_a_view_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, in_namespaces = Counter[str](), CompiledBinding.in_namespaces
+
+    def counted(self: CompiledBinding, one: PublishedTool) -> bool:
+        asked[self.source.namespace or ""] += 1
+        return in_namespaces(self, one)
+
+    monkeypatch.setattr(CompiledBinding, "in_namespaces", counted)
+    foreign = [binding(f"foreign-{i}", "evil", deny=("*",)) for i in range(50)]
+    tools = [tool(f"team-a/tool-{i}") for i in range(20)]
+    world = snapshot(*tools, tool("evil/own"), binding(), EVERYWHERE, *foreign)
+
+    assert sorted(view_of(bot(), world, 0.0).tools) == sorted(t.tool_id for t in tools)
+    assert asked["evil"] <= len(foreign), "each is asked of the one tool of its namespace, at most"
+    assert view_work(bot(), world) < 400
+
+
+def test_many_bindings_of_the_same_scopes_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up, candidates = list[Any](), Snapshot.candidates
+
+    def counted(self: Snapshot, scopes: Any, namespaces: Any) -> set[str]:
+        looked_up.append(scopes)
+        return candidates(self, scopes, namespaces)
+
+    monkeypatch.setattr(Snapshot, "candidates", counted)
+    assert list(seen(bot(), tool(), *(binding(f"grant-{i}") for i in range(100))).tools) == [tool().tool_id]
+    assert looked_up == [{"use"}]

@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from contextvars import ContextVar
 
 import pycares
 from pycares import errno
@@ -21,10 +22,14 @@ LATE_SECONDS = 5.0
 """When a lookup ends; its callers decide when that is too late."""
 LOOKUPS = 256
 UNPROVEN = 128
-"""Lookups under way of names that have not answered yet: those that never do leave room for the others."""
+"""Lookups under way of names that have not answered yet: those that never do leave room for the others. Where it is full,
+the owner with the most of them gives way to one with fewer."""
+OWNER: ContextVar[str] = ContextVar("owner", default="")
+"""On whose behalf a name is looked up: the namespace of a tool; empty: the registry's own."""
 MOST_ADDRESSES = 256
 """A name with more is refused, since each address is judged."""
 _PROVEN_NAMES = 4_096
+_TOO_MANY = "too many lookups wait for the name server"
 _ABSENT = frozenset({errno.ARES_ENOTFOUND, errno.ARES_ENODATA, errno.ARES_EBADNAME})
 _NO_SOCKET = pycares.ARES_SOCKET_BAD
 
@@ -40,6 +45,7 @@ class CaresResolver:
         self._servers = tuple(servers)
         self._proven: OrderedDict[str, None] = OrderedDict()
         self._under_way: Counter[str] = Counter()
+        self._unproven: dict[str, OrderedDict[asyncio.Timeout, None]] = {}
 
     async def __call__(self, host: str, port: int = 0) -> Answer:
         """The addresses of `host` in the order to try them in, and the smallest TTL of the records that led there.
@@ -47,21 +53,44 @@ class CaresResolver:
         Raises:
             NotFound: it has none (Absent), no server said so in time, or too many lookups wait.
         """
-        if self._under_way.total() >= (LOOKUPS if host in self._proven else UNPROVEN):
-            raise NotFound("too many lookups wait for the name server")
+        owner, proven = OWNER.get(), host in self._proven
+        if self._under_way.total() >= LOOKUPS or not (proven or self._has_room(owner)):
+            raise NotFound(_TOO_MANY)
         before = self._under_way[host]
         self._under_way[host] += 1
+        late = asyncio.get_running_loop().time() + LATE_SECONDS
         try:
-            async with asyncio.timeout(LATE_SECONDS):
+            async with asyncio.timeout_at(late) as end:
+                if not proven:
+                    self._unproven.setdefault(owner, OrderedDict())[end] = None
                 answer = await self._ask(host, before)
         except TimeoutError:
-            raise NotFound("the name server did not answer") from None
+            raise NotFound(_TOO_MANY if end.when() != late else "the name server did not answer") from None
         finally:
+            self._leave(owner, end)
             self._under_way[host] -= 1
             if not self._under_way[host]:
                 del self._under_way[host]
         self._prove(host)
         return answer
+
+    def _has_room(self, owner: str) -> bool:
+        """Whether one more name of `owner` may be asked for; makes the room, if another owner has more than its share."""
+        if sum(map(len, self._unproven.values())) < UNPROVEN:
+            return True
+        most = max(self._unproven, key=lambda other: len(self._unproven[other]))
+        if len(self._unproven[most]) <= len(self._unproven.get(owner, ())) + 1:
+            return False
+        end = next(iter(self._unproven[most]))
+        self._leave(most, end)
+        end.reschedule(asyncio.get_running_loop().time())
+        return True
+
+    def _leave(self, owner: str, end: asyncio.Timeout) -> None:
+        mine = self._unproven.get(owner, OrderedDict())
+        mine.pop(end, None)
+        if not mine:
+            self._unproven.pop(owner, None)
 
     async def _ask(self, host: str, skip: int) -> Answer:
         try:

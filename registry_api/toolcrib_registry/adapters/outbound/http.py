@@ -21,7 +21,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from toolcrib.telemetry import tracing
-from toolcrib_registry.adapters.outbound.cares import CaresResolver
+from toolcrib_registry.adapters.outbound.cares import OWNER, CaresResolver
 from toolcrib_registry.adapters.outbound.dns_cache import Names, NotFound, Resolve
 from toolcrib_registry.adapters.outbound.forbidden_hosts import ForbiddenNames
 from toolcrib_registry.outbound import hosts
@@ -81,6 +81,7 @@ class OutboundHttp:
         """
         if self._closed:
             raise Unreachable("the registry is stopping")
+        OWNER.set(request.owner)
         try:
             async with asyncio.timeout(request.timeout):
                 if not self._forbidden.known:  # wait for both lookups at the same time

@@ -144,6 +144,7 @@ class HttpBackend:
                 body=sent,
                 timeout=timeout,
                 max_bytes=self._limits.answer_bytes,
+                owner=tool.namespace,
             ),
             signed,
             repeatable=repeatable,
