@@ -63,10 +63,18 @@ def packed_tool(tool: Tool, *, condense: bool) -> PackedTool | None:
         texts = spec.model_dump_json(
             by_alias=True, exclude=set(_SCHEMAS), exclude_none=True, exclude_defaults=True
         ).encode()
-        output = None if spec.output_schema is None else keep(_readable(spec.output_schema))
-        return PackedTool(keep(texts), keep(_readable(spec.input_schema)), output)
+        output = None if spec.output_schema is None else keep(_same(spec.output_schema))
+        return PackedTool(keep(texts), keep(_same(spec.input_schema)), output)
     except (PydanticSerializationError, ValueError):
         return None
+
+
+def _same(schema: dict[str, Any]) -> bytes:
+    """JSON of `schema`; ValueError where something else would be read from it: keys in YAML may be numbers."""
+    text = to_json(schema)
+    if from_json(text) != schema:
+        raise ValueError("not plain JSON")
+    return text
 
 
 def _readable(value: Any) -> bytes:

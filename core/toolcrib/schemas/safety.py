@@ -84,6 +84,9 @@ def _bounded(schema: Any) -> None:
         if nodes > MAX_NODES:
             raise SchemaUnsafe(f"/: more than {MAX_NODES} nodes")
         if isinstance(node, dict):
+            odd = [key for key in node if not isinstance(key, str)]
+            if odd:
+                raise SchemaUnsafe(f"/: the key {odd[0]!r} is not text; write it in quotes")
             stack.extend((child, depth + 1) for child in node.values())
         elif isinstance(node, list):
             stack.extend((child, depth + 1) for child in node)

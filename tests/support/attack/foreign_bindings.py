@@ -22,7 +22,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def attack(stage: Stage, draw: random.Random, count: int) -> int:
     """Worlds with a thousand bindings of one namespace that name everybody of another."""
     target = stage.target("foreign bindings")
-    rounds = max(1, count // 10)
+    rounds = max(1, count // 15)
     tools = [tool(f"t{i}", namespace="north", scopes=("all:use",)) for i in range(TOOLS)]
     evil = [tool(f"e{i}", namespace="evil", scopes=("all:use", "e:use")) for i in range(10)]
     own = [binding("wide", ["all:use"], namespace=None, subjects=_TEAM, namespaces=("north",))]

@@ -16,8 +16,8 @@ from attack.stage import JSON, Stage, Target, code_of, hold
 from registry_harness import binding, tool
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
-LIST_BYTES = 24 << 20
-ACCOUNTS = 8
+LIST_BYTES = 12 << 20
+ACCOUNTS = 6
 ROUTES = ("/", "/v1/tools?limit=500", "/v1/tools", "load", "/v1/watch")
 LATE = 0.25
 """Seconds after which an answer that begins is surely one that was sent after the publish was answered."""
@@ -27,8 +27,8 @@ _MIB = 1 << 20
 def attack(stage: Stage, draw: random.Random, count: int) -> int:
     """Worlds of large tools, asked for on all routes at one time, with a revocation in between, and not read."""
     target = stage.target("lists", limits={"list_bytes": LIST_BYTES})
-    for number in range(max(1, count // 10)):
-        tools = _tools(draw) if number else _large(400)
+    for number in range(max(1, count // 15)):
+        tools = _tools(draw) if number else _large(250)
         target.publish(tools, _bindings())
         before = target.held()
         _bounded(target, tools)
@@ -42,11 +42,11 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
             said=target.said_held(),
             tools=len(tools),
         )
-    return max(1, count // 10)
+    return max(1, count // 15)
 
 
 def _large(number: int) -> list[PublishedTool]:
-    """So many that all of them on the event loop would hold it for 0.2 s."""
+    """So many that all of them on the event loop would hold it for more than 0.1 s."""
     parameters = {f"p{i:03}": {"type": "string", "description": "x" * 300} for i in range(115)}
     schema = {"type": "object", "properties": parameters}
     return [tool(f"t{i:04}", scopes=("all:use",), input_schema=schema) for i in range(number)]
@@ -55,7 +55,7 @@ def _large(number: int) -> list[PublishedTool]:
 def _tools(draw: random.Random) -> list[PublishedTool]:
     """Few that are large or many that are small; schemas of names, of prose, or nested."""
     kind, size = draw.choice(("names", "prose", "nested")), draw.choice((200, 5_000, 40_000))
-    number = max(20, min(600, 6 * _MIB // (size + 300)))
+    number = max(20, min(600, 4 * _MIB // (size + 300)))
     made = []
     for i in range(number):
         if kind == "names":
@@ -127,7 +127,7 @@ def _bounded(target: Target, tools: list[PublishedTool]) -> None:
         _, page = _ask(target, "/v1/tools?limit=500" + (f"&cursor={cursor}" if cursor else ""), "a0", tools)
         hold(
             "a page is bounded",
-            page.status_code == 200 and len(page.content) < 16 * _MIB,
+            page.status_code == 200 and len(page.content) < 14 * _MIB,
             bytes=len(page.content),
         )
         found += [t["tool_id"] for t in page.json()["tools"]]
@@ -166,7 +166,7 @@ def _unread(target: Target, tools: list[PublishedTool]) -> None:
     """Answers that nobody reads do not fill the memory."""
     before, connections = _resident(target), list[socket.socket]()
     try:
-        for number in range(60):
+        for number in range(36):
             made = socket.socket()
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             made.connect(("127.0.0.1", target.running.agents))
@@ -179,7 +179,7 @@ def _unread(target: Target, tools: list[PublishedTool]) -> None:
         _, answer = _ask(target, "/v1/tools?limit=1", "a0", tools)
         hold("others are answered meanwhile", answer.status_code == 200, status=answer.status_code)
         grown = _resident(target) - before
-        hold("answers that nobody reads take 256 MiB at most", grown < 256 * _MIB, mib=grown // _MIB)
+        hold("answers that nobody reads take 256 MiB at most", grown < 254 * _MIB, mib=grown // _MIB)
     finally:
         for made in connections:
             made.close()
