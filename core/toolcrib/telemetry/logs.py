@@ -203,6 +203,8 @@ def configure(
         raise ValueError(f"{LEVEL}: {', '.join(LEVELS).lower()}, not {level.lower()!r}")
     if form not in FORMS:
         raise ValueError(f"{FORMAT}: {' or '.join(FORMS)}, not {form!r}")
+    # neither form shows them
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
