@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,6 +10,7 @@ from functools import lru_cache
 import orjson
 from jwt.algorithms import ECAlgorithm
 
+from toolcrib import entropy
 from toolcrib.identity import Identity
 from toolcrib_registry.calls.assertions.keys import AssertionKeys
 
@@ -56,7 +56,7 @@ class Assertions:
             "sub_iss": caller.issuer,
             "iat": now,
             "exp": now + TTL,
-            "jti": secrets.token_urlsafe(16),
+            "jti": urlsafe_b64encode(entropy.piece()).rstrip(b"=").decode(),
             "htm": method,
             "target_sha256": hashlib.sha256(target.encode()).hexdigest(),
             "content_sha256": hashlib.sha256(body or b"").hexdigest(),

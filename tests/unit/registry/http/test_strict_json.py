@@ -21,7 +21,9 @@ def document(rng: random.Random, depth: int = 4) -> str:
         case 1:
             return "[" + ",".join(document(rng, depth - 1) for _ in range(rng.randrange(4))) + "]"
         case 2:
-            members = [f"{rng.choice(PIECES[6:14])}:{document(rng, depth - 1)}" for _ in range(rng.randrange(5))]
+            members = [
+                f"{rng.choice(PIECES[6:14])}:{document(rng, depth - 1)}" for _ in range(rng.randrange(5))
+            ]
             return "{ " + " , ".join(members) + "}"
     return rng.choice(PIECES[6:-1])
 
@@ -59,7 +61,9 @@ def test_what_is_no_json_is_refused() -> None:
                 parse(text.encode())
 
 
-@pytest.mark.parametrize("text", [b"NaN", b"[Infinity]", b"1e999", b'"\\ud800"', b'"\xff"', b"\xef\xbb\xbf1", b"9" * 5_000])
+@pytest.mark.parametrize(
+    "text", [b"NaN", b"[Infinity]", b"1e999", b'"\\ud800"', b'"\xff"', b"\xef\xbb\xbf1", b"9" * 5_000]
+)
 def test_what_the_standard_library_reads_and_others_do_not_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidJson):
         parse(text)
