@@ -97,11 +97,10 @@ _NO_STORE = {"Cache-Control": "no-store"}
 async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRequest) -> Response:
     """Tool and arguments in the body."""
     named, answer = await calls.call(deps, asker, body.tool, body.arguments, request_id)
-    kept = isinstance(answer.value, str) or not answer.raw
     content = orjson.dumps({
         "tool_id": named.tool.tool_id,
-        "content_type": answer.content_type,
-        "result": answer.value if kept else orjson.Fragment(answer.raw),
+        "content_type": answer.media_type,
+        "result": orjson.Fragment(answer.raw or b"null") if answer.is_json else answer.raw.decode(),
         "elapsed": round(answer.elapsed, 6),
     })  # fmt: skip
     return Response(content, media_type="application/json", headers=_NO_STORE)
@@ -117,9 +116,8 @@ async def call_by_name(
 ) -> Response:
     """The body is the arguments."""
     _, answer = await calls.call(deps, asker, name, arguments or {}, request_id)
-    if isinstance(answer.value, str) and not answer.content_type.endswith("json"):
-        return Response(answer.value, media_type="text/plain", headers=_NO_STORE)
-    return Response(answer.raw or b"null", media_type="application/json", headers=_NO_STORE)
+    kind = "application/json" if answer.is_json else "text/plain"
+    return Response(answer.raw or b"null", media_type=kind, headers=_NO_STORE)
 
 
 @router.post("/v1/search")

@@ -13,9 +13,11 @@ import pytest
 
 from reference_routes import reference
 from registry_harness import RunningRegistry, binding, mint, running_registry, tool
+from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.calls.errors import InvalidArguments, UpstreamTimeout
-from toolcrib_registry.calls.response import CallResult
 from toolcrib_registry.http.app import create_app
 
 Scope = dict[str, Any]
@@ -26,22 +28,23 @@ COUNT = 2_000
 class Backends:
     """Tools that answer by their name, always the same."""
 
-    async def call(self, tool: PublishedTool, arguments: Any, _request_id: str, _caller: Any) -> CallResult:
+    async def call(
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+    ) -> ToolAnswer:
         match tool.name:
             case "text":
-                return CallResult(200, "text/plain", "Zwölf ☂", b"", 0.5)
+                return ToolAnswer("Zwölf ☂".encode(), "text/plain", False, elapsed=0.5)
             case "empty":
-                return CallResult(200, "application/json", None, b"", 0.25)
+                return ToolAnswer(b"", "application/json", True, elapsed=0.25)
             case "large":
-                return CallResult(200, "application/json", None, json.dumps(["x" * 200_000]).encode(), 1.0)
+                return ToolAnswer(json.dumps(["x" * 200_000]).encode(), "application/json", True, elapsed=1.0)
             case "slow":
                 raise UpstreamTimeout("no whole answer within 30 s")
             case "strict":
                 raise InvalidArguments("wrong", [{"pointer": "/a", "message": "no"}])
             case "broken":
                 raise RuntimeError("a programming error")
-        raw = json.dumps({"given": arguments}).encode()
-        return CallResult(200, "application/json", {"given": arguments}, raw, 0.0042)
+        return ToolAnswer(b'{"given":%s}' % arguments.body, "application/json", True, elapsed=0.0042)
 
 
 NAMES = ("calculator", "text", "empty", "large", "slow", "strict")
@@ -58,7 +61,7 @@ def registry() -> Iterator[RunningRegistry]:
     with running_registry(
         tools,
         [binding("bot", ("all:use",)), binding("bot", ("all:use",), namespace=None, name="everywhere")],
-        calls=Backends(),
+        backend=Backends(),
     ) as r:
         yield r
 
