@@ -2,7 +2,11 @@
 
 import hmac
 
+import pytest
+
 from toolcrib.audit.chain import AuditKey
+
+pytestmark = pytest.mark.guarantee
 
 
 def test_keyed_hashes_are_those_of_the_standard_library() -> None:
