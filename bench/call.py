@@ -1,4 +1,4 @@
-"""A call through the registry against bare Python reverse proxies to the same upstream, in one process."""
+"""A call through the registry against bare Python reverse proxies to the same compiled upstream, in one process."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ ARGUMENTS = {"expression": "6*7"}
 def run(quick: bool) -> dict[str, Any]:
     """Measure and print; the figures."""
     return {
+        "16 connections": _with(16, 2 if quick else 7, 0.3 if quick else 1.0),
         "8 connections": _with(8, 2 if quick else 7, 0.3 if quick else 1.0),
         "1 connection": _with(1, 2 if quick else 5, 0.3 if quick else 1.0),
     }
@@ -25,8 +26,9 @@ def _with(connections: int, turns: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         with (
             Talker("load.py", log=Path(folder) / "load.log") as load,
+            Talker(measure.echo(Path(folder)), log=Path(folder) / "echo.log") as echo,
             Talker(
-                "server.py", "1000", str(load.hello["upstream"]), log=Path(folder) / "server.log"
+                "server.py", "1000", str(echo.hello["upstream"]), log=Path(folder) / "server.log"
             ) as server,
         ):
             ports, token = server.hello["ports"], server.hello["token"]
@@ -40,7 +42,8 @@ def _with(connections: int, turns: int, seconds: float) -> dict[str, Any]:
                 Variant("POST /v1/call", ports["registry"], http("POST", "/v1/call", token, named)),
                 Variant("POST /tools/NAME", ports["registry"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
                 Variant("the same, decision log on", ports["logging"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
-                Variant("the same, decision log strict", ports["strict"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
+                Variant("the same, and the assertion", ports["asserted"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
+                Variant("decision log strict, no assertion", ports["strict"], http("POST", "/tools/tool-00050", token, ARGUMENTS)),
             ]  # fmt: skip
             both = [*bases, *calls]
             measure.rounds(

@@ -20,12 +20,14 @@ HERE = Path(__file__).parent
 
 
 class Talker:
-    """A child process that answers each line of JSON with one; its log goes where `log` says."""
+    """A child process that answers each line of JSON with one; its log goes where `log` says. A path is a program of its
+    own, a name one of our scripts."""
 
-    def __init__(self, script: str, *arguments: str, log: Path) -> None:
+    def __init__(self, script: str | Path, *arguments: str, log: Path) -> None:
         self._log = log.open("wb")
+        program = [str(script)] if isinstance(script, Path) else [sys.executable, str(HERE / script)]
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / script), *arguments],
+            [*program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -68,6 +70,13 @@ class Talker:
             raise RuntimeError(f"the child ended: {self.path.read_text(errors='replace')[-2000:]}")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def echo(folder: Path) -> Path:
+    """The compiled upstream (`echo/main.go`), built into `folder`; it takes the Go of `make build-tools`."""
+    made = folder / "echo"
+    subprocess.run(["go", "build", "-o", str(made), "."], cwd=HERE / "echo", check=True)
+    return made
 
 
 @dataclass

@@ -7,6 +7,7 @@ only the application differs:
 
 registry  the agents' app as shipped, plus one route of nothing, `GET /empty`, behind the same edge
 logging   the same registry with the decision log switched on
+asserted  the same, and each call carries a signed assertion
 strict    the same with the decision log in its mode strict: a call waits for its record on the disk
 plain     a FastAPI app with one route that returns an empty object, and one that filters and encodes per request
 bare      an ASGI callable that sends two constant messages
@@ -70,9 +71,9 @@ SCHEMA = {
 }
 
 
-def step(count: int, upstream: int) -> Publish:
-    """A full snapshot: `count` tools, 20 of them for the bot, and bindings of 50 agents."""
-    to = backend(upstream, "/call")
+def step(count: int, upstream: int, *, assertion: bool = False) -> Publish:
+    """A full snapshot: `count` tools, 20 of them for the bot, and bindings of 50 agents. `assertion`: calls are signed."""
+    to = backend(upstream, "/call", assertion=assertion)
     tools = [
         tool(f"tool-{i:05}", scopes=(f"s{i}:use",), input_schema=SCHEMA, returns="A number.", backend=to)
         for i in range(count)
@@ -181,6 +182,9 @@ async def main(count: int, upstream: int) -> None:
         stack.push_async_callback(normal.aclose)
         logging = await registry(folder, "logging", publish, "lenient")
         stack.push_async_callback(logging.aclose)
+        signed = step(count, upstream, assertion=True)
+        asserted = await registry(folder, "asserted", signed, "lenient")
+        stack.push_async_callback(asserted.aclose)
         strict = await registry(folder, "strict", publish, "strict")
         stack.push_async_callback(strict.aclose)
         agents = create_agents_app(normal.deps)
@@ -197,6 +201,7 @@ async def main(count: int, upstream: int) -> None:
         apps = {
             "registry": Edge(agents, normal.deps, table),
             "logging": logging.agents,
+            "asserted": asserted.agents,
             "strict": strict.agents,
             "plain": plain(normal, mint(SUBJECT)),
             "bare": bare,

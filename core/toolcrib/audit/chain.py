@@ -21,6 +21,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 GENESIS = "0" * 64
@@ -79,13 +80,31 @@ class AuditKey:
         """What closes a line whose bytes before `,"hash":"` are `body`."""
         if self._chain is None:
             return hashlib.sha256(body).hexdigest()
-        return hmac.digest(self._chain, body, "sha256").hex()
+        return _mac(self._chain, body)
 
     def arguments(self, canonical: bytes) -> str | None:
         """A call's arguments as a keyed hash; None without a secret, since few values are too many to guess."""
         if self._arguments is None:
             return None
-        return f"hmac-sha256:{hmac.digest(self._arguments, canonical, 'sha256').hex()}"
+        return f"hmac-sha256:{_mac(self._arguments, canonical)}"
+
+
+def _mac(key: bytes, body: bytes) -> str:
+    """HMAC-SHA256 of RFC 2104, in hexadecimal digits.
+
+    `hmac.digest` gives up the interpreter's lock each time, which costs twenty times as much as the hash of a record
+    where another thread wants it, as the log's writer does.
+    """
+    inner, outer = (made.copy() for made in _padded(key))
+    inner.update(body)
+    outer.update(inner.digest())
+    return outer.hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _padded(key: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
+    block = key.ljust(64, b"\0")  # keys here are digests of 32 bytes
+    return hashlib.sha256(bytes(b ^ 0x36 for b in block)), hashlib.sha256(bytes(b ^ 0x5C for b in block))
 
 
 NO_KEY = AuditKey(UNKEYED, None, None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from toolcrib import entropy
 from toolcrib.text import escape
 
 FORMAT, LEVEL = "TOOLCRIB_LOG_FORMAT", "TOOLCRIB_LOG_LEVEL"
@@ -68,7 +68,7 @@ hook = _Hook()
 
 def new_request_id(prefix: str = "") -> str:
     """A fresh id: 16 hexadecimal digits after the prefix."""
-    return prefix + secrets.token_hex(8)
+    return prefix + entropy.piece()[:8].hex()
 
 
 def is_sane_request_id(text: str) -> bool:
@@ -203,6 +203,8 @@ def configure(
         raise ValueError(f"{LEVEL}: {', '.join(LEVELS).lower()}, not {level.lower()!r}")
     if form not in FORMS:
         raise ValueError(f"{FORMAT}: {' or '.join(FORMS)}, not {form!r}")
+    # neither form shows them
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()

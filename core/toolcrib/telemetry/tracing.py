@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, Protocol, TypeAlias
 
 from toolcrib.telemetry import logs
@@ -78,7 +78,7 @@ class _State:
 
 
 _state = _State()
-_NOTHING = _Nothing()
+_OFF: AbstractContextManager[Span] = nullcontext(_Nothing())
 
 
 def wanted(environ: Mapping[str, str]) -> bool:
@@ -128,23 +128,26 @@ def is_on() -> bool:
     return _state.tracer is not None
 
 
-@contextmanager
 def span(
     name: str,
     attributes: Mapping[str, Value | None] | None = None,
     *,
     kind: Kind = "internal",
     parent: Headers | None = None,
-) -> Iterator[Span]:
+) -> AbstractContextManager[Span]:
     """A step, from here to the end of the `with`. `parent` is another process's or task's, by its headers.
 
     An exception that leaves the block marks the span as failed, with the `code` of the exception where it has one.
     """
     tracer = _state.tracer
-    if tracer is None:
-        yield _NOTHING
-        return
-    with tracer.span(name, kind, attributes or {}, parent) as made:
+    return _OFF if tracer is None else _recorded(tracer, name, attributes or {}, kind, parent)
+
+
+@contextmanager
+def _recorded(
+    tracer: Tracer, name: str, attributes: Mapping[str, Value | None], kind: Kind, parent: Headers | None
+) -> Iterator[Span]:
+    with tracer.span(name, kind, attributes, parent) as made:
         try:
             yield made
         except BaseException as error:

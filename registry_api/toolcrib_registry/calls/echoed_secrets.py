@@ -12,6 +12,7 @@ import base64
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 TELLING = 4
 """Characters from which on a secret is looked for: a shorter one stands in every other text by chance."""
@@ -26,27 +27,33 @@ _ONE_ALPHABET = bytes.maketrans(b"-_", b"+/")
 _LOWER = bytes.maketrans(b"ABCDEF", b"abcdef")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Secrets:
-    """What must not come back, in the forms that are looked for."""
+    """What must not come back, and the forms that are looked for."""
 
     plain: tuple[bytes, ...]
-    base64: tuple[bytes, ...]
-    hex: tuple[bytes, ...]
 
     @classmethod
     def of(cls, secrets: Iterable[str]) -> Secrets:
-        """The forms of these; those that tell nothing are left out."""
-        plain = tuple(dict.fromkeys(s.encode() for s in secrets if len(s) >= TELLING))
-        return cls(
-            plain,
-            tuple(dict.fromkeys(form for secret in plain for form in _base64(secret))),
-            tuple(secret.hex().encode() for secret in plain),
-        )
+        """These; those that tell nothing are left out."""
+        return cls(tuple(dict.fromkeys(s.encode() for s in secrets if len(s) >= TELLING)))
+
+    @cached_property
+    def base64(self) -> tuple[bytes, ...]:
+        """Their digits of base64."""
+        return tuple(dict.fromkeys(form for secret in self.plain for form in _base64(secret)))
+
+    @cached_property
+    def hex(self) -> tuple[bytes, ...]:
+        """Their hexadecimal digits."""
+        return tuple(secret.hex().encode() for secret in self.plain)
 
     def repeated_in(self, body: bytes) -> bool:
         """Whether one of them stands in `body`."""
-        return bool(self.plain) and any(self._stands_in(reading) for reading in _readings(body))
+        # every form is as long as its secret at least, and readings only get shorter
+        if not self.plain or len(body) < min(map(len, self.plain)):
+            return False
+        return any(self._stands_in(reading) for reading in _readings(body))
 
     def _stands_in(self, text: bytes) -> bool:
         if any(form in text for form in self.plain):

@@ -16,6 +16,7 @@ import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Self
 
@@ -94,6 +95,11 @@ class _Group:
         return self._needed
 
 
+@lru_cache(maxsize=1_024)
+def _lasting(identity: Identity) -> Identity:
+    return replace(identity, expires_at=math.inf, not_before=None)
+
+
 def _blamed(found: Decision, before: Decision) -> Decision:
     """A *no* names the deny, or the grant that it had before: others that never granted it have ended nothing."""
     grant, named = before.binding, found.binding
@@ -131,8 +137,7 @@ class InFlight:
         any more. `decision` is the one that let it in; `charged` are the UIDs of the bindings that it was charged to,
         if that is over."""
         # the token's own dates were looked at when the call began
-        lasting = replace(identity, expires_at=math.inf, not_before=None)
-        return Hold(self, lasting, tool.tool_id, decision, charged)
+        return Hold(self, _lasting(identity), tool.tool_id, decision, charged)
 
     def __len__(self) -> int:
         return sum(len(group.holds) for group in self._groups.values())

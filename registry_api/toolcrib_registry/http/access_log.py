@@ -52,9 +52,14 @@ class Exchange:
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self._scope = scope
         self._send = send
-        self._id = request_id
+        self.request_id = request_id
         self._status = 0
         self._start = time.perf_counter()
+
+    @property
+    def started(self) -> bool:
+        """Whether the answer has begun."""
+        return self._status != 0
 
     async def send(self, message: Message) -> None:
         """What the app sends goes through here."""
@@ -62,7 +67,7 @@ class Exchange:
             self._status = message["status"]
             headers = [
                 *message.get("headers", ()),
-                (b"x-request-id", self._id.encode()),
+                (b"x-request-id", self.request_id.encode()),
                 (b"x-content-type-options", b"nosniff"),
             ]
             if not any(name == b"cache-control" for name, _ in headers):
@@ -77,7 +82,7 @@ class Exchange:
         polls = self._scope["method"] == "GET" and route.startswith("/v1/admin/")
         if self._status < 400 and (polls or route in _PROBES):
             level = logging.DEBUG
-        write(level, self._scope, route, self._status, self._id, self._start)
+        write(level, self._scope, route, self._status, self.request_id, self._start)
 
 
 def write(
@@ -99,7 +104,8 @@ def write(
         line["ms"] = round((time.perf_counter() - start) * 1000, 1)
     if code := scope.get(CODE):
         line["code"] = code
-    log.log(level, line)
+    # `log.log` would look for who called it, which is here
+    log.handle(log.makeRecord(log.name, level, __file__, 0, line, (), None))
 
 
 async def traced(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

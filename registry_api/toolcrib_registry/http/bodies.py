@@ -88,9 +88,9 @@ class Intake:
                 return strict_json.parse(body, max_depth=depth)
             assert self._large is not None
             async with self._large.turn(self._account):
-                strict_json.check(body, max_depth=depth)
+                bare = strict_json.check(body, max_depth=depth)
                 await asyncio.sleep(0)  # others have their turn in between
-                value = strict_json.read(body)
+                value = strict_json.read(body, bare)
                 await asyncio.sleep(0)
                 return value
         except strict_json.InvalidJson as error:

@@ -1,4 +1,4 @@
-"""A tool's answer on its way to the caller: a large one goes in slices, for as long as the call is granted.
+"""Answers that pass FastAPI by. A tool's, on its way to the caller: a large one goes in slices, for as long as the call is granted.
 
 A small one is handed to the server whole, in the moment in which the call was looked at last. A reader may take its
 time with a large one: what has not been handed over when the grant ends is not, and the connection is closed.
@@ -9,11 +9,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Literal
 
 import orjson
-from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Send
 
 from toolcrib.authorizer import Action, Decision
 from toolcrib_registry.calls import service as calls
@@ -24,8 +23,35 @@ from toolcrib_registry.calls.in_flight import Hold, Revoked
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.http.slices import SLICE, send_all_but_last
 
+_NO_STORE = (b"cache-control", b"no-store")
+MediaType = Literal["application/json", "text/plain", "application/octet-stream"]
+_TYPES: dict[MediaType, bytes] = {
+    "application/json": b"application/json",
+    "text/plain": b"text/plain; charset=utf-8",
+    "application/octet-stream": b"application/octet-stream",
+}
 
-class CallResponse(Response):
+
+class Answer:
+    """A whole answer, 200."""
+
+    __slots__ = ("_body", "_headers")
+
+    def __init__(self, body: bytes, media_type: MediaType, *headers: tuple[bytes, bytes]) -> None:
+        self._body = body
+        self._headers = [
+            *headers,
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", _TYPES[media_type]),
+        ]
+
+    async def send(self, send: Send) -> None:
+        """Send it."""
+        await send({"type": "http.response.start", "status": 200, "headers": self._headers})
+        await send({"type": "http.response.body", "body": self._body})
+
+
+class CallAnswer(Answer):
     """What a tool answered: never as anything that a browser would run.
 
     Args:
@@ -35,29 +61,27 @@ class CallResponse(Response):
         sending: its time of being sent, which ends where too much waits to be read.
     """
 
+    __slots__ = ("_hold", "_on_cut", "_sending")
+
     def __init__(
         self,
-        body: bytes | str,
-        media_type: str,
+        body: bytes,
+        media_type: MediaType,
         *,
         hold: Callable[[], Hold],
         on_cut: Callable[[Decision], None],
         sending: Callable[[int], AbstractAsyncContextManager[None]],
     ) -> None:
-        super().__init__(body, media_type=media_type, headers={"Cache-Control": "no-store"})
+        super().__init__(body, media_type, _NO_STORE)
         self._hold, self._on_cut, self._sending = hold, on_cut, sending
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def send(self, send: Send) -> None:
         """Send it, or the beginning of it."""
-        body = bytes(self.body)
+        body = self._body
         if len(body) <= SLICE:
-            await super().__call__(scope, receive, send)
+            await super().send(send)
             return
-        start: Message = {
-            "type": "http.response.start",
-            "status": self.status_code,
-            "headers": self.raw_headers,
-        }
+        start: Message = {"type": "http.response.start", "status": 200, "headers": self._headers}
         try:
             async with self._sending(len(body)), self._hold():
                 last = await send_all_but_last(send, start, body)
@@ -69,7 +93,7 @@ class CallResponse(Response):
         await send({"type": "http.response.body", "body": last})
 
 
-def plain(deps: Deps, named: calls.Named, answer: ToolAnswer) -> Response:
+def plain(deps: Deps, named: calls.Named, answer: ToolAnswer) -> Answer:
     """The tool's answer as it came, as JSON or as text."""
     _refuse_errors(answer)
     if answer.is_json:
@@ -110,7 +134,7 @@ def _result(answer: ToolAnswer) -> Any:
     return answer.raw.decode() if _is_text(answer) else base64.b64encode(answer.raw).decode()
 
 
-def sent(deps: Deps, named: calls.Named, body: bytes | str, media_type: str) -> Response:
+def sent(deps: Deps, named: calls.Named, body: bytes, media_type: MediaType) -> Answer:
     """An answer to the call of `named`: cut where it is not granted any more while it is being sent."""
     identity = named.caller_view.identity
     assert identity is not None
@@ -120,7 +144,7 @@ def sent(deps: Deps, named: calls.Named, body: bytes | str, media_type: str) -> 
             deps, Action.CALL, identity, named.listed, named.tool, decision, named.caller_view, "revoked"
         )
 
-    return CallResponse(
+    return CallAnswer(
         body,
         media_type,
         hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision, named.charged),

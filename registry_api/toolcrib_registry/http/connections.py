@@ -65,6 +65,10 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             super().shutdown()
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._joined = _JoinedWrites(transport, self.loop)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._place.leave()
         super().connection_lost(exc)
@@ -80,6 +84,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head = None
         self._in_body, self._came, self._due = True, 0, math.inf
         super().on_headers_complete()
+        self._joined.expect_head()
+        self.cycle.transport = self._joined  # type: ignore[assignment]
         if self._last:
             self.cycle.keep_alive = False
 
@@ -94,6 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        self._joined.flush()
         super().on_response_complete()
         if not self._reading:
             self._due = self._idle() if self.cycle.response_complete else math.inf
@@ -159,6 +166,49 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _idle(self) -> float:
         return self.loop.time() + KEEP_ALIVE_SECONDS
+
+
+class _JoinedWrites:
+    """What an answer is written to: its head goes out together with the first of its body, or alone at the end of the loop's
+    turn. uvicorn writes them one by one, and each write is a system call."""
+
+    __slots__ = ("_expecting", "_head", "_loop", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._head = b""
+        self._expecting = False
+
+    def expect_head(self) -> None:
+        """The next write is an answer's head."""
+        self.flush()
+        self._expecting = True
+
+    def write(self, data: bytes) -> None:
+        """Write, or keep a head for the next write."""
+        if self._expecting:
+            self._expecting, self._head = False, data
+            self._loop.call_soon(self.flush)
+        elif self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head + data)
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        """Write what is kept."""
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def close(self) -> None:
+        """Close the connection once everything is written."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether it is being closed."""
+        return self._transport.is_closing()
 
 
 def _unread(transport: asyncio.Transport) -> bool:

@@ -8,7 +8,7 @@ answered here, from the bytes kept with the view. Every answer carries X-Request
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,8 +19,17 @@ from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
 from toolcrib_registry.http.access_log import ASKER, CODE, REQUEST_ID, ROUTE, Exchange
 from toolcrib_registry.http.bodies import BODY, PARSED, Intake
-from toolcrib_registry.http.problems import PROBLEM_JSON, ProblemError, problem_of, unauthenticated, unrouted
-from toolcrib_registry.http.route_table import Access, Body, RouteTable, Rule
+from toolcrib_registry.http.direct import ABSENT, Asked, Direct
+from toolcrib_registry.http.direct import ROUTES as DIRECT
+from toolcrib_registry.http.problems import (
+    PROBLEM_JSON,
+    ProblemError,
+    broken,
+    problem_of,
+    unauthenticated,
+    unrouted,
+)
+from toolcrib_registry.http.route_table import Access, Body, Match, RouteTable, Rule
 from toolcrib_registry.http.view_answers import Made, send_view_answer
 from toolcrib_registry.identity.authenticator import NOBODY, Asker, Authenticator, token_in_query
 from toolcrib_registry.policy import discovery
@@ -74,12 +83,20 @@ def _name_of(host: str) -> str:
 
 
 class Edge:
-    """The agents' listener: wraps an app, and enforces `table` for it."""
+    """The agents' listener: wraps an app, and enforces `table` for it. `direct` are the routes that pass it by."""
 
-    def __init__(self, app: ASGIApp, deps: Deps, table: RouteTable) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        deps: Deps,
+        table: RouteTable,
+        direct: Mapping[tuple[str, str], Direct] = DIRECT,
+    ) -> None:
         self._app = app
         self._deps = deps
         self._table = table
+        made = ((table.rule(*route), answer) for route, answer in direct.items())
+        self._direct: dict[Rule | None, Direct] = {rule: answer for rule, answer in made if rule is not None}
         self._rules = HostRules(deps.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,7 +127,8 @@ class Edge:
         GONE.set(None)
         TOKEN.set(None)
         path, method = scope["path"], scope["method"]
-        rule, near, _ = self._table.find(method, path)
+        found = self._table.find(method, path)
+        near = found.near
         asker = NOBODY
         problem = self._rules.check(hosts, origins) or _query_problem(scope["query_string"])
         if problem is None:
@@ -125,7 +143,7 @@ class Edge:
         if problem is not None:
             action = near.line.action if near is not None else "list"
             self._deps.decisions.refused(action, reason_of(problem.code), asker.identity)
-        elif path == "/" and rule is not None:
+        elif path == "/" and found.rule is not None:
             problem = await self._discover(asker, none_match, request_id, scope, send)
             if problem is None:
                 return
@@ -136,28 +154,35 @@ class Edge:
                 scope[CODE] = problem.code
                 await send_problem(problem, exchange.send)
             else:
-                await self._answered(rule, near, scope, receive, exchange)
+                await self._answered(found, scope, receive, exchange)
         finally:
             exchange.log()
 
-    async def _answered(
-        self, rule: Rule | None, near: Rule | None, scope: Scope, receive: Receive, exchange: Exchange
-    ) -> None:
-        """What is let in: its body is read here, and the app answers."""
-        scope[ROUTE] = None if near is None else near.template
-        identity = scope[ASKER].identity
+    async def _answered(self, found: Match, scope: Scope, receive: Receive, exchange: Exchange) -> None:
+        """What is let in: its body is read here, and the app answers, or one of `direct`."""
+        rule, deps = found.rule, self._deps
+        scope[ROUTE] = None if found.near is None else found.near.template
+        asker: Asker = scope[ASKER]
+        identity = asker.identity
         account = "" if identity is None else f"{identity.issuer} {identity.subject}"
-        limits = self._deps.settings.limits
-        await passed_on(
-            self._app,
-            self._table,
-            rule,
-            scope,
-            receive,
-            exchange,
-            Intake(self._deps.large, account),
-            limits.json_depth,
-        )
+        intake = Intake(deps.large, account)
+        try:
+            await _take_body(self._table, rule, scope, receive, intake, deps.settings.limits.json_depth)
+            direct = self._direct.get(rule)
+            if direct is None:
+                await self._app(scope, receive, exchange.send)
+                return
+            request = Asked(deps, asker, exchange.request_id, found.params, scope.get(PARSED, ABSENT))
+            await (await direct(request)).send(exchange.send)
+        except (ProblemError, Failure) as error:
+            await _send_problem(error, scope, exchange)
+        except Exception:
+            # as Starlette does it: told to the caller, and raised for the server to log
+            if self._direct.get(rule) is not None and not exchange.started:
+                await _send_problem(broken(), scope, exchange)
+            raise
+        finally:
+            intake.done()
 
     async def _identify(self, tokens: list[bytes]) -> Asker:
         """Who is asking. A token whose ServiceAccount is gone is as bad as one that never was good."""
@@ -227,33 +252,24 @@ def _unknown(path: str) -> Access:
     return Access.IDENTITY if path.startswith(_CLOSED) else Access.FILTERED
 
 
-async def passed_on(
-    app: ASGIApp,
-    table: RouteTable,
-    rule: Rule | None,
-    scope: Scope,
-    receive: Receive,
-    exchange: Exchange,
-    intake: Intake,
-    depth: int,
+async def _send_problem(error: ProblemError | Failure, scope: Scope, exchange: Exchange) -> None:
+    problem = error if isinstance(error, ProblemError) else problem_of(error)
+    scope[CODE] = problem.code
+    await problem.send(exchange.send)
+
+
+async def _take_body(
+    table: RouteTable, rule: Rule | None, scope: Scope, receive: Receive, intake: Intake, depth: int
 ) -> None:
-    """Let `app` answer a request that is let in, with the body that its line allows."""
-    try:
-        if rule is None:
-            raise unrouted(table.methods(scope["path"]))
-        if rule.body is not Body.NONE:
-            await _take_body(rule, scope, receive, intake, depth)
-    except ProblemError as problem:
-        scope[CODE] = problem.code
-        await problem.send(exchange.send)
-    else:
-        await app(scope, receive, exchange.send)
-    finally:
-        intake.done()
+    """Put the body, and what it says, into the scope, as the rule allows.
 
-
-async def _take_body(rule: Rule, scope: Scope, receive: Receive, intake: Intake, depth: int) -> None:
-    """Put the body, and what it says, into the scope."""
+    Raises:
+        ProblemError: there is no such route, or it does not take this body.
+    """
+    if rule is None:
+        raise unrouted(table.methods(scope["path"]))
+    if rule.body is Body.NONE:
+        return
     kind = declared = None
     for name, value in scope["headers"]:
         if name == b"content-type" and kind is None:
@@ -333,31 +349,30 @@ class AdminEdge:
         request_id = access_log.request_id_of(ids[-1] if ids else None)
         logs.request_id.set(request_id)
         exchange = Exchange(scope, send, request_id)
-        rule, near, _ = self._table.find(scope["method"], scope["path"])
-        scope[ROUTE] = None if near is None else near.template
+        found = self._table.find(scope["method"], scope["path"])
+        scope[ROUTE] = None if found.near is None else found.near.template
         try:
-            problem = await self._refused(scope) if rule is not None and rule.access is Access.ADMIN else None
-            if problem is not None:
-                scope[CODE] = problem.code
-                await problem.send(exchange.send)
-            else:
-                await passed_on(self._app, self._table, rule, scope, receive, exchange, Intake(None, ""), 0)
+            if found.rule is not None and found.rule.access is Access.ADMIN:
+                await self._admit(scope)
+            await _take_body(self._table, found.rule, scope, receive, Intake(None, ""), 0)
+            await self._app(scope, receive, exchange.send)
+        except ProblemError as error:
+            await _send_problem(error, scope, exchange)
         finally:
             exchange.log()
 
-    async def _refused(self, scope: Scope) -> ProblemError | None:
+    async def _admit(self, scope: Scope) -> None:
         """Let only admin subjects through, before a body is read."""
         if self._admin is None:
-            return unauthenticated("there is no admin issuer here")
+            raise unauthenticated("there is no admin issuer here")
         tokens = [v for k, v in scope["headers"] if k == b"authorization"]
         # Not held against the published accounts: the leader publishes those, so that a wrong or an old word about its own
         # account would shut out whoever could correct it. Its tokens live 10 minutes and have an audience of their own.
         asker = scope[ASKER] = await self._admin.identify(tokens)
         if asker.identity is None:
-            return unauthenticated(asker.problem)
+            raise unauthenticated(asker.problem)
         if asker.identity.subject not in self._subjects:
-            return ProblemError("not_admin", "This subject is none of adminSubjects.")
-        return None
+            raise ProblemError("not_admin", "This subject is none of adminSubjects.")
 
 
 class OnePort:

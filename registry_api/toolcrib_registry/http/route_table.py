@@ -180,6 +180,10 @@ class RouteTable:
                 return Match(rule, rule, matched.groupdict())
         return Match(None, next(self._at(path), None), _NOTHING)
 
+    def rule(self, method: str, path: str) -> Rule | None:
+        """The rule of the line that says just so."""
+        return next((r for r in self._rules if (r.line.method, r.line.path) == (method, path)), None)
+
     def methods(self, path: str) -> tuple[str, ...]:
         """What may be done at this path."""
         return tuple(dict.fromkeys(rule.line.method for rule in self._at(path)))

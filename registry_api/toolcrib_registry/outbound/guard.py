@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+REMEMBERED = 4_096
+"""Places of which it is remembered where their calls go. A refusal is not."""
+
+
 class EgressRule(StrEnum):
     """By which rule an address is judged."""
 
@@ -40,9 +44,9 @@ class EgressRule(StrEnum):
     TRUSTED = "trusted"  # key servers, from the registry's own configuration
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EgressPolicy:
-    """What may be reached. Fixed at start.
+    """What may be reached. Fixed at start; equal only to itself, so that what it says of a place can be remembered.
 
     Attributes:
         allow: hosts and globs (`api.example.com`, `*.example.com`) that url: backends may name. `*` also spans dots.
@@ -132,12 +136,16 @@ def target(backend: PublishedBackend, *, namespace: str, policy: EgressPolicy) -
         EgressRefused: the Service is of another namespace, the host is not allowed, or the address may not be dialled.
     """
     if backend.service_name is not None:
-        return _service(backend, namespace, policy)
+        return _service(
+            backend.service_name, backend.service_namespace, backend.service_port, backend.cluster_ip, backend.path,
+            namespace, policy,
+        )  # fmt: skip
     if backend.url is None:
         raise EgressRefused("the backend names neither a service nor a url")
     return check_url(backend.url, policy)
 
 
+@lru_cache(maxsize=REMEMBERED)
 def check_url(url: str, policy: EgressPolicy) -> Target:
     """Where a url: backend goes, by its text; names are resolved and checked when they are dialled.
 
@@ -229,21 +237,29 @@ def check_address(
         raise EgressRefused(f"{ip} is not a public address ({kind})")
 
 
-def _service(backend: PublishedBackend, namespace: str, policy: EgressPolicy) -> Target:
-    name, port = backend.service_name, backend.service_port
-    if backend.service_namespace != namespace or name is None or port is None:
+@lru_cache(maxsize=REMEMBERED)
+def _service(
+    name: str,
+    of: str | None,
+    port: int | None,
+    cluster_ip: str | None,
+    path: str,
+    namespace: str,
+    policy: EgressPolicy,
+) -> Target:
+    if of != namespace or port is None:
         raise EgressRefused("a service backend is a Service of the tool's own namespace")
     dns = hosts.canonical(f"{name}.{namespace}.svc")
     names = credential_hosts.of_service(name, namespace, port, policy.cluster_domain)
     mapped = policy.backends.get(f"{namespace}/{name}")
     if mapped is not None:
         host, port = hosts.split_host_port(mapped)
-        return Target("http", host, port, backend.path, EgressRule.MAPPED, names)
+        return Target("http", host, port, path, EgressRule.MAPPED, names)
     _check_name(dns, policy)
-    if backend.cluster_ip is None:
+    if cluster_ip is None:
         raise NoAddress(f"the operator has published no address of Service {namespace}/{name}, port {port}")
-    check_address(backend.cluster_ip, policy, reach=EgressRule.SERVICE, port=port)
-    return Target("http", dns, port, backend.path, EgressRule.SERVICE, names, address=backend.cluster_ip)
+    check_address(cluster_ip, policy, reach=EgressRule.SERVICE, port=port)
+    return Target("http", dns, port, path, EgressRule.SERVICE, names, address=cluster_ip)
 
 
 @lru_cache(maxsize=1_024)

@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from importlib.resources import as_file, files
@@ -30,6 +31,7 @@ from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.adapters.embedders.openai import OpenAIEmbedder
 from toolcrib_registry.compose import build
 from toolcrib_registry.search import calibration
+from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.settings import RegistrySettings
 from vector_of import vector_of
@@ -75,6 +77,27 @@ async def test_a_request_and_its_parts_cost_one_run_of_the_model(
     assert rows[1] @ await vector_of(packaged, "flights to Oslo") > rows[2] @ await vector_of(
         packaged, "flights to Oslo"
     )
+
+
+async def test_queries_are_encoded_at_the_same_time_and_each_as_if_alone(
+    packaged: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"request number {n} about the weather" for n in range(12)]
+    alone = [packaged._encode(t) for t in texts]
+    together, encode = threading.Barrier(2), packaged._encode_request
+
+    def both(given: list[str]) -> Vector:
+        together.wait(30)
+        return encode(given)
+
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    embedder = OnnxEmbedder.packaged()
+    monkeypatch.setattr(embedder, "_encode_request", both)
+    found = await asyncio.gather(*(embedder.embed_query(t) for t in texts))
+    await embedder.aclose()
+
+    for one, other in zip(found, alone, strict=True):
+        assert np.array_equal(one, other)
 
 
 async def test_a_query_overtakes_a_long_list_of_documents(packaged: OnnxEmbedder) -> None:

@@ -32,13 +32,17 @@ DOCUMENT_LIMIT = 8_000
 _CHUNK = 16
 """Documents encoded between two looks at whether anybody still waits for them."""
 
+QUERY_THREADS = 4
+"""Queries that are encoded at one time, at most: the event loop needs some of the processor, too."""
+
 _T = TypeVar("_T")
 
 
 class OnnxEmbedder:
     """Mean-pooled, L2-normalised vectors of a BERT-like ONNX model.
 
-    Queries and documents have a thread each, so that a search never queues behind an import.
+    Queries have a thread a core, documents one of their own, so that a search never queues behind an import. One session
+    serves them all: its runs know nothing of each other.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +74,7 @@ class OnnxEmbedder:
             self._dimension = len(self._encode("x"))
         except Exception as error:  # both libraries raise bare Exception
             raise EmbedderUnavailable(f"the embedding model cannot be loaded: {brief(error)}") from error
-        self._queries = ThreadPoolExecutor(1, "embed-query")
+        self._queries = ThreadPoolExecutor(query_threads(), "embed-query")
         self._documents = ThreadPoolExecutor(1, "embed-documents")
 
     @classmethod
@@ -163,6 +167,11 @@ class OnnxEmbedder:
         if not np.isfinite(norm):
             raise ValueError("the model made numbers that are not finite")
         return states / np.float32(norm) if norm > 0.0 else states
+
+
+def query_threads() -> int:
+    """How many queries are encoded at one time: as many as this process has cores, up to a bound."""
+    return min(QUERY_THREADS, os.cpu_count() or 1)
 
 
 def _clean(text: str) -> str:

@@ -1,4 +1,4 @@
-"""`/v1`: definitions in pages, one, many, and the call proxy."""
+"""`/v1`: definitions in pages, one, many; and the call proxy as it is documented."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from toolcrib.wire.api import (
 )
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls import service as calls
-from toolcrib_registry.http import call_response, cursors, edge
-from toolcrib_registry.http.documentation import BEARER, BODY, problems
-from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute, RequestId
+from toolcrib_registry.http import cursors, edge
+from toolcrib_registry.http.documentation import BEARER, BODY, documented_only, problems
+from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
 from toolcrib_registry.http.view_answers import Made, ViewAnswer, encoded
 from toolcrib_registry.policy.state import CallerView, definition_bytes
 
@@ -211,7 +211,6 @@ def _model_name(named: calls.Named) -> str:
         calls=True,
     ),
 )
-async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRequest) -> Response:
+async def call(body: CallRequest) -> Response:
     """Decided first: 403 alike for denied and unknown. `result` is what the tool answered."""
-    named, answer = await calls.call(deps, asker, body.tool, body.arguments, request_id)
-    return call_response.sent(deps, named, call_response.wrapped(named, answer), "application/json")
+    documented_only()

@@ -9,7 +9,6 @@ from collections import Counter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path
-from starlette.requests import Request
 from starlette.responses import Response
 
 from toolcrib import names
@@ -17,11 +16,9 @@ from toolcrib.authorizer import Action, has_power
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.simple import Discovery, DiscoveryEntry, Registered, Registration, Stats
 from toolcrib_registry.calls import service as calls
-from toolcrib_registry.http import call_response
-from toolcrib_registry.http.documentation import BEARER, BODY, OPTIONAL_BEARER, problems
+from toolcrib_registry.http.documentation import BEARER, BODY, OPTIONAL_BEARER, documented_only, problems
 from toolcrib_registry.http.problems import ProblemError, unauthenticated
-from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute, RequestId
-from toolcrib_registry.http.view_answers import Made, ViewAnswer
+from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
 from toolcrib_registry.policy import discovery
 from toolcrib_registry.policy.registration import (
     AlreadyRegistered,
@@ -30,7 +27,6 @@ from toolcrib_registry.policy.registration import (
     RegistrationRefused,
     tool_of,
 )
-from toolcrib_registry.policy.state import CallerView
 
 router = APIRouter(route_class=ReadRoute, tags=["discovery"])
 
@@ -75,14 +71,9 @@ Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed n
         **problems("list_too_large", "large_requests_busy"),
     },
 )
-async def discover(deps: DepsOf, asker: AskerOf) -> Response:
+async def discover() -> Response:
     """Everything the caller may call now. Served by the edge from kept bytes; this is the same answer."""
-
-    async def make(caller_view: CallerView) -> Made:
-        body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
-        return Made(body, ((b"etag", etag),))
-
-    return ViewAnswer(deps, asker, make)
+    documented_only()
 
 
 @router.get(
@@ -228,15 +219,10 @@ async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
     },
 )
 async def call(
-    deps: DepsOf,
-    asker: AskerOf,
-    request_id: RequestId,
-    request: Request,
     name: Name,
     arguments: Annotated[
         dict[str, Any] | None, Body(description="The arguments.", examples=[{"expression": "6*7"}])
     ] = None,
 ) -> Response:
     """The body is the arguments; the answer is the tool's. 403 alike for denied and unknown."""
-    named, answer = await calls.call(deps, asker, name, arguments or {}, request_id)
-    return call_response.plain(deps, named, answer)
+    documented_only()

@@ -369,3 +369,24 @@ def test_a_key_server_may_be_private_but_no_metadata_service() -> None:
 def test_a_wrong_policy_entry_stops_the_start(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r".+"):
         EgressPolicy(**wrong)  # type: ignore[arg-type]
+
+
+def test_where_a_backend_is_called_is_remembered_for_each_policy_alone() -> None:
+    backend = PublishedBackend(
+        service_namespace="team", service_name="echo", service_port=80, cluster_ip="10.0.0.7", path="/x"
+    )
+    open_policy, shut = EgressPolicy(), EgressPolicy(forbidden=("10.0.0.7",))
+
+    found = target(backend, namespace="team", policy=open_policy)
+    assert target(backend, namespace="team", policy=open_policy) is found
+    with pytest.raises(EgressRefused):
+        target(backend, namespace="team", policy=shut)
+    with pytest.raises(EgressRefused):
+        target(backend, namespace="other", policy=open_policy)
+
+    moved = backend.model_copy(update={"cluster_ip": "10.0.0.8"})
+    assert target(moved, namespace="team", policy=shut).address == "10.0.0.8"
+    allowed = EgressPolicy(allow=("api.example.com",))
+    assert check_url("https://api.example.com/", allowed) is check_url("https://api.example.com/", allowed)
+    with pytest.raises(EgressRefused):
+        check_url("https://api.example.com/", open_policy)

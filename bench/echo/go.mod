@@ -1,0 +1,3 @@
+module toolcrib.dev/bench/echo
+
+go 1.26

@@ -1,0 +1,146 @@
+"""Routes that the edge answers itself, past FastAPI: `POST /v1/call`, `POST /tools/{name}` and `POST /v1/search`.
+
+They are asked most, and FastAPI and Starlette took a third of a call's processor time. FastAPI still documents them
+(`documentation.documented_only`); a differential test holds their answers against FastAPI's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from toolcrib.wire.api import CallRequest
+from toolcrib.wire.search import SearchAnswer, SearchRequest, SearchResult
+from toolcrib_registry.calls import service as calls
+from toolcrib_registry.deps import Deps
+from toolcrib_registry.http import call_response
+from toolcrib_registry.http.call_response import Answer
+from toolcrib_registry.http.problems import invalid
+from toolcrib_registry.identity.authenticator import Asker
+from toolcrib_registry.search.engine import Wanted
+from toolcrib_registry.search.service import Hit, find
+
+ABSENT: Any = object()
+"""The value of a body that is empty."""
+_T = TypeVar("_T")
+_CALL: TypeAdapter[CallRequest] = TypeAdapter(CallRequest)
+_SEARCH: TypeAdapter[SearchRequest] = TypeAdapter(SearchRequest)
+_ARGUMENTS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_NAME: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(min_length=1, max_length=512)])
+_MISSING = {"type": "missing", "msg": "Field required"}
+_SHORT = 200
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request that is let in. `body` is its parsed value, `ABSENT` where there is none."""
+
+    deps: Deps
+    asker: Asker
+    request_id: str
+    params: Mapping[str, str]
+    body: Any
+
+
+Direct = Callable[[Asked], Awaitable[Answer]]
+
+
+async def call(asked: Asked) -> Answer:
+    """`POST /v1/call`: tool and arguments in the body."""
+    errors: list[Any] = []
+    body = _valid(_CALL, asked.body, ("body",), errors)
+    if errors or body is None:
+        raise invalid(errors)
+    named, answer = await calls.call(asked.deps, asked.asker, body.tool, body.arguments, asked.request_id)
+    return call_response.sent(asked.deps, named, call_response.wrapped(named, answer), "application/json")
+
+
+async def call_by_name(asked: Asked) -> Answer:
+    """`POST /tools/{name}`: the body is the arguments, the answer the tool's."""
+    errors: list[Any] = []
+    name, arguments = asked.params["name"], asked.body
+    if not 0 < len(name) <= 512:
+        _valid(_NAME, name, ("path", "name"), errors)
+    if arguments is ABSENT or arguments is None:
+        arguments = {}
+    elif type(arguments) is not dict:
+        _valid(_ARGUMENTS, arguments, ("body",), errors)
+    if errors:
+        raise invalid(errors)
+    named, answer = await calls.call(asked.deps, asked.asker, name, arguments, asked.request_id)
+    return call_response.plain(asked.deps, named, answer)
+
+
+async def search(asked: Asked) -> Answer:
+    """`POST /v1/search`: light hits, best first."""
+    errors: list[Any] = []
+    body = _valid(_SEARCH, asked.body, ("body",), errors)
+    if errors or body is None:
+        raise invalid(errors)
+    wanted = Wanted(
+        query=body.query or "",
+        tags=body.tags,
+        servers=body.servers,
+        namespaces=body.namespaces,
+        states=body.states,
+        limit=body.limit,
+        min_score=body.min_score,
+        top_k_servers=body.top_k_servers,
+        mode=body.search_mode,
+    )
+    findings = await find(asked.deps, asked.asker, wanted)
+    found = findings.answer
+    answer = SearchAnswer(
+        revision=findings.caller_view.revision,
+        search_mode=found.mode,
+        degraded=found.degraded,
+        degradation=found.degradation or None,
+        tools=tuple(_result(hit, found.mode == "compat") for hit in findings.hits),
+    )
+    return Answer(answer.model_dump_json().encode(), "application/json")
+
+
+ROUTES: Mapping[tuple[str, str], Direct] = {
+    ("POST", "/v1/call"): call,
+    ("POST", "/tools/{name:path}"): call_by_name,
+    ("POST", "/v1/search"): search,
+}
+"""By method and path of their lines in the route table."""
+
+
+def _valid(model: TypeAdapter[_T], value: Any, where: tuple[str, ...], errors: list[Any]) -> _T | None:
+    """The value as its model has it; what is wrong goes to `errors`, as FastAPI says it."""
+    if value is ABSENT:
+        errors.append({**_MISSING, "loc": where})
+        return None
+    try:
+        return model.validate_python(value, from_attributes=True)
+    except ValidationError as error:
+        errors.extend(
+            {**e, "loc": (*where, *e["loc"])} for e in error.errors(include_url=False, include_input=False)
+        )
+        return None
+
+
+def _result(hit: Hit, with_score: bool) -> SearchResult:
+    return SearchResult(
+        tool_id=hit.tool.tool_id,
+        name=hit.name,
+        short_desc=short(hit.tool.description),
+        server=hit.tool.server,
+        confidence=hit.found.confidence,
+        score=round(hit.found.score, 6) if with_score else None,
+        why=hit.found.why,
+    )
+
+
+def short(description: str) -> str:
+    """The first sentence or so, on one line."""
+    text = " ".join(description.split())
+    if len(text) <= _SHORT:
+        return text
+    cut = text[: _SHORT - 1]
+    return (cut.rsplit(" ", 1)[0] if " " in cut else cut) + "…"
