@@ -15,6 +15,7 @@ import pytest
 
 import toolcrib.view
 from oracle import decisions, proof, worlds
+from oracle.broken import without_territory
 from oracle.paths import PATHS
 from oracle.proof import Disagreement
 from oracle.rig import rig
@@ -109,10 +110,6 @@ def deaf_to_scopes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompiledBinding, "of", of)
 
 
-def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompiledBinding, "in_namespaces", lambda self, tool: True)
-
-
 def on_any_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompiledBinding, "in_servers", lambda self, tool: True)
 
@@ -188,7 +185,7 @@ LATEST: dict[str, Any] = {}
 @pytest.mark.parametrize(
     "broken",
     [
-        everywhere,
+        without_territory,
         deaf_to_scopes,
         on_any_server,
         accounts_forever,
@@ -215,7 +212,7 @@ def test_a_broken_registry_is_found_out(
 
 @pytest.mark.long
 def test_a_difference_is_told_with_a_small_case_that_shows_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    everywhere(monkeypatch)
+    without_territory(monkeypatch)
 
     with pytest.raises(Disagreement) as found:
         # a seed whose first difference is of a grant: that of a deny takes a grant beside it

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from oracle import worlds
+from oracle.broken import without_territory
 from oracle.decisions import World
 from oracle.rig import Rig, rig
 from toolcrib.authorizer import Action, decide
-from toolcrib.authorizer.bindings import CompiledBinding
 
 pytestmark = pytest.mark.guarantee
 
@@ -109,7 +109,7 @@ def test_a_binding_changes_no_decision_outside_its_namespaces() -> None:
 
 
 def test_denies_and_grants_that_leave_their_territory_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompiledBinding, "in_namespaces", lambda self, tool: True)
+    without_territory(monkeypatch)
 
     with pytest.raises(AssertionError, match="became"):
         run(400, 7)
