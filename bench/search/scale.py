@@ -44,7 +44,7 @@ from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Stored, Vector
-from toolcrib_registry.search.question import Question, QuestionMode
+from toolcrib_registry.search.question import Question, QuestionMode, Wanted
 from toolcrib_registry.search.ranker import Ranker
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
@@ -137,7 +137,7 @@ def of_searcher(searcher: Searcher, view: Visible, down: Pushdown, texts: list[s
     simple = [t for t in texts if len(clauses(t)) == 1] or texts
 
     async def ask(text: str) -> None:
-        answer = await searcher.search(view, text, limit=10, min_score=0.0, pushdown=down)
+        answer = await searcher.search(view, Wanted(text, limit=10, min_score=0.0), down)
         assert answer.hits, answer
 
     return {

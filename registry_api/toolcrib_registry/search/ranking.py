@@ -32,17 +32,26 @@ _NOTHING_TOLD: Mapping[str, Vector] = {}
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One tool of a ranking."""
+    """One tool of a ranking, and of an answer."""
 
     entry: IndexEntry
     score: float
-    """For ordering within one ranking only."""
+    """For ordering within one ranking only; in the mode `compat` the seed formula's value."""
     lexical: float
     """BM25 as a share of the most it could be for this query, 0 to 1. For a request of several parts half of it is
     the whole's share and half that of the part that the tool suits best."""
     dense: float | None
     """Cosine, for a request of several parts blended likewise; None without a query vector or without a vector of
     the tool."""
+    confidence: float | None = None
+    """Of an answer: the probability that it answers the request, 0 to 1; None where there were no words."""
+    why: str | None = None
+    """Of an answer: which words stand where, and how near the meaning is: evidence of this tool alone."""
+
+    @property
+    def tool_id(self) -> str:
+        """`namespace/objectname`."""
+        return self.entry.tool_id
 
 
 class RankingIndex:

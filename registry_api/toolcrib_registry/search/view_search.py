@@ -13,8 +13,7 @@ from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.entry import Vector, cosines
 from toolcrib_registry.search.errors import StoreError
 from toolcrib_registry.search.outage import Outage
-from toolcrib_registry.search.question import Question as Question
-from toolcrib_registry.search.question import QuestionMode as QuestionMode
+from toolcrib_registry.search.question import Question
 from toolcrib_registry.search.ranker import Ranker
 from toolcrib_registry.search.ranking import Ranked
 from toolcrib_registry.search.resident_vectors import FEW, ResidentVectors
