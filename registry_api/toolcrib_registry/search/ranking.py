@@ -19,7 +19,7 @@ import numpy as np
 from toolcrib_registry.search.document import Document
 from toolcrib_registry.search.entry import IndexEntry, Part, Vector, cosines
 from toolcrib_registry.search.fusion import DENSE_WEIGHT as DENSE_WEIGHT
-from toolcrib_registry.search.fusion import Words, blended, hybrid, words
+from toolcrib_registry.search.fusion import Words, blended, hybrid, min_max, words
 from toolcrib_registry.search.lexical import LexicalIndex, LexicalScope, Rows, Scores
 from toolcrib_registry.search.prepared_views import PreparedViews
 from toolcrib_registry.search.text import query_terms
@@ -138,6 +138,8 @@ class RankingIndex:
 
     def without_vector(self, ids: Iterable[str]) -> list[str]:
         """Those of `ids` that are held without a vector."""
+        if self.complete:
+            return []
         rows = self._scope(ids).rows
         lacking = (self._entries[row] for row in rows[~self._vectors.has(rows)].tolist())
         return [e.tool_id for e in lacking if e is not None]
@@ -177,6 +179,9 @@ class RankingIndex:
             self._hear(told, rows, vectors, found)
         cosine = blended(found[0], found[1:])
         known = ~np.isnan(cosine)
+        if known.all() and reach is None:
+            fused = hybrid(min_max(cosine), said.strength, dense_weight)
+            return self._best(rows, fused, said, cosine, limit)
         low = float(cosine[known].min()) if known.any() else 0.0
         if reach is not None:
             low = min(low, _UNLIKE)
@@ -187,7 +192,7 @@ class RankingIndex:
             # not in the index yet, which says nothing against a tool
             dense = np.where(known, dense, said.strength)
         fused = hybrid(dense, said.strength, dense_weight)
-        return self._best(rows, fused, said, cosine, limit, None if known.all() else known | said.carried)
+        return self._best(rows, fused, said, cosine, limit, known | said.carried)
 
     def _changed(self) -> None:
         self._version += 1
