@@ -137,7 +137,7 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
     from toolcrib.wire.publish import FEATURES, Publish, PublishedTool, Revision
     from toolcrib_operator.replicas.transfer import SnapshotTransfer
     from toolcrib_registry.policy import discovery
-    from toolcrib_registry.search.engine import Wanted
+    from toolcrib_registry.search.question import Wanted
 
     count, schemas, make = CATALOGS[name]
     count //= divisor

@@ -16,6 +16,7 @@ import numpy as np
 from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
 from toolcrib_registry.search.embedding import QueryCache
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.visible import Visible
@@ -62,7 +63,9 @@ async def through_searcher(
         async def caller(mine: list[float], end: float) -> None:
             while (start := time.perf_counter()) < end:
                 i = next(number)
-                await searcher.search(view, f"{texts[i % len(texts)]} {i}", limit=10, pushdown=down)
+                await searcher.search(
+                    view, Wanted(f"{texts[i % len(texts)]} {i}", limit=10, min_score=0.0), down
+                )
                 mine.append(time.perf_counter() - start)
 
         lag = Lag()

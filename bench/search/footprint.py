@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,8 @@ import numpy as np
 
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
-from toolcrib_registry.search.entry import IndexEntry, Vector
+from toolcrib_registry.search.entry import IndexEntry, IndexIdentity, Vector
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.visible import Visible
@@ -42,6 +42,11 @@ class _Named(NullEmbedder):
         return np.stack([next(self._vectors)] * len(texts))
 
 
+def identity(vectors: Vector) -> IndexIdentity:
+    """Of the store that `start` looks for."""
+    return identity_of(_Named(vectors))
+
+
 def footprint(tools: Sequence[IndexEntry], vectors: Vector) -> dict[str, float]:
     """`build_seconds` and `memory_bytes` for `tools`; encoding them is not part of it."""
     with _laid_out(tools, vectors) as folder:
@@ -52,7 +57,7 @@ def start(
     tools: Sequence[IndexEntry], vectors: Vector, weaviate: dict[str, Any] | None = None
 ) -> dict[str, float]:
     """What a replica needs that starts over a filled store (embedded, or where `weaviate` says): `open`, `prepare` and `first`
-    (its first search) in seconds; `mib` that all of it added after some searches, and `peak` meanwhile."""
+    (its first search) in seconds; `mib` that all of it added, after some searches."""
     with _laid_out(tools, vectors) as folder:
         Path(folder, "weaviate.json").write_text(json.dumps(weaviate))
         if weaviate is None:
@@ -113,18 +118,18 @@ async def _start(folder: Path) -> dict[str, float]:
     times.append(time.perf_counter())
     view = Visible((t.tool_id, t) for t in tools)
     for number in range(_SEARCHES):
-        answer = await searcher.search(view, f"read the file number {number}", limit=10)
+        answer = await searcher.search(
+            view, Wanted(f"read the file number {number}", limit=10, min_score=0.0)
+        )
         assert (answer.mode, answer.degradation) == ("hybrid", ""), answer
         if not number:
             times.append(time.perf_counter())
     opened, prepared, first = np.diff(times).tolist()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     figures = {
         "open": opened,
         "prepare": prepared,
         "first": first,
         "mib": (_resident() - before) / 2**20,
-        "peak": (peak - before) / 2**20,
     }
     searcher.close()
     await store.aclose()

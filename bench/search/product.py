@@ -25,7 +25,8 @@ from toolcrib.wire.search import SearchRequest
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
-from toolcrib_registry.search.searcher import AskedMode, Searcher
+from toolcrib_registry.search.question import AskedMode, Wanted
+from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder
 
@@ -104,14 +105,9 @@ class Product:
         if refused(text):
             return Answer([], time.perf_counter() - start, 0.0)
         self._embedder.seconds = 0.0
-        answer = await self._searcher.search(
-            self._view,
-            text,
-            limit=_DEFAULT.limit,
-            min_score=0.0 if all_hits else _DEFAULT.min_score,
-            mode=mode,
-            pushdown=Pushdown(),
-        )
+        least = 0.0 if all_hits else _DEFAULT.min_score
+        wanted = Wanted(text, limit=_DEFAULT.limit, min_score=least, mode=mode)
+        answer = await self._searcher.search(self._view, wanted, Pushdown())
         seconds = time.perf_counter() - start
         if answer.degradation or answer.mode not in (mode, "filter"):
             raise DegradedError(f"answered as {answer.mode}: {answer.degradation or 'no reason given'}")

@@ -34,7 +34,8 @@ from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector, fingerprint
-from toolcrib_registry.search.searcher import Searcher, SearchOutcome
+from toolcrib_registry.search.question import Wanted
+from toolcrib_registry.search.searcher import Answer, Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder
 
@@ -126,12 +127,12 @@ async def _point(
     view: dict[str, IndexEntry],
     down: Pushdown,
     texts: Sequence[str],
-    expected: Sequence[SearchOutcome],
+    expected: Sequence[Answer],
 ) -> Point:
     seconds, recalls, same, outside = [], [], 0, 0
     for text, wanted in zip(texts, expected, strict=True):
         start = time.perf_counter()
-        answer = await searcher.search(view, text, limit=_DEPTH, pushdown=down)
+        answer = await searcher.search(view, Wanted(text, limit=_DEPTH, min_score=0.0), down)
         seconds.append(time.perf_counter() - start)
         if answer.degradation:
             raise RuntimeError(f"{name}, {cut}, {share:g} %: answered as {answer.mode}: {answer.degradation}")
@@ -153,7 +154,7 @@ async def _point(
 
 async def _alone(
     embedder: Embedder, tools: Sequence[IndexEntry], rows: Vector, texts: Sequence[str]
-) -> list[SearchOutcome]:
+) -> list[Answer]:
     """The answers of an index that holds `tools` and nothing else."""
     with tempfile.TemporaryDirectory(prefix="toolcrib-recall-") as where:
         store = await EmbeddedStore.open(Path(where), identity_of(embedder))
@@ -162,7 +163,7 @@ async def _alone(
             await store.put(tools, rows)
             await searcher.prepare(tools)
             view = {t.tool_id: t for t in tools}
-            return [await searcher.search(view, text, limit=_DEPTH) for text in texts]
+            return [await searcher.search(view, Wanted(text, limit=_DEPTH, min_score=0.0)) for text in texts]
         finally:
             searcher.close()
             await store.aclose()

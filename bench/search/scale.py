@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import callers
 import compare
 import folder
+import footprint
 import grown
 import measure
 import numpy as np
@@ -44,7 +45,7 @@ from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.clauses import clauses
 from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Stored, Vector
-from toolcrib_registry.search.question import Question, QuestionMode
+from toolcrib_registry.search.question import Question, QuestionMode, Wanted
 from toolcrib_registry.search.ranker import Ranker
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
@@ -137,7 +138,7 @@ def of_searcher(searcher: Searcher, view: Visible, down: Pushdown, texts: list[s
     simple = [t for t in texts if len(clauses(t)) == 1] or texts
 
     async def ask(text: str) -> None:
-        answer = await searcher.search(view, text, limit=10, min_score=0.0, pushdown=down)
+        answer = await searcher.search(view, Wanted(text, limit=10, min_score=0.0), down)
         assert answer.hits, answer
 
     return {
@@ -205,13 +206,27 @@ async def one_size(
     return {"build": built, "stages": rows, "callers": many}
 
 
+def show_starts(figures: dict[str, dict[str, float]]) -> None:
+    """What a replica needs that starts over each filled store."""
+    measure.table(
+        "start of a replica over a filled store: seconds until it is open, and until words and vectors are in; MiB added",
+        ["store/tools", "open s", "prepare s", "first search ms", "MiB"],
+        [
+            [name, f"{f['open']:.1f}", f"{f['prepare']:.1f}", f"{f['first'] * 1e3:.0f}", f"{f['mib']:.0f}"]
+            for name, f in figures.items()
+        ],
+    )
+
+
 async def run(chosen: argparse.Namespace, sets: Sequence[folder.ToolSet], texts: list[str]) -> dict[str, Any]:
     """All that was asked for in this process."""
     real = await grown.real(sets, chosen.cache)
     model = OnnxEmbedder.packaged()
     figures: dict[str, Any] = {}
+    starts: dict[str, dict[str, float]] = {}
     for size in chosen.sizes:
         entries, vectors = await asyncio.to_thread(grown.grown, *real, size)
+        starts[f"embedded/{size}"] = await asyncio.to_thread(footprint.start, entries, vectors)
         with tempfile.TemporaryDirectory() as where:
             store = await EmbeddedStore.open(Path(where), identity_of(model))
             figures[f"embedded/{size}"] = await one_size(
@@ -225,6 +240,9 @@ async def run(chosen: argparse.Namespace, sets: Sequence[folder.ToolSet], texts:
                     figures[f"weaviate/{size}"] = await on_weaviate(
                         server, model, real, texts, size, chosen.seconds
                     )
+                    starts[f"weaviate/{size}"] = figures[f"weaviate/{size}"].pop("start")
+    show_starts(starts)
+    figures["start"] = starts
     await model.aclose()
     figures["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return figures
@@ -240,11 +258,20 @@ async def on_weaviate(
         server.host, server.http_port, grpc_port=server.grpc_port, collection_prefix=f"Scale{size}"
     )
     store = WeaviateStore(settings, identity_of(model))
+    place = {
+        "http_host": server.host, "http_port": server.http_port, "grpc_port": server.grpc_port,
+        "collection_prefix": f"Start{size}",
+    }  # fmt: skip
+    filled = WeaviateStore(WeaviateSettings(**place), footprint.identity(vectors))
     try:
-        return await one_size("weaviate", store, model, entries, vectors, texts, seconds)
+        figures = await one_size("weaviate", store, model, entries, vectors, texts, seconds)
+        await fill(filled, entries, vectors)
+        figures["start"] = await asyncio.to_thread(footprint.start, entries, vectors, place)
+        return figures
     finally:
-        await empty(store)
-        await store.aclose()
+        for one in (store, filled):
+            await empty(one)
+            await one.aclose()
 
 
 def questions(sets: Sequence[folder.ToolSet], count: int) -> list[str]:

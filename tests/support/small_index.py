@@ -10,7 +10,7 @@ from reference_ranking import rank
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.searcher import SearchOutcome
+from toolcrib_registry.search.searcher import Answer
 from vector_of import vector_of
 
 EMBEDDER = HashEmbedder()
@@ -55,6 +55,6 @@ async def oracle(view: dict[str, IndexEntry], query: str, limit: int) -> list[st
     ]
 
 
-def ids(answer: SearchOutcome) -> list[str]:
+def ids(answer: Answer) -> list[str]:
     """Tool ids, best first."""
     return [h.tool_id for h in answer.hits]

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from toolcrib_registry.search.searcher import SearchOutcome
+from toolcrib_registry.search.searcher import Answer
 from toolcrib_registry.search.visible import Visible
 
 BYTES = 16 << 20
@@ -34,7 +34,7 @@ _Key: TypeAlias = tuple[int, Hashable, int | None]
 @dataclass(slots=True)
 class _Kept:
     view: weakref.ref[Visible]
-    answer: SearchOutcome
+    answer: Answer
     since: float
     weight: int
 
@@ -42,7 +42,7 @@ class _Kept:
 @dataclass(slots=True)
 class _Flight:
     view: Visible
-    task: asyncio.Future[SearchOutcome]
+    task: asyncio.Future[Answer]
     since: float
 
 
@@ -68,8 +68,8 @@ class AnswerCache:
         view: Visible,
         request: Hashable,
         state: Callable[[], int | None],
-        make: Callable[[], Awaitable[SearchOutcome]],
-    ) -> SearchOutcome:
+        make: Callable[[], Awaitable[Answer]],
+    ) -> Answer:
         """The answer kept for `request` in `view`, else what `make` gives.
 
         Args:
@@ -93,7 +93,7 @@ class AnswerCache:
         return key[2] is not None or now - since < self._seconds
 
     def _landed(
-        self, key: _Key, flight: _Flight, task: asyncio.Future[SearchOutcome], state: Callable[[], int | None]
+        self, key: _Key, flight: _Flight, task: asyncio.Future[Answer], state: Callable[[], int | None]
     ) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
@@ -103,7 +103,7 @@ class AnswerCache:
         if not answer.degraded and state() == key[2]:
             self._keep(key, flight, answer)
 
-    def _keep(self, key: _Key, flight: _Flight, answer: SearchOutcome) -> None:
+    def _keep(self, key: _Key, flight: _Flight, answer: Answer) -> None:
         self._sweep()
         self._drop(key)
         # an answer holds its entries, also after a snapshot has let go of them

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from toolcrib.authorizer import granted_scopes
@@ -18,7 +17,8 @@ from toolcrib_registry.policy.view_cache import Content
 from toolcrib_registry.search.answer_cache import AnswerCache
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
-from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
+from toolcrib_registry.search.question import Wanted as Wanted
+from toolcrib_registry.search.searcher import Answer, Searcher
 from toolcrib_registry.search.visible import Visible
 
 log = logging.getLogger(__name__)
@@ -27,21 +27,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two looks for vectors that the store did not have. A search looks at once."""
 _FEW = 32
 """Scopes or namespaces worth pushing down; a longer list costs more than it saves."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a caller asks of a search, whatever protocol it came by; `Searcher.search` says what each means."""
-
-    query: str = ""
-    tags: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
-    namespaces: tuple[str, ...] = ()
-    states: tuple[str, ...] = ()
-    limit: int = 10
-    min_score: float | None = None
-    top_k_servers: int | None = None
-    mode: AskedMode = "hybrid"
 
 
 class SearchEngine:
@@ -54,30 +39,19 @@ class SearchEngine:
         self._answers = AnswerCache()
         self._views: WeakKeyDictionary[Content, Visible] = WeakKeyDictionary()
 
-    async def search(self, caller_view: CallerView, wanted: Wanted) -> SearchOutcome:
+    async def search(self, caller_view: CallerView, wanted: Wanted) -> Answer:
         """The best tools of `caller_view` for what is wanted; nothing outside it has any effect. Never fails for an outage.
 
         Raises:
             ModeUnavailable: the mode needs vectors and no embedder is configured.
         """
         view = self.entries_of(caller_view)
+        searcher = self._searcher
         return await self._answers.answer(
-            view, wanted, lambda: self._searcher.state, lambda: self._search(caller_view, view, wanted)
-        )
-
-    async def _search(self, caller_view: CallerView, view: Visible, wanted: Wanted) -> SearchOutcome:
-        return await self._searcher.search(
             view,
-            wanted.query,
-            tags=wanted.tags,
-            servers=wanted.servers,
-            namespaces=wanted.namespaces,
-            states=wanted.states,
-            limit=wanted.limit,
-            min_score=wanted.min_score,
-            top_k_servers=wanted.top_k_servers,
-            mode=wanted.mode,
-            pushdown=self._pushdown(caller_view),
+            wanted,
+            lambda: searcher.state,
+            lambda: searcher.search(view, wanted, self._pushdown(caller_view)),
         )
 
     def entries_of(self, caller_view: CallerView) -> Visible:

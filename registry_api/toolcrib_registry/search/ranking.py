@@ -19,7 +19,7 @@ import numpy as np
 from toolcrib_registry.search.document import Document
 from toolcrib_registry.search.entry import IndexEntry, Part, Vector, cosines
 from toolcrib_registry.search.fusion import DENSE_WEIGHT as DENSE_WEIGHT
-from toolcrib_registry.search.fusion import Words, blended, hybrid, words
+from toolcrib_registry.search.fusion import Words, blended, hybrid, min_max, words
 from toolcrib_registry.search.lexical import LexicalIndex, LexicalScope, Rows, Scores
 from toolcrib_registry.search.prepared_views import PreparedViews
 from toolcrib_registry.search.text import query_terms
@@ -32,17 +32,26 @@ _NOTHING_TOLD: Mapping[str, Vector] = {}
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """One tool of a ranking."""
+    """One tool of a ranking, and of an answer."""
 
     entry: IndexEntry
     score: float
-    """For ordering within one ranking only."""
+    """For ordering within one ranking only; in the mode `compat` the seed formula's value."""
     lexical: float
     """BM25 as a share of the most it could be for this query, 0 to 1. For a request of several parts half of it is
     the whole's share and half that of the part that the tool suits best."""
     dense: float | None
     """Cosine, for a request of several parts blended likewise; None without a query vector or without a vector of
     the tool."""
+    confidence: float | None = None
+    """Of an answer: the probability that it answers the request, 0 to 1; None where there were no words."""
+    why: str | None = None
+    """Of an answer: which words stand where, and how near the meaning is: evidence of this tool alone."""
+
+    @property
+    def tool_id(self) -> str:
+        """`namespace/objectname`."""
+        return self.entry.tool_id
 
 
 class RankingIndex:
@@ -129,6 +138,8 @@ class RankingIndex:
 
     def without_vector(self, ids: Iterable[str]) -> list[str]:
         """Those of `ids` that are held without a vector."""
+        if self.complete:
+            return []
         rows = self._scope(ids).rows
         lacking = (self._entries[row] for row in rows[~self._vectors.has(rows)].tolist())
         return [e.tool_id for e in lacking if e is not None]
@@ -168,6 +179,9 @@ class RankingIndex:
             self._hear(told, rows, vectors, found)
         cosine = blended(found[0], found[1:])
         known = ~np.isnan(cosine)
+        if known.all() and reach is None:
+            fused = hybrid(min_max(cosine), said.strength, dense_weight)
+            return self._best(rows, fused, said, cosine, limit)
         low = float(cosine[known].min()) if known.any() else 0.0
         if reach is not None:
             low = min(low, _UNLIKE)
@@ -178,7 +192,7 @@ class RankingIndex:
             # not in the index yet, which says nothing against a tool
             dense = np.where(known, dense, said.strength)
         fused = hybrid(dense, said.strength, dense_weight)
-        return self._best(rows, fused, said, cosine, limit, None if known.all() else known | said.carried)
+        return self._best(rows, fused, said, cosine, limit, known | said.carried)
 
     def _changed(self) -> None:
         self._version += 1

@@ -23,16 +23,17 @@ from toolcrib_registry.search.confidence import confidence, confidences, least_f
 from toolcrib_registry.search.entry import IndexEntry, Part, Pushdown, Stored, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, ModeUnavailable
 from toolcrib_registry.search.outage import Outage
+from toolcrib_registry.search.question import AskedMode, Question, Wanted
 from toolcrib_registry.search.ranker import Ranker
 from toolcrib_registry.search.ranking import Ranked
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.text import QUERY_LIMIT
 from toolcrib_registry.search.vector_table import RESIDENT_BYTES
 from toolcrib_registry.search.vectors import Embedder
-from toolcrib_registry.search.view_search import STORE_SECONDS, Degradation, Question, ViewSearch
+from toolcrib_registry.search.view_search import STORE_SECONDS, Degradation, ViewSearch
 from toolcrib_registry.search.visible import Filter, narrowed
 
-AskedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
+_NO_DEGRADATION: Degradation = ""
 UsedMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat", "filter"]
 
 LEAST_WORDS = 0.2
@@ -45,32 +46,12 @@ _DEPTH_LEAST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class SearchHit:
-    """One tool of an answer."""
-
-    entry: IndexEntry
-    confidence: float | None
-    """The probability that it answers the request, 0 to 1; None where there were no words."""
-    score: float
-    """For ordering within this answer only; in the mode `compat` the seed formula's value."""
-    lexical: float
-    dense: float | None
-    why: str | None = None
-    """Which words stand where, and how near the meaning is: evidence of this tool alone."""
-
-    @property
-    def tool_id(self) -> str:
-        """`namespace/objectname`."""
-        return self.entry.tool_id
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOutcome:
+class Answer:
     """Hits, best first, and how they were found."""
 
     mode: UsedMode
     """`filter`: there was no text, hits are those that pass the filters, by name."""
-    hits: tuple[SearchHit, ...]
+    hits: tuple[Ranked, ...]
     degradation: Degradation = ""
     """Why the mode is less than what was asked for; empty if it is not."""
 
@@ -78,15 +59,6 @@ class SearchOutcome:
     def degraded(self) -> bool:
         """Whether the answer is less good than it could be."""
         return bool(self.degradation)
-
-
-@dataclass(frozen=True, slots=True)
-class _Understood:
-    """A request in words: cut into what it asks for, with vectors where there are some."""
-
-    vector: Vector | None
-    parts: tuple[Part, ...]
-    degradation: Degradation = ""
 
 
 class Searcher:
@@ -147,86 +119,58 @@ class Searcher:
         self._ranker.close()
 
     async def search(
-        self,
-        view: Mapping[str, IndexEntry],
-        query: str = "",
-        *,
-        tags: tuple[str, ...] = (),
-        servers: tuple[str, ...] = (),
-        namespaces: tuple[str, ...] = (),
-        states: tuple[str, ...] = (),
-        limit: int = 10,
-        min_score: float | None = 0.0,
-        top_k_servers: int | None = None,
-        mode: AskedMode = "hybrid",
-        pushdown: Pushdown | None = None,
-    ) -> SearchOutcome:
-        """The best `limit` tools of `view` for `query`, filtered before the limit is applied.
+        self, view: Mapping[str, IndexEntry], wanted: Wanted, pushdown: Pushdown | None = None
+    ) -> Answer:
+        """The best tools of `view` for what is wanted.
 
         Args:
             view: exactly the tools that the caller may see, by tool id.
-            query: the request in words; only its first 2,000 characters count. Without one the filters alone decide
-                and nothing is embedded.
-            tags: the tool carries all of them, ignoring case.
-            servers: the tool is of one of them (`name` or `namespace/name`), ignoring case.
-            namespaces: the tool is of one of them, ignoring case.
-            states: the tool is in one of them.
-            min_score: the least confidence of a hit by its own evidence; 0 keeps all. A hit that is left out lowers
-                the confidence of none that follows. None, what agents get by default: all or, where none fits
-                (`least_fit` of as many tools as pass the filters, or `LEAST_WORDS`), none; the mode `compat` always
-                keeps all, and where there is no cosine a word in common is enough.
-            top_k_servers: rank servers by their best tool, then the tools of the best so many among themselves.
-            mode: how to rank; words alone, flagged, where no vector can be made or the store is away.
             pushdown: a superset of the view that the store can narrow down to cheaply; all, if None.
 
         Raises:
             ModeUnavailable: the mode needs vectors and no embedder is configured.
         """
-        if mode in ("dense", "compat") and self._embedder.dimension == 0:
+        mode, limit, dimension = wanted.mode, wanted.limit, self._embedder.dimension
+        if mode in ("dense", "compat") and dimension == 0:
             raise ModeUnavailable(mode)
-        eligible = await narrowed(view, Filter(tags, servers, namespaces, states))
-        text = query[:QUERY_LIMIT].strip()
+        filter_ = Filter(wanted.tags, wanted.servers, wanted.namespaces, wanted.states)
+        eligible = await narrowed(view, filter_)
+        text = wanted.query[:QUERY_LIMIT].strip()
         if not text:
-            named = await asyncio.to_thread(_by_name, eligible, limit, tags, servers)
-            return SearchOutcome("filter", named)
+            return Answer("filter", await asyncio.to_thread(_by_name, eligible, wanted))
         if not eligible or limit < 1:
-            return SearchOutcome(mode if self._embedder.dimension else "lexical", ())
+            return Answer(mode if dimension else "lexical", ())
 
-        asked = await self._understand(text, mode)
-        within = _narrowed(pushdown or Pushdown(), namespaces, states, servers, tags)
+        vector, parts, degradation = await self._understand(text, mode)
         question = Question(
             view=eligible,
             text=text,
-            vector=asked.vector,
-            parts=asked.parts,
+            vector=vector,
+            parts=parts,
             depth=min(len(eligible), limit),
-            pushdown=within,
+            pushdown=_narrowed(pushdown or Pushdown(), filter_),
             mode="hybrid" if mode == "lexical" else mode,
         )
-        degradation = asked.degradation
-        if top_k_servers is not None:
-            question, fallen = await self._of_best_servers(question, top_k_servers, limit)
+        if wanted.top_k_servers is not None:
+            question, fallen = await self._of_best_servers(question, wanted.top_k_servers, limit)
             degradation = degradation or fallen
-        if min_score:
+        if wanted.min_score:
             # the surest may stand anywhere where the formula ranks; else they are near the top
             deep = len(question.view) if mode == "compat" else max(_DEPTH_LEAST, _DEPTH_PER_HIT * limit)
             question = replace(question, depth=min(len(question.view), deep))
         found = await self._views.answer(question)
         answered: UsedMode = question.mode if found.with_vectors else "lexical"
-        kept = await asyncio.to_thread(_sure_enough, found.ranked, answered, min_score or 0.0, limit)
-        if min_score is None and mode != "compat" and not self._fits(kept, len(eligible)):
+        kept = await asyncio.to_thread(_sure_enough, found.ranked, answered, wanted.min_score or 0.0, limit)
+        if wanted.min_score is None and mode != "compat" and not self._fits(kept, len(eligible)):
             kept = []  # emptied, not thinned out: of a request for several tools the others may look weak
-        return SearchOutcome(
-            answered,
-            await asyncio.to_thread(_with_reasons, kept, text, answered),
-            degradation or found.degradation,
-        )
+        hits = await asyncio.to_thread(_with_reasons, kept, text, answered)
+        return Answer(answered, hits, degradation or found.degradation)
 
-    def _fits(self, kept: list[tuple[Ranked, float]], count: int) -> bool:
+    def _fits(self, kept: list[Ranked], count: int) -> bool:
         """Whether there is more to the hits than chance, in a view of `count` tools."""
-        if not kept or kept[0][0].dense is None or kept[0][1] >= least_fit(count):
+        if not kept or kept[0].dense is None or (kept[0].confidence or 0.0) >= least_fit(count):
             return True
-        return self._embedder.name != FITTED_FOR and any(r.lexical >= LEAST_WORDS for r, _ in kept)
+        return self._embedder.name != FITTED_FOR and any(r.lexical >= LEAST_WORDS for r in kept)
 
     async def _of_best_servers(
         self, question: Question, count: int, limit: int
@@ -247,22 +191,24 @@ class Searcher:
         view = {i: e for i, e in question.view.items() if _server_of(e) in chosen}
         names = tuple(server for _, server in best if server is not None)
         # what the store is told is a superset: where tools without a server are among the chosen it cannot be narrowed
-        within = _narrowed(question.pushdown, servers=names if len(names) == len(best) else ())
+        within = _narrowed(question.pushdown, Filter(servers=names if len(names) == len(best) else ()))
         vector = question.vector if found.with_vectors else None
         narrower = replace(question, view=view, pushdown=within, depth=min(len(view), limit), vector=vector)
         return narrower, found.degradation
 
-    async def _understand(self, text: str, mode: AskedMode) -> _Understood:
+    async def _understand(
+        self, text: str, mode: AskedMode
+    ) -> tuple[Vector | None, tuple[Part, ...], Degradation]:
         """Cut the text into what it asks for, and make a vector of the whole and of each part in one turn."""
         pieces = clauses(text) if mode != "compat" else [text]  # the formula is of the whole
         if len(pieces) < 2:
             pieces = []
-        if mode == "lexical" or self._embedder.dimension == 0:
-            return _Understood(None, tuple(Part(p) for p in pieces))
-        rows, degradation = await self._embed([text, *pieces])
+        rows, degradation = None, _NO_DEGRADATION
+        if mode != "lexical" and self._embedder.dimension:
+            rows, degradation = await self._embed([text, *pieces])
         if rows is None:
-            return _Understood(None, tuple(Part(p) for p in pieces), degradation)
-        return _Understood(rows[0], tuple(Part(p, row) for p, row in zip(pieces, rows[1:], strict=True)))
+            return None, tuple(Part(p) for p in pieces), degradation
+        return rows[0], tuple(Part(p, row) for p, row in zip(pieces, rows[1:], strict=True)), ""
 
     async def _embed(self, texts: list[str]) -> tuple[Vector | None, Degradation]:
         if self._embedder_outage.keeps_away():
@@ -281,13 +227,7 @@ class Searcher:
         return rows, ""
 
 
-def _narrowed(
-    within: Pushdown,
-    namespaces: tuple[str, ...] = (),
-    states: tuple[str, ...] = (),
-    servers: tuple[str, ...] = (),
-    tags: tuple[str, ...] = (),
-) -> Pushdown:
+def _narrowed(within: Pushdown, filter_: Filter) -> Pushdown:
     """The superset without what the filters exclude; of `namespace/server` the server alone."""
 
     def both(one: frozenset[str] | None, asked: Iterable[str]) -> frozenset[str] | None:
@@ -296,10 +236,10 @@ def _narrowed(
 
     return replace(
         within,
-        namespaces=both(within.namespaces, (n.casefold() for n in namespaces)),
-        states=both(within.states, states),
-        servers=both(within.servers, (s.rpartition("/")[2].casefold() for s in servers)),
-        tags=within.tags | {t.casefold() for t in tags},
+        namespaces=both(within.namespaces, (n.casefold() for n in filter_.namespaces)),
+        states=both(within.states, filter_.states),
+        servers=both(within.servers, (s.rpartition("/")[2].casefold() for s in filter_.servers)),
+        tags=within.tags | {t.casefold() for t in filter_.tags},
     )
 
 
@@ -307,37 +247,31 @@ def _server_of(entry: IndexEntry) -> tuple[str, str | None]:
     return entry.namespace, entry.server
 
 
-def _with_confidence(ranked: list[Ranked], mode: UsedMode) -> Iterable[tuple[Ranked, float]]:
+def _with_confidence(ranked: list[Ranked], mode: UsedMode) -> list[Ranked]:
     evidence = [(r.lexical, r.dense) for r in ranked]
-    if mode == "compat":
-        # the formula's order is not one of evidence: a hit is not less sure for standing behind another
-        return zip(ranked, [confidence(*e) for e in evidence], strict=True)
-    return zip(ranked, confidences(evidence), strict=True)
+    # the formula's order is not one of evidence: a hit is not less sure for standing behind another
+    sure = [confidence(*e) for e in evidence] if mode == "compat" else confidences(evidence)
+    return [replace(r, confidence=c) for r, c in zip(ranked, sure, strict=True)]
 
 
-def _sure_enough(
-    ranked: list[Ranked], mode: UsedMode, least: float, limit: int
-) -> list[tuple[Ranked, float]]:
+def _sure_enough(ranked: list[Ranked], mode: UsedMode, least: float, limit: int) -> list[Ranked]:
     """The first `limit` whose own evidence is enough: what is shown may be less than that, never less than `least`."""
     enough = ranked if not least else (r for r in ranked if confidence(r.lexical, r.dense) >= least)
-    return list(_with_confidence(list(itertools.islice(enough, limit)), mode))
+    return _with_confidence(list(itertools.islice(enough, limit)), mode)
 
 
-def _with_reasons(ranked: list[tuple[Ranked, float]], text: str, mode: UsedMode) -> tuple[SearchHit, ...]:
+def _with_reasons(ranked: list[Ranked], text: str, mode: UsedMode) -> tuple[Ranked, ...]:
     if mode == "compat":
         words = seed_formula.words(text)
-        reasons = [why.by_places(seed_formula.matches(r.entry, words), r.dense) for r, _ in ranked]
+        reasons = [why.by_places(seed_formula.matches(r.entry, words), r.dense) for r in ranked]
     else:
         asked = why.asked_for(text)
-        reasons = [why.by_evidence(asked, r.entry, r.dense) for r, _ in ranked]
+        reasons = [why.by_evidence(asked, r.entry, r.dense) for r in ranked]
+    return tuple(replace(r, why=reason) for r, reason in zip(ranked, reasons, strict=True))
+
+
+def _by_name(view: Mapping[str, IndexEntry], wanted: Wanted) -> tuple[Ranked, ...]:
+    ordered = sorted(view.values(), key=lambda e: (e.name, e.tool_id))[: max(0, wanted.limit)]
     return tuple(
-        SearchHit(r.entry, sure, r.score, r.lexical, r.dense, reason)
-        for (r, sure), reason in zip(ranked, reasons, strict=True)
+        Ranked(e, 0.0, 0.0, None, why=why.by_filters(e, wanted.tags, wanted.servers)) for e in ordered
     )
-
-
-def _by_name(
-    view: Mapping[str, IndexEntry], limit: int, tags: tuple[str, ...], servers: tuple[str, ...]
-) -> tuple[SearchHit, ...]:
-    ordered = sorted(view.values(), key=lambda e: (e.name, e.tool_id))[: max(0, limit)]
-    return tuple(SearchHit(e, None, 0.0, 0.0, None, why.by_filters(e, tags, servers)) for e in ordered)

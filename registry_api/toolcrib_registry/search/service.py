@@ -14,9 +14,11 @@ from toolcrib_registry.failures import Failure
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import CallerView, PolicyState
-from toolcrib_registry.search.engine import SearchEngine, Wanted
+from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.errors import ModeUnavailable
-from toolcrib_registry.search.searcher import SearchHit, SearchOutcome
+from toolcrib_registry.search.question import Wanted
+from toolcrib_registry.search.ranking import Ranked
+from toolcrib_registry.search.searcher import Answer
 
 TRIES = 4
 """How often a search is made at most: again where the caller's view changed meanwhile. Where it still does, hits that
@@ -46,7 +48,7 @@ class Hit:
     tool: PublishedTool
     name: str
     """Under which the caller lists and calls it."""
-    found: SearchHit
+    found: Ranked
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Findings:
     """The answer to a search, of the view that the caller has when it is sent."""
 
     caller_view: CallerView
-    answer: SearchOutcome
+    answer: Answer
     hits: tuple[Hit, ...]
 
 
@@ -87,7 +89,7 @@ async def find(parts: Parts, asker: Asker, wanted: Wanted) -> Findings:
     return Findings(now, answer, hits)
 
 
-def _visible(caller_view: CallerView, answer: SearchOutcome) -> Iterator[Hit]:
+def _visible(caller_view: CallerView, answer: Answer) -> Iterator[Hit]:
     for found in answer.hits:
         if (tool := caller_view.view.tools.get(found.tool_id)) is not None:
             yield Hit(tool, caller_view.view.listed_name(found.tool_id), found)

@@ -69,10 +69,11 @@ class VectorTable:
         """For each of `vectors` the cosine of each of `rows` with it; NaN for a row without a vector."""
         slots = self._slots(rows)
         held = slots >= 0
-        own, used = slots[held], self._matrix[: self._top]
+        whole = bool(held.all())
+        own, used = slots if whole else slots[held], self._matrix[: self._top]
         few = len(own) < _GATHER_BELOW * len(used)
         known = cosines(used[own], vectors) if few else [every[own] for every in cosines(used, vectors)]
-        if held.all():
+        if whole:
             return known
         found = [np.full(len(rows), np.nan) for _ in vectors]
         for mine, numbers in zip(found, known, strict=True):
@@ -86,9 +87,9 @@ class VectorTable:
         self._slot_of[: len(rows)] = slots
 
     def _slots(self, rows: Rows) -> NDArray[np.int32]:
-        known = rows < len(self._slot_of)
-        if known.all():
+        if not len(rows) or rows.max() < len(self._slot_of):
             return self._slot_of[rows]
+        known = rows < len(self._slot_of)
         slots = np.full(len(rows), -1, np.int32)
         slots[known] = self._slot_of[rows[known]]
         return slots

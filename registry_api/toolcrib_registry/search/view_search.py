@@ -13,8 +13,7 @@ from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.entry import Vector, cosines
 from toolcrib_registry.search.errors import StoreError
 from toolcrib_registry.search.outage import Outage
-from toolcrib_registry.search.question import Question as Question
-from toolcrib_registry.search.question import QuestionMode as QuestionMode
+from toolcrib_registry.search.question import Question
 from toolcrib_registry.search.ranker import Ranker
 from toolcrib_registry.search.ranking import Ranked
 from toolcrib_registry.search.resident_vectors import FEW, ResidentVectors
@@ -85,7 +84,8 @@ class ViewSearch:
             return Found(ranked, True)
         versions = {i: question.view[i].digest for i in lacking}
         due = self.resident.due(versions) if self.resident.fit else versions
-        if len(due) > FEW and self.resident.fit and len(self.resident.due(versions, again=False)) <= FEW:
+        known = self.resident.fit and len(lacking) < len(question.view)
+        if known and len(due) > FEW and len(self.resident.due(versions, again=False)) <= FEW:
             # the store did not have them: it is being filled, and there is nothing to wait for
             self.resident.fill_soon()
             due = {}

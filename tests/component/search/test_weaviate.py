@@ -28,7 +28,8 @@ from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable
-from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
+from toolcrib_registry.search.question import AskedMode, Wanted
+from toolcrib_registry.search.searcher import Answer, Searcher
 from vector_of import vector_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
@@ -345,7 +346,7 @@ async def test_a_small_view_on_weaviate_is_ranked_exactly(store: WeaviateStore) 
     view = {e.tool_id: e for e in everything[100:250]}
     searcher = Searcher(store, EMBEDDER, store_seconds=20)
 
-    answer = await searcher.search(view, "delete the invoice", limit=10)
+    answer = await searcher.search(view, Wanted("delete the invoice", limit=10, min_score=0.0))
 
     entries = list(view.values())
     vectors = await EMBEDDER.embed_documents([dense_text(e) for e in entries])
@@ -403,7 +404,7 @@ async def alone(view: dict[str, IndexEntry]) -> AsyncIterator[Searcher]:
         await store.aclose()
 
 
-def shown(answer: SearchOutcome) -> list[tuple[object, ...]]:
+def shown(answer: Answer) -> list[tuple[object, ...]]:
     """All of each hit; numbers to six places."""
     assert not answer.degraded
     return [
@@ -436,8 +437,10 @@ async def test_whatever_share_is_visible_weaviate_answers_as_an_index_of_the_vis
 
     async with alone(view) as only:
         for text in REQUESTS:
-            answer = await searcher.search(view, text, limit=10, pushdown=down)
-            assert shown(answer) == shown(await only.search(view, text, limit=10)), text
+            answer = await searcher.search(view, Wanted(text, limit=10, min_score=0.0), down)
+            assert shown(answer) == shown(await only.search(view, Wanted(text, limit=10, min_score=0.0))), (
+                text
+            )
 
     searcher.close()
 
@@ -462,9 +465,11 @@ async def test_every_mode_answers_the_same_from_both_stores(
 
     async with alone(view) as only:
         for text in REQUESTS:
-            answer = await searcher.search(view, text, limit=25, mode=mode)
+            answer = await searcher.search(view, Wanted(text, limit=25, mode=mode, min_score=0.0))
             assert answer.mode == mode
-            assert shown(answer) == shown(await only.search(view, text, limit=25, mode=mode)), text
+            assert shown(answer) == shown(
+                await only.search(view, Wanted(text, limit=25, mode=mode, min_score=0.0))
+            ), text
 
     searcher.close()
 
@@ -479,27 +484,38 @@ async def test_a_store_that_is_wiped_is_empty_for_whoever_starts_then_until_it_i
     await put(store, *everything)
     searcher = Searcher(store, EMBEDDER, store_seconds=20)
     await searcher.prepare(everything)
+
+    async def told(asked: Searcher) -> list[list[tuple[object, ...]]]:
+        answers = [await asked.search(view, Wanted(text, limit=10, min_score=0.0)) for text in REQUESTS]
+        return [shown(a) for a in answers if not a.degraded]
+
     async with alone(view) as only:
-        right = [shown(await only.search(view, text, limit=10)) for text in REQUESTS]
-    assert [shown(await searcher.search(view, text, limit=10)) for text in REQUESTS] == right
+        right = [shown(await only.search(view, Wanted(text, limit=10, min_score=0.0))) for text in REQUESTS]
+    assert [
+        shown(await searcher.search(view, Wanted(text, limit=10, min_score=0.0))) for text in REQUESTS
+    ] == right
 
     gone(store, weaviate_server)
-    assert [shown(await searcher.search(view, text, limit=10)) for text in REQUESTS] == right
+    assert [
+        shown(await searcher.search(view, Wanted(text, limit=10, min_score=0.0))) for text in REQUESTS
+    ] == right
     fresh = Searcher(store, EMBEDDER, store_seconds=20)
-    emptied = await fresh.search(view, "x77 invoice", limit=10)
+    emptied = await fresh.search(view, Wanted("x77 invoice", limit=10, min_score=0.0))
     assert (emptied.mode, emptied.degradation) == ("lexical", "index_empty")
     assert emptied.hits[0].tool_id == "ns/tool-0077"
     for start in range(0, 600, 200):
         await put(store, *everything[start : start + 200])
         for text in ("x350 weather", *REQUESTS):
             for asked in (searcher, fresh):
-                assert {h.tool_id for h in (await asked.search(view, text, limit=10)).hits} <= view.keys()
-        named = await fresh.search(view, "x350", limit=1)
+                assert {
+                    h.tool_id for h in (await asked.search(view, Wanted(text, limit=10, min_score=0.0))).hits
+                } <= view.keys()
+        named = await fresh.search(view, Wanted("x350", limit=1, min_score=0.0))
         assert [h.tool_id for h in named.hits] == ["ns/tool-0350"], start
 
     async with asyncio.timeout(60):
         for asked in (searcher, fresh):
-            while [shown(await asked.search(view, text, limit=10)) for text in REQUESTS] != right:  # noqa: ASYNC110
+            while (await told(asked)) != right:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     searcher.close()
     fresh.close()
@@ -514,7 +530,7 @@ async def test_a_large_view_whose_vectors_are_not_here_yet_holds_only_its_own(st
     searcher = Searcher(store, EMBEDDER, store_seconds=30)
 
     answer = await searcher.search(
-        view, "backup the database", limit=8, pushdown=Pushdown(scopes=frozenset({"a:use"}))
+        view, Wanted("backup the database", limit=8, min_score=0.0), Pushdown(scopes=frozenset({"a:use"}))
     )
 
     assert {h.tool_id for h in answer.hits} <= view.keys()

@@ -24,7 +24,8 @@ from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.searcher import Searcher, SearchOutcome
+from toolcrib_registry.search.question import Wanted
+from toolcrib_registry.search.searcher import Answer, Searcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
@@ -47,7 +48,7 @@ async def put(store: WeaviateStore, *entries: IndexEntry) -> None:
     await store.put(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
 
 
-def shown(answer: SearchOutcome) -> tuple[str, str]:
+def shown(answer: Answer) -> tuple[str, str]:
     return answer.mode, answer.degradation
 
 
@@ -60,10 +61,10 @@ class Behind:
     rpc: Relay
     made: list[Searcher]
 
-    async def search(self, seconds: float = 20.0) -> SearchOutcome:
+    async def search(self, seconds: float = 20.0) -> Answer:
         """One search that waits `seconds` for the store; earlier failures do not keep it from asking."""
         self.made.append(Searcher(self.store, EMBEDDER, store_seconds=seconds))
-        return await self.made[-1].search(VIEW, "read a file")
+        return await self.made[-1].search(VIEW, Wanted("read a file", min_score=0.0))
 
 
 @asynccontextmanager
@@ -182,7 +183,7 @@ async def test_a_crowd_of_searches_connects_together_while_no_node_is_there(
         searcher = Searcher(store, EMBEDDER, store_seconds=20.0, clock=lambda: 0.0)
         monkeypatch.setattr(ssl, "create_default_context", load)
         answers = await asyncio.gather(
-            *(searcher.search(VIEW, "read a file", limit=1 + n) for n in range(50))
+            *(searcher.search(VIEW, Wanted("read a file", limit=1 + n, min_score=0.0)) for n in range(50))
         )
         assert {shown(answer) for answer in answers} == {AWAY}
         assert http.accepted < 50

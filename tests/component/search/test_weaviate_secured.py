@@ -24,6 +24,7 @@ from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.errors import StoreUnavailable
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.searcher import Searcher
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
@@ -149,7 +150,7 @@ async def test_one_node_of_a_three_node_weaviate_may_be_lost(caplog: pytest.LogC
 
             async def search(who: int) -> None:
                 began = time.monotonic()
-                answer = await searcher.search(view, "read a file", min_score=0)
+                answer = await searcher.search(view, Wanted("read a file", min_score=0))
                 assert (answer.mode, answer.degradation, len(answer.hits)) == ("hybrid", "", 5)
                 searches[who].append((began, time.monotonic() - began))
 

@@ -12,7 +12,7 @@ from realparts.weaviate import Weaviate
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.adapters.weaviate.usage import MARK_SECONDS, UNUSED_SECONDS
-from toolcrib_registry.search.entry import IndexEntry, IndexIdentity
+from toolcrib_registry.search.entry import INDEX_FORMAT, IndexEntry, IndexIdentity
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
@@ -22,7 +22,7 @@ ENTRY = IndexEntry(tool_id="ns/read", digest="d", namespace="ns", name="read")
 class Replica:
     """A replica's store, with a clock that its reader moves."""
 
-    def __init__(self, server: Weaviate, prefix: str, model: str) -> None:
+    def __init__(self, server: Weaviate, prefix: str, form: int) -> None:
         self.now = 0.0
         where = WeaviateSettings(
             "127.0.0.1",
@@ -31,7 +31,7 @@ class Replica:
             collection_prefix=prefix,
             search_seconds=20.0,
         )
-        self.store = WeaviateStore(where, IndexIdentity(model, 8), clock=lambda: self.now)
+        self.store = WeaviateStore(where, IndexIdentity("model", 8, form), clock=lambda: self.now)
 
     async def write(self) -> None:
         """Put a tool in, and be probed."""
@@ -56,7 +56,7 @@ async def replicas(weaviate_server: Weaviate) -> AsyncIterator[tuple[Replica, Re
     """One of the new identity, one of the former, and one of another installation that has a longer prefix."""
     prefix = f"Tidy{secrets.token_hex(4)}"
     made = [
-        Replica(weaviate_server, p, m) for p, m in ((prefix, "new"), (prefix, "old"), (f"{prefix}_b", "old"))
+        Replica(weaviate_server, p, f) for p, f in ((prefix, INDEX_FORMAT), (prefix, 2), (f"{prefix}_b", 2))
     ]
     for replica in made:
         await replica.write()

@@ -93,7 +93,7 @@ class EmbeddedStore:
         return await self._on_disk(lambda: self._opened().digests(wanted))
 
     async def nearest(self, vectors: Vector, limit: int, within: Pushdown) -> list[Stored]:
-        """Read all of the file: 0.3 s for 10,000 tools."""
+        """Read all of the file: half a second for 10,000 tools."""
         return await self._on_disk(lambda: _nearest(self._opened().read(), vectors, limit, within))
 
     async def tidy(self) -> list[str]:

@@ -45,8 +45,6 @@ from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable, bri
 log = logging.getLogger(__name__)
 
 BATCH = 200
-_AT_ONCE = 2
-"""Requests for vectors at one time: the server reads while this process takes in what it read."""
 _VECTOR = "default"
 """The name that Weaviate gives to a collection's one vector."""
 _LEAST_SECONDS = 0.1
@@ -164,24 +162,19 @@ class WeaviateStore:
             await self._read(delete, None, self._settings.write_seconds, _PATIENT)
 
     async def get(self, ids: Collection[str]) -> list[Stored]:
-        """Fetch vectors, 200 at a time, two requests at one time."""
-        if not self._identity.dimension:
-            return []
-        turns = asyncio.Semaphore(_AT_ONCE)
-
-        async def some(part: list[str]) -> list[Stored]:
+        """Fetch vectors, 200 at a time."""
+        found: list[Stored] = []
+        for part in _parts(ids) if self._identity.dimension else ():
             wanted = [schema.object_id(i) for i in part]
 
-            async def ask(collection: _Collection) -> Any:
+            async def ask(collection: _Collection, wanted: Any = wanted) -> Any:
                 return await collection.query.fetch_objects_by_ids(
                     wanted, limit=len(wanted), include_vector=True, return_properties=["tool_id", "digest"]
                 )
 
-            async with turns:
-                answer = await self._read(ask, None, self._settings.search_seconds)
-                return await asyncio.to_thread(_stored, answer.objects if answer else ())
-
-        return [s for found in await asyncio.gather(*map(some, _parts(ids))) for s in found]
+            answer = await self._read(ask, None, self._settings.search_seconds)
+            found += await asyncio.to_thread(_stored, answer.objects if answer else ())
+        return found
 
     async def nearest(self, vectors: Vector, limit: int, within: Pushdown) -> list[Stored]:
         """One search of the server, also for several vectors: half as dear as one for each (measured with four)."""

@@ -12,7 +12,7 @@ from toolcrib.wire.compat import FinderAnswer, FinderRequest, FinderResult, Find
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.policy import discovery
 from toolcrib_registry.search.compat.services import service_name, service_path
-from toolcrib_registry.search.engine import Wanted
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import Hit
 
 _SERVICES = 3

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from toolcrib.wire.compat import MatchingTool, SemanticAnswer, SemanticRequest, SemanticServer, SemanticTool
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.search.compat.services import service_name, service_path
-from toolcrib_registry.search.engine import Wanted
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import Findings, Hit
 
 _ALIKE = 1.0

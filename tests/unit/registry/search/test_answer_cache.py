@@ -15,7 +15,9 @@ from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.answer_cache import AnswerCache
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.search.searcher import Searcher, SearchHit, SearchOutcome
+from toolcrib_registry.search.question import Wanted
+from toolcrib_registry.search.ranking import Ranked
+from toolcrib_registry.search.searcher import Answer, Searcher
 from toolcrib_registry.search.visible import Visible
 from vector_of import vector_of
 
@@ -42,7 +44,7 @@ class Asked:
         self.now: int | None = state
         self.made = 0
         self.degradation: str = ""
-        self.hits: tuple[SearchHit, ...] = ()
+        self.hits: tuple[Ranked, ...] = ()
         self.go = asyncio.Event()
         self.go.set()
         self.began = asyncio.Semaphore(0)
@@ -51,14 +53,14 @@ class Asked:
         """What the store says."""
         return self.now
 
-    async def make(self) -> SearchOutcome:
+    async def make(self) -> Answer:
         """One search."""
         self.made += 1
         self.began.release()
         await self.go.wait()
-        return SearchOutcome("hybrid", self.hits, self.degradation)  # type: ignore[arg-type]
+        return Answer("hybrid", self.hits, self.degradation)  # type: ignore[arg-type]
 
-    async def by(self, answers: AnswerCache, visible: Visible, request: str = "read") -> SearchOutcome:
+    async def by(self, answers: AnswerCache, visible: Visible, request: str = "read") -> Answer:
         """Ask."""
         return await answers.answer(visible, request, self.state, self.make)
 
@@ -150,14 +152,14 @@ async def test_many_who_ask_the_same_at_once_are_answered_by_one_search_whoever_
     found = await asyncio.gather(*callers, return_exceptions=True)
 
     assert isinstance(found[0], asyncio.CancelledError)
-    assert all(isinstance(f, SearchOutcome) for f in found[1:])
+    assert all(isinstance(f, Answer) for f in found[1:])
     assert asked.made == 1
 
 
 async def test_a_search_that_fails_fails_for_all_who_wait_and_is_made_again_for_the_next() -> None:
     answers, visible, made = AnswerCache(), view(entry("a")), []
 
-    async def fail() -> SearchOutcome:
+    async def fail() -> Answer:
         made.append(1)
         raise ValueError("no")
 
@@ -169,7 +171,7 @@ async def test_a_search_that_fails_fails_for_all_who_wait_and_is_made_again_for_
 
 async def test_answers_stay_within_their_bound_and_the_latest_used_stay() -> None:
     answers, asked, visible = AnswerCache(bytes_=20_000), Asked(), view(entry("a"))
-    asked.hits = (SearchHit(entry("a", "x" * 500), 0.9, 1.0, 1.0, None),)
+    asked.hits = (Ranked(entry("a", "x" * 500), 1.0, 1.0, None, 0.9),)
     await asked.by(answers, visible, "first")
     for i in range(30):
         await asked.by(answers, visible, f"request {i}")
@@ -178,7 +180,7 @@ async def test_answers_stay_within_their_bound_and_the_latest_used_stay() -> Non
     assert answers.weight <= 20_000
     assert 5 < len(answers) < 20
     assert asked.made == 31
-    asked.hits = (SearchHit(entry("a", "x" * 30_000), 0.9, 1.0, 1.0, None),)
+    asked.hits = (Ranked(entry("a", "x" * 30_000), 1.0, 1.0, None, 0.9),)
     await asked.by(answers, visible, "too large")
     assert answers.weight <= 20_000
 
@@ -198,12 +200,15 @@ async def test_every_vector_that_comes_or_goes_is_seen_by_the_next_search(store:
 
     async def found() -> tuple[str, ...]:
         answer = await answers.answer(
-            visible, "read a file", lambda: searcher.state, lambda: searcher.search(visible, "read a file")
+            visible,
+            "read a file",
+            lambda: searcher.state,
+            lambda: searcher.search(visible, Wanted("read a file", min_score=0.0)),
         )
         return tuple(f"{h.tool_id} {h.dense is not None}" for h in answer.hits)
 
     async def alone() -> tuple[str, ...]:
-        hits = (await searcher.search(visible, "read a file")).hits
+        hits = (await searcher.search(visible, Wanted("read a file", min_score=0.0))).hits
         return tuple(f"{h.tool_id} {h.dense is not None}" for h in hits)
 
     seen = []

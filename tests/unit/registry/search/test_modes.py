@@ -18,7 +18,8 @@ from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Stored, Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, ModeUnavailable, StoreUnavailable
-from toolcrib_registry.search.searcher import AskedMode, Searcher, SearchOutcome
+from toolcrib_registry.search.question import AskedMode, Wanted
+from toolcrib_registry.search.searcher import Answer, Searcher
 from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio
@@ -71,11 +72,9 @@ class World:
         self.store, self.embedder = store, embedder
         self.searcher = Searcher(store, embedder, store_seconds=20, embed_seconds=20)
 
-    async def ask(
-        self, query: str = "", *, view: dict[str, IndexEntry] = TOOLS, **wanted: Any
-    ) -> SearchOutcome:
+    async def ask(self, query: str = "", *, view: dict[str, IndexEntry] = TOOLS, **wanted: Any) -> Answer:
         """Search the view."""
-        return await self.searcher.search(view, query, **wanted)
+        return await self.searcher.search(view, Wanted(query, **{"min_score": 0.0, **wanted}))
 
 
 @pytest.fixture
@@ -106,7 +105,7 @@ async def vectors(entries: Iterable[IndexEntry]) -> Vector:
 KNOWN: dict[str, Vector] = {}
 
 
-def ids(answer: SearchOutcome) -> list[str]:
+def ids(answer: Answer) -> list[str]:
     """Best first."""
     return [h.tool_id for h in answer.hits]
 
@@ -276,7 +275,10 @@ async def test_servers_that_words_alone_chose_make_an_answer_by_words_that_says_
     )
     small = dict(list(TOOLS.items())[:50])
 
-    answers = [await searcher.search(small, "read the file", top_k_servers=1) for _ in range(2)]
+    answers = [
+        await searcher.search(small, Wanted("read the file", top_k_servers=1, min_score=0.0))
+        for _ in range(2)
+    ]
 
     assert [(a.mode, a.degradation) for a in answers] == [("lexical", "store_unavailable"), ("hybrid", "")]
     assert answers[0].hits
@@ -368,8 +370,10 @@ async def test_a_mode_that_needs_vectors_is_refused_where_there_never_are_any(
     searcher = Searcher(store, embedder)
 
     with pytest.raises(ModeUnavailable, match=mode):
-        await searcher.search(TOOLS, "invoice", mode=mode)
-    answers = [await searcher.search(TOOLS, "invoice", mode=m) for m in ("hybrid", "lexical")]
+        await searcher.search(TOOLS, Wanted("invoice", mode=mode, min_score=0.0))
+    answers = [
+        await searcher.search(TOOLS, Wanted("invoice", mode=m, min_score=0.0)) for m in ("hybrid", "lexical")
+    ]
 
     assert [(a.mode, a.degraded) for a in answers] == [("lexical", False)] * 2
     assert ids(answers[0]) == ids(answers[1])

@@ -18,6 +18,7 @@ from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import Pushdown, Stored, Vector
 from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreUnavailable
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.resident_vectors import FEW
 from toolcrib_registry.search.searcher import Searcher
 from vector_of import vector_of
@@ -128,7 +129,7 @@ async def test_an_answer_is_the_exact_ranking_of_the_view_whatever_else_is_store
     searcher = searchers(exact, EMBEDDER)
     assert not await searcher.prepare(everything), "nothing is lacking"
 
-    answer = await searcher.search(view, f"list the customer {own(77)}", limit=10)
+    answer = await searcher.search(view, Wanted(f"list the customer {own(77)}", limit=10, min_score=0.0))
 
     assert ids(answer) == await oracle(view, f"list the customer {own(77)}", 10)
     assert (answer.mode, answer.degraded) == ("hybrid", False)
@@ -142,7 +143,7 @@ async def test_the_vectors_of_a_small_view_are_fetched_while_its_first_search_wa
     view, searcher = view_of(everything[:FEW]), searchers(loose, EMBEDDER)
 
     for query in ("delete invoice backup", "write the city"):
-        answer = await searcher.search(view, query, limit=20)
+        answer = await searcher.search(view, Wanted(query, limit=20, min_score=0.0))
         assert ids(answer) == await oracle(view, query, 20)
 
     assert (loose.fetched, loose.asked) == ([FEW], [])
@@ -157,7 +158,7 @@ async def test_until_the_vectors_of_a_large_view_are_here_the_store_tells_the_ne
     down, searcher = Pushdown(scopes=frozenset({"mine:use"})), searchers(loose, EMBEDDER)
     query = f"{own(301)} write customer"
 
-    first = await searcher.search(view, query, limit=5, pushdown=down)
+    first = await searcher.search(view, Wanted(query, limit=5, min_score=0.0), down)
     assert (first.mode, first.degraded) == ("hybrid", False)
     assert set(ids(first)) <= set(view)
     assert ids(first)[0] == "ns/tool-0301"
@@ -165,7 +166,7 @@ async def test_until_the_vectors_of_a_large_view_are_here_the_store_tells_the_ne
 
     assert not await searcher.complete(), "they come behind the first search"
     loose.asked, loose.fetched = [], []
-    then = await searcher.search(view, query, limit=5, pushdown=down)
+    then = await searcher.search(view, Wanted(query, limit=5, min_score=0.0), down)
 
     assert ids(then) == await oracle(view, query, 5)
     assert (loose.asked, loose.fetched) == ([], [])
@@ -178,9 +179,10 @@ async def test_what_the_caller_filters_by_narrows_what_the_store_is_asked_for(
     await fill(loose, everything)
 
     await searchers(loose, EMBEDDER).search(
-        view_of(everything), "read", tags=("BLUE",), servers=("ns/Files",), namespaces=("NS",), states=("Active",),
-        pushdown=Pushdown(scopes=frozenset({"a:use"})),
-    )  # fmt: skip
+        view_of(everything),
+        Wanted("read", tags=("BLUE",), servers=("ns/Files",), namespaces=("NS",), states=("Active",)),
+        Pushdown(scopes=frozenset({"a:use"})),
+    )
 
     (within,) = {asked for _, asked in loose.asked}
     assert within == Pushdown(
@@ -201,7 +203,7 @@ async def test_four_times_as_many_are_asked_for_until_enough_are_in_the_view(
     await fill(loose, denied + mine)
     view, searcher = view_of(mine), searchers(loose, EMBEDDER)
 
-    answer = await searcher.search(view, "read the database", limit=10)
+    answer = await searcher.search(view, Wanted("read the database", limit=10, min_score=0.0))
 
     assert [limit for limit, _ in loose.asked] == [64, 256, 1024]
     assert ids(answer) == await oracle(view, "read the database", 10)
@@ -219,7 +221,7 @@ async def test_vectors_that_do_not_fit_are_not_held_and_the_store_is_asked_each_
     view = view_of(everything[:size])
 
     for query in (f"read customer {own(77)}", f"write customer {own(78)}"):
-        answer = await searcher.search(view, query, limit=5)
+        answer = await searcher.search(view, Wanted(query, limit=5, min_score=0.0))
         assert (answer.mode, answer.degraded) == ("hybrid", False)
         assert (await oracle(view, query, 1))[0] in ids(answer)
         if size == FEW:
@@ -229,7 +231,7 @@ async def test_vectors_that_do_not_fit_are_not_held_and_the_store_is_asked_each_
     # fewer tools: they fit from now on
     assert not await searcher.prepare(everything[1:])
     loose.asked, loose.fetched = [], []
-    await searcher.search(view_of(everything[1:]), "read", limit=5)
+    await searcher.search(view_of(everything[1:]), Wanted("read", limit=5, min_score=0.0))
     assert (loose.asked, loose.fetched) == ([], [])
 
 
@@ -245,10 +247,10 @@ async def test_while_the_store_is_away_what_is_here_ranks_on(
         raise StoreUnavailable("gone")
 
     loose.trouble = refuse
-    whole = await searcher.search(view_of(entries), own(42), limit=5)
+    whole = await searcher.search(view_of(entries), Wanted(own(42), limit=5, min_score=0.0))
     newer = [*entries, tool(999, description="brew coffee")]
     assert await searcher.prepare(newer), "one is lacking"
-    grown = await searcher.search(view_of(newer), "brew a coffee", limit=5)
+    grown = await searcher.search(view_of(newer), Wanted("brew a coffee", limit=5, min_score=0.0))
 
     assert ids(whole) == await oracle(view_of(entries), own(42), 5)
     assert {(a.mode, a.degraded) for a in (whole, grown)} == {("hybrid", False)}
@@ -263,13 +265,13 @@ async def test_what_an_index_that_is_being_filled_does_not_have_is_ranked_by_its
     assert await searcher.prepare(entries), "the store has none"
     await fill(loose, entries[:10])
     view = view_of(entries)
-    waited = time.monotonic()
+    waited, near = time.monotonic(), [""]
 
-    while ids(await searcher.search(view, own(5), limit=5)) != (
-        await oracle(view_of(entries[:10]), own(5), 5)
-    ):
+    while not (loose.asked == [] and near == await oracle(view_of(entries[:10]), own(5), 5)):
         assert time.monotonic() < waited + 30
-    found = await searcher.search(view, f"{own(400)}", limit=5)
+        loose.asked = []
+        near = ids(await searcher.search(view, Wanted(own(5), limit=5, min_score=0.0)))
+    found = await searcher.search(view, Wanted(f"{own(400)}", limit=5, min_score=0.0))
 
     assert (found.mode, found.degraded, ids(found)[0]) == ("hybrid", False, "ns/tool-0400")
     assert loose.asked == [], "the nearest would not be those that it lacks"
@@ -282,7 +284,7 @@ async def test_vectors_that_this_replica_wrote_are_not_fetched(
     searcher = searchers(loose, EMBEDDER)
 
     await searcher.learn(entries, await EMBEDDER.embed_documents([dense_text(e) for e in entries]))
-    answer = await searcher.search(view_of(entries), own(42), limit=5)
+    answer = await searcher.search(view_of(entries), Wanted(own(42), limit=5, min_score=0.0))
 
     assert ids(answer) == await oracle(view_of(entries), own(42), 5)
     assert (loose.asked, loose.fetched) == ([], [])
@@ -295,7 +297,7 @@ async def test_hits_of_another_version_are_dropped_and_the_tool_is_found_by_its_
     changed = tool(0, description="baroque music", digest="sha256:new")
     view = view_of([changed, *(tool(i) for i in range(1, 5))])
 
-    answer = await searchers(exact, EMBEDDER).search(view, "baroque music", limit=5)
+    answer = await searchers(exact, EMBEDDER).search(view, Wanted("baroque music", limit=5, min_score=0.0))
 
     assert answer.hits[0].entry is changed
     assert answer.hits[0].dense is None
@@ -307,7 +309,7 @@ async def test_a_tool_that_is_not_indexed_yet_is_found_by_its_words(
     await fill(exact, [tool(i) for i in range(5)])
     view = view_of([*(tool(i) for i in range(5)), tool(99, description="brew coffee")])
 
-    answer = await searchers(exact, EMBEDDER).search(view, "brew a coffee", limit=3)
+    answer = await searchers(exact, EMBEDDER).search(view, Wanted("brew a coffee", limit=3, min_score=0.0))
 
     assert ids(answer)[0] == "ns/tool-0099"
     assert answer.mode == "hybrid"
@@ -320,8 +322,10 @@ async def test_tags_and_servers_filter_before_the_limit(
     await fill(exact, entries)
     searcher = searchers(exact, EMBEDDER)
 
-    blue = await searcher.search(view_of(entries), "read", tags=("BLUE",), limit=100)
-    both = await searcher.search(view_of(entries), "read", tags=("blue",), servers=("ns/S1",), limit=2)
+    blue = await searcher.search(view_of(entries), Wanted("read", tags=("BLUE",), limit=100, min_score=0.0))
+    both = await searcher.search(
+        view_of(entries), Wanted("read", tags=("blue",), servers=("ns/S1",), limit=2, min_score=0.0)
+    )
 
     assert sorted(ids(blue)) == [e.tool_id for e in entries if "Blue" in e.tags]
     assert len(both.hits) == 2
@@ -336,9 +340,11 @@ async def test_a_filter_answers_as_the_view_without_what_it_leaves_out(
     searcher = searchers(exact, EMBEDDER)
     blue = [e for e in entries if e.tags]
 
-    every = await searcher.search(view_of(entries), "read customer", limit=100)
-    filtered = await searcher.search(view_of(entries), "read customer", tags=("blue",), limit=100)
-    alone = await searcher.search(view_of(blue), "read customer", limit=100)
+    every = await searcher.search(view_of(entries), Wanted("read customer", limit=100, min_score=0.0))
+    filtered = await searcher.search(
+        view_of(entries), Wanted("read customer", tags=("blue",), limit=100, min_score=0.0)
+    )
+    alone = await searcher.search(view_of(blue), Wanted("read customer", limit=100, min_score=0.0))
 
     assert filtered.hits == alone.hits
     # so the same tool has another share of the words, since they are rare among others now, and the same cosine
@@ -354,7 +360,9 @@ async def test_without_text_nothing_is_embedded_and_the_filters_decide(
     entries = [tool(i, tags=("blue",) if i < 3 else ()) for i in range(9)]
     embedder = BrokenEmbedder()
 
-    answer = await searchers(exact, embedder).search(view_of(entries), "  ", tags=("blue",), limit=2)
+    answer = await searchers(exact, embedder).search(
+        view_of(entries), Wanted("  ", tags=("blue",), limit=2, min_score=0.0)
+    )
 
     assert (answer.mode, answer.degraded, embedder.asked) == ("filter", False, 0)
     assert ids(answer) == ["ns/tool-0000", "ns/tool-0001"]
@@ -366,12 +374,14 @@ async def test_a_least_confidence_and_the_best_servers_are_applied_before_the_li
     entries = [tool(i, server=f"s{i % 4}") for i in range(40)]
     await fill(exact, entries)
     searcher = searchers(exact, EMBEDDER)
-    every = await searcher.search(view_of(entries), "weather city", limit=40)
+    every = await searcher.search(view_of(entries), Wanted("weather city", limit=40, min_score=0.0))
     own = {h.tool_id: confidence(h.lexical, h.dense) for h in every.hits}
     middle = sorted(own.values())[20]
 
-    sure = await searcher.search(view_of(entries), "weather city", limit=40, min_score=middle)
-    one = await searcher.search(view_of(entries), "weather city", limit=40, top_k_servers=1)
+    sure = await searcher.search(view_of(entries), Wanted("weather city", limit=40, min_score=middle))
+    one = await searcher.search(
+        view_of(entries), Wanted("weather city", limit=40, top_k_servers=1, min_score=0.0)
+    )
 
     assert ids(sure) == [h.tool_id for h in every.hits if own[h.tool_id] >= middle]
     assert {h.entry.server for h in one.hits} == {every.hits[0].entry.server}
@@ -390,8 +400,8 @@ async def test_a_store_that_is_away_leaves_search_to_the_words_of_the_snapshot(
         raise StoreUnavailable("gone")
 
     loose.trouble = refuse
-    away = await searcher.search(view_of(entries), own(42), limit=5)
-    again = await searcher.search(view_of(entries), own(42), limit=5)
+    away = await searcher.search(view_of(entries), Wanted(own(42), limit=5, min_score=0.0))
+    again = await searcher.search(view_of(entries), Wanted(own(42), limit=5, min_score=0.0))
 
     for answer in (away, again):
         assert (answer.mode, answer.degradation) == ("lexical", "store_unavailable")
@@ -400,7 +410,7 @@ async def test_a_store_that_is_away_leaves_search_to_the_words_of_the_snapshot(
 
     loose.trouble = None
     clock.now += 60
-    back = await searcher.search(view_of(entries), own(42), limit=5)
+    back = await searcher.search(view_of(entries), Wanted(own(42), limit=5, min_score=0.0))
 
     assert (back.mode, back.degraded) == ("hybrid", False)
 
@@ -426,7 +436,7 @@ async def test_a_search_that_needs_no_vectors_asks_no_store(
     store = UnaskedStore()
     view = view_of(tool(i, tags=("blue",), server=f"s{i % 3}") for i in range(size))
 
-    answer = await searchers(store, embedder).search(view, query, **options)
+    answer = await searchers(store, embedder).search(view, Wanted(query, **{"min_score": 0.0, **options}))
 
     assert store.asked == []
     assert answer.degradation == ("embedder_unavailable" if isinstance(embedder, BrokenEmbedder) else "")
@@ -441,7 +451,10 @@ async def test_a_store_that_hangs_is_waited_for_no_longer_than_the_deadline(
     loose.trouble = hanging.wait
 
     answer = await asyncio.wait_for(
-        searchers(loose, EMBEDDER, store_seconds=0.05).search(view_of(entries), own(1)), 20
+        searchers(loose, EMBEDDER, store_seconds=0.05).search(
+            view_of(entries), Wanted(own(1), min_score=0.0)
+        ),
+        20,
     )
 
     assert (answer.mode, answer.degradation, ids(answer)) == (
@@ -454,7 +467,9 @@ async def test_a_store_that_hangs_is_waited_for_no_longer_than_the_deadline(
 async def test_an_empty_index_is_said_to_be_empty(
     exact: EmbeddedStore, searchers: Callable[..., Searcher]
 ) -> None:
-    answer = await searchers(exact, EMBEDDER).search(view_of(tool(i) for i in range(3)), own(1))
+    answer = await searchers(exact, EMBEDDER).search(
+        view_of(tool(i) for i in range(3)), Wanted(own(1), min_score=0.0)
+    )
 
     assert (answer.mode, answer.degradation, ids(answer)) == ("lexical", "index_empty", ["ns/tool-0001"])
 
@@ -467,7 +482,7 @@ async def test_an_embedder_that_fails_leaves_search_to_words_and_is_left_alone_f
     embedder = BrokenEmbedder()
     searcher = searchers(exact, embedder, clock=Clock())
 
-    answers = [await searcher.search(view_of(entries), own(1)) for _ in range(3)]
+    answers = [await searcher.search(view_of(entries), Wanted(own(1), min_score=0.0)) for _ in range(3)]
 
     assert {(a.mode, a.degradation) for a in answers} == {("lexical", "embedder_unavailable")}
     assert all(ids(a) == ["ns/tool-0001"] for a in answers)
@@ -493,7 +508,7 @@ async def test_a_request_that_the_embedder_refuses_takes_the_meaning_from_nobody
     searcher = searchers(exact, embedder, clock=clock)
 
     async def ask(text: str) -> tuple[str, str, list[str]]:
-        answer = await searcher.search(view_of(entries), text)
+        answer = await searcher.search(view_of(entries), Wanted(text, min_score=0.0))
         return answer.mode, answer.degradation, ids(answer)[:1]
 
     too_long, other = f"{own(1)} {'x' * 700}", own(2)
@@ -516,7 +531,9 @@ async def test_without_an_embedder_lexical_search_is_what_is_configured(
 ) -> None:
     store = await EmbeddedStore.open(tmp_path, identity_of(NullEmbedder()))
 
-    answer = await searchers(store, NullEmbedder()).search(view_of(tool(i) for i in range(3)), own(2))
+    answer = await searchers(store, NullEmbedder()).search(
+        view_of(tool(i) for i in range(3)), Wanted(own(2), min_score=0.0)
+    )
 
     assert (answer.mode, answer.degraded, ids(answer)) == ("lexical", False, ["ns/tool-0002"])
     await store.aclose()
@@ -541,7 +558,9 @@ async def test_any_text_is_a_harmless_query(
     entries = [tool(i) for i in range(20)]
     await fill(exact, entries)
 
-    answer = await searchers(exact, QueryCache(EMBEDDER)).search(view_of(entries), query, limit=3)
+    answer = await searchers(exact, QueryCache(EMBEDDER)).search(
+        view_of(entries), Wanted(query, limit=3, min_score=0.0)
+    )
 
     assert set(ids(answer)) <= {e.tool_id for e in entries}
     assert all(0.0 <= h.confidence <= 1.0 for h in answer.hits)
@@ -552,9 +571,9 @@ async def test_an_empty_view_and_no_limit_are_empty_answers(
 ) -> None:
     searcher = searchers(exact, EMBEDDER)
 
-    assert (await searcher.search({}, "read")).hits == ()
-    assert (await searcher.search(view_of([tool(1)]), own(1), limit=0)).hits == ()
-    assert (await searcher.search(view_of([tool(1)]), "", limit=0)).hits == ()
+    assert (await searcher.search({}, Wanted("read", min_score=0.0))).hits == ()
+    assert (await searcher.search(view_of([tool(1)]), Wanted(own(1), limit=0, min_score=0.0))).hits == ()
+    assert (await searcher.search(view_of([tool(1)]), Wanted("", limit=0, min_score=0.0))).hits == ()
 
 
 async def test_what_left_the_snapshot_is_forgotten(
@@ -564,7 +583,7 @@ async def test_what_left_the_snapshot_is_forgotten(
     await searcher.prepare([tool(1), tool(2)])
     await searcher.prepare([tool(2)])
 
-    answer = await searcher.search(view_of([tool(2)]), f"{own(1)} {own(2)}")
+    answer = await searcher.search(view_of([tool(2)]), Wanted(f"{own(1)} {own(2)}", min_score=0.0))
 
     assert ids(answer) == ["ns/tool-0002"]
 
