@@ -173,7 +173,7 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
         )
 
         async def searched() -> None:
-            await made.deps.searching.search(
+            await made.deps.search.search(
                 await state.caller_view(who), Wanted(query="which argument is meant")
             )
 

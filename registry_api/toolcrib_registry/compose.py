@@ -123,7 +123,7 @@ class Registry:
         """
         cutting = asyncio.create_task(self.deps.in_flight.follow())
         cutting.add_done_callback(partial(self._cutting_ended, on_broken))
-        self._following = [asyncio.create_task(self.deps.searching.follow(self.deps.state)), cutting]
+        self._following = [asyncio.create_task(self.deps.search.follow(self.deps.state)), cutting]
         if self.owned_keys is not None:
             await self.owned_keys.start()
 
@@ -142,7 +142,7 @@ class Registry:
         await asyncio.gather(*self._following, return_exceptions=True)
         if self.owned_keys is not None:
             await self.owned_keys.close()
-        self.deps.searching.close()
+        self.deps.search.close()
         await self.outbound.close()
         await self.deps.limits.counters.aclose()
         await self.store.aclose()
@@ -238,7 +238,7 @@ async def build(
         clock=time.monotonic,
         resident_bytes=settings.search.resident_bytes,
     )
-    searching = SearchEngine(searcher, entries, clock)
+    engine = SearchEngine(searcher, entries, clock)
     admin = settings.admin_issuer_settings
     outbox = None
     if settings.registration and registrar is None:
@@ -252,9 +252,9 @@ async def build(
         state=state,
         agents=Authenticator(settings.issuers, keys, clock),
         admin=None if admin is None else Authenticator((admin,), keys, clock),
-        searching=searching,
-        indexing=IndexService(
-            store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock, searching.learn
+        search=engine,
+        index=IndexService(
+            store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock, engine.learn
         ),
         arguments=Arguments(validators=validators, large=large),
         backend=backend or HttpBackend(outbound, credentials, policy, assertions=assertions, large=large),

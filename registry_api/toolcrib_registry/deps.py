@@ -41,8 +41,8 @@ class Deps:
     state: PolicyState
     agents: Authenticator
     admin: Authenticator | None
-    searching: SearchEngine
-    indexing: IndexService
+    search: SearchEngine
+    index: IndexService
     arguments: Arguments
     backend: ToolBackend
     assertions: Assertions

@@ -59,13 +59,13 @@ class InProcessReplica:
     async def index(self, request: IndexRequest) -> IndexAnswer:
         """Embed, write, read back. Raises IndexUnavailable."""
         try:
-            return await self._deps.indexing.apply(request)
+            return await self._deps.index.apply(request)
         except SearchError as error:
             raise IndexUnavailable(str(error)) from error
 
     async def inventory(self) -> IndexInventory:
         """What the index holds. Raises IndexUnavailable."""
         try:
-            return await self._deps.indexing.inventory()
+            return await self._deps.index.inventory()
         except SearchError as error:
             raise IndexUnavailable(str(error)) from error

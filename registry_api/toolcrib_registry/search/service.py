@@ -32,7 +32,7 @@ class Parts(Protocol):
     def state(self) -> PolicyState: ...
 
     @property
-    def searching(self) -> SearchEngine: ...
+    def search(self) -> SearchEngine: ...
 
     @property
     def metrics(self) -> Metrics: ...
@@ -71,7 +71,7 @@ async def find(parts: Parts, asker: Asker, wanted: Wanted) -> Findings:
         for attempt in range(1, TRIES + 1):
             caller_view = await parts.state.caller_view(asker.identity, bad_token=asker.problem is not None)
             try:
-                answer = await parts.searching.search(caller_view, wanted)
+                answer = await parts.search.search(caller_view, wanted)
             except ModeUnavailable as error:
                 raise _mode_problem(error) from error
             # grants may have changed while the index was asked: the answer is of one view, that of the moment it is sent

@@ -166,14 +166,14 @@ async def index(deps: DepsOf, request: Request) -> IndexAnswer:
     """Embed, write and read back what is named."""
     body = await _read(request, IndexRequest)
     with _refusals(deps):
-        return await deps.indexing.apply(body)
+        return await deps.index.apply(body)
 
 
 @router.get("/v1/admin/index", openapi_extra=BEARER, responses=problems(*_TOKEN, "index_unavailable"))
 async def inventory(deps: DepsOf) -> IndexInventory:
     """What the index holds; entries that are not of the snapshot's version show another digest."""
     with _refusals(deps):
-        return await deps.indexing.inventory()
+        return await deps.index.inventory()
 
 
 @router.get(

@@ -20,7 +20,7 @@ router = APIRouter(tags=["operations"])
 )
 async def metrics(deps: DepsOf) -> Response:
     """Prometheus text format; no token."""
-    await deps.indexing.observe()
+    await deps.index.observe()
     if deps.metrics.full:  # otherwise they are counted already
         deps.refusals.settle()
     deps.metrics.sweep()

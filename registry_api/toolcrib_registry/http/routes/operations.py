@@ -82,7 +82,7 @@ def _addresses(deps: Deps) -> Part:
 async def _search(deps: Deps, errors: bool) -> Part:
     try:
         async with asyncio.timeout(_STORE_SECONDS):
-            await deps.indexing.healthy()
+            await deps.index.healthy()
     except (SearchError, TimeoutError) as error:
         said = f": {str(error)[:200] or 'no answer in time'}" if errors else ""
         return Part(ready=False, detail=f"index_unavailable{said}; search answers from words")
