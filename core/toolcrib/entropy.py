@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from struct import Struct
 
 SIZE = 16
 """Bytes of one piece."""
 _TOGETHER = 256
+_CUT = Struct(f"{SIZE}s" * _TOGETHER).unpack
 
 _pieces: deque[bytes] = deque()
 # a child has the parent's pieces, and would hand out the same
@@ -24,5 +26,4 @@ def piece() -> bytes:
         try:
             return _pieces.popleft()
         except IndexError:
-            fresh = os.urandom(SIZE * _TOGETHER)
-            _pieces.extend(fresh[at : at + SIZE] for at in range(0, len(fresh), SIZE))
+            _pieces.extend(_CUT(os.urandom(SIZE * _TOGETHER)))

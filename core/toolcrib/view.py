@@ -100,13 +100,10 @@ def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: A
     if identity is None:
         if not policy.anonymous_list:
             return EMPTY
-        listed = {
-            i: snapshot.tools[i]
-            for i in sorted(snapshot.tools)
-            if decide(None, snapshot.tools[i], action, policy, now)
-        }
         # every tool is reachable to them: a disabled one keeps its name, as it does for callers with an identity
-        return _view(listed, snapshot.tools, _Near(), math.inf)
+        every = {i: snapshot.tools[i] for i in sorted(snapshot.tools)}
+        listed = {i: tool for i, tool in every.items() if decide(None, tool, action, policy, now)}
+        return _view(listed, every, _Near(), math.inf)
     if caller_refused(identity, policy, now) is not None:
         return replace(EMPTY, valid_until=next_change(identity, policy, now))
     reachable: dict[str, PublishedTool] = {}

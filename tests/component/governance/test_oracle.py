@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import toolcrib.view
+from broken_authorizers import without_territory
 from oracle import decisions, proof, worlds
-from oracle.broken import without_territory
 from oracle.paths import PATHS
 from oracle.proof import Disagreement
 from oracle.rig import rig

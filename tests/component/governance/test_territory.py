@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from broken_authorizers import without_territory
 from oracle import worlds
-from oracle.broken import without_territory
 from oracle.decisions import World
 from oracle.rig import Rig, rig
 from toolcrib.authorizer import Action, decide

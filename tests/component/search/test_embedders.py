@@ -83,7 +83,7 @@ async def test_queries_are_encoded_at_the_same_time_and_each_as_if_alone(
     packaged: OnnxEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [f"request number {n} about the weather" for n in range(12)]
-    alone = [packaged._encode(t) for t in texts]
+    alone = [packaged._encode_request([t]) for t in texts]
     together, encode = threading.Barrier(2), packaged._encode_request
 
     def both(given: list[str]) -> Vector:
@@ -93,7 +93,7 @@ async def test_queries_are_encoded_at_the_same_time_and_each_as_if_alone(
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     embedder = OnnxEmbedder.packaged()
     monkeypatch.setattr(embedder, "_encode_request", both)
-    found = await asyncio.gather(*(embedder.embed_query(t) for t in texts))
+    found = await asyncio.gather(*(embedder.embed_request([t]) for t in texts))
     await embedder.aclose()
 
     for one, other in zip(found, alone, strict=True):

@@ -158,6 +158,14 @@ def test_an_anonymous_list_is_in_order_whatever_the_order_of_publishing() -> Non
     assert list(view_of(None, snapshot, 0.0).tools) == ["team-a/a", "team-a/b", "team-a/c"]
 
 
+def test_the_ids_of_an_ambiguous_name_are_in_order_whatever_the_order_of_publishing() -> None:
+    tools = [tool(f"team-{team}/calc") for team in ("c", "a", "b")]
+    published = Publish(to=Revision(epoch=1, seq=1), tools=tuple(tools))
+    snapshot = Snapshot(policy=Policy.compile([], anonymous_list=True)).apply(published)
+
+    assert view_of(None, snapshot, 0.0).ambiguous == {"calc": ("team-a/calc", "team-b/calc", "team-c/calc")}
+
+
 def test_a_disabled_tool_keeps_its_name_for_itself_before_callers_without_a_token_too() -> None:
     tools = (tool("team-a/calc", state=ToolState.DISABLED), tool("team-b/calc"))
     snapshot = Snapshot(policy=Policy.compile([], anonymous_list=True)).apply(

@@ -128,7 +128,7 @@ def test_speed_is_measured_with_the_data_that_quality_is_measured_with(
     status = modules["scale"].main([str(data / which), *nothing, "--out", str(out)])
 
     assert status == 0
-    assert {"machine", "peak_mib"} == json.loads(out.read_text()).keys()
+    assert {"machine", "start", "peak_mib"} == json.loads(out.read_text()).keys()
 
 
 def test_speed_is_asked_with_requests_that_the_registry_takes(modules: dict[str, Any], data: Path) -> None:

@@ -149,3 +149,22 @@ async def test_the_latest_queries_are_remembered_and_no_more() -> None:
         await vector_of(cache, text)
 
     assert slow.turns == [["a"], ["b"], ["c"], ["b"]]
+
+
+async def test_a_repeated_query_is_embedded_once() -> None:
+    class Counting(HashEmbedder):
+        asked = 0
+
+        async def embed_request(self, texts: Sequence[str]) -> Vector:
+            type(self).asked += 1
+            return await super().embed_request(texts)
+
+    cache = QueryCache(Counting(), size=2)
+
+    first = await vector_of(cache, "read  a file")
+    assert (await vector_of(cache, " read a\nfile ") == first).all()
+    assert Counting.asked == 1
+    await vector_of(cache, "b")
+    await vector_of(cache, "c")
+    await vector_of(cache, "read a file")
+    assert Counting.asked == 4, "the oldest is forgotten"

@@ -21,7 +21,6 @@ from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.resident_vectors import FEW
 from toolcrib_registry.search.searcher import Searcher
-from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio
 
@@ -586,22 +585,3 @@ async def test_what_left_the_snapshot_is_forgotten(
     answer = await searcher.search(view_of([tool(2)]), Wanted(f"{own(1)} {own(2)}", min_score=0.0))
 
     assert ids(answer) == ["ns/tool-0002"]
-
-
-async def test_a_repeated_query_is_embedded_once() -> None:
-    class Counting(HashEmbedder):
-        asked = 0
-
-        async def embed_request(self, texts: Sequence[str]) -> Vector:
-            type(self).asked += 1
-            return await super().embed_request(texts)
-
-    cache = QueryCache(Counting(), size=2)
-
-    first = await vector_of(cache, "read  a file")
-    assert (await vector_of(cache, " read a\nfile ") == first).all()
-    assert Counting.asked == 1
-    await vector_of(cache, "b")
-    await vector_of(cache, "c")
-    await vector_of(cache, "read a file")
-    assert Counting.asked == 4, "the oldest is forgotten"
