@@ -11,9 +11,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
+from operator import is_, itemgetter
 
 from toolcrib import model_names
 from toolcrib.authorizer import (
@@ -29,7 +31,7 @@ from toolcrib.authorizer import (
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.names import is_reserved_scope
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.publish import PublishedTool
+from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
 
 class AmbiguousName(LookupError):
@@ -96,53 +98,159 @@ EMPTY = View(tools={}, names={}, ambiguous={}, valid_until=math.inf, digest=hash
 
 def view_of(identity: Identity | None, snapshot: Snapshot, now: float, action: Action = Action.LIST) -> View:
     """Everything `identity` may see at `now`; empty where in doubt."""
-    policy = snapshot.policy
-    if identity is None:
-        if not policy.anonymous_list:
-            return EMPTY
-        # every tool is reachable to them: a disabled one keeps its name, as it does for callers with an identity
-        every = {i: snapshot.tools[i] for i in sorted(snapshot.tools)}
-        listed = {i: tool for i, tool in every.items() if decide(None, tool, action, policy, now)}
-        return _view(listed, every, _Near(), math.inf)
-    if caller_refused(identity, policy, now) is not None:
-        return replace(EMPTY, valid_until=next_change(identity, policy, now))
-    reachable: dict[str, PublishedTool] = {}
-    visible: dict[str, PublishedTool] = {}
-    for i in sorted(_candidates(identity, snapshot, policy)):
-        q = Question(identity, snapshot.tools[i], action, policy, now)
-        if reach(q):
-            reachable[i] = snapshot.tools[i]
-            if tool_refused(q) is None:
-                visible[i] = snapshot.tools[i]
-    near = _Near(identity.namespace, named_namespaces(identity, policy, now))
-    return _view(visible, reachable, near, next_change(identity, policy, now))
+    return ViewMaker(identity, action).of(snapshot, now)
 
 
-def view_work(identity: Identity | None, snapshot: Snapshot) -> int:
-    """What the time of `view_of` grows with: tools, times the bindings and patterns that are held against each."""
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What was found of a tool."""
+
+    tool: PublishedTool
+    reachable: bool
+    visible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What was found of a namespace's tools, by their ids, and the bindings that said so."""
+
+    bindings: tuple[PublishedBinding, ...]
+    judged: dict[str, _Judged]
+
+
+class ViewMaker:
+    """Makes the view of one identity, of one snapshot after another: what has not changed since is not judged again.
+
+    So a namespace that changes without a pause holds up the judging of its own tools alone. Used from one thread at a time.
+    """
+
+    def __init__(self, identity: Identity | None, action: Action = Action.LIST) -> None:
+        self.identity, self._action = identity, action
+        self._since, self._until = math.inf, -math.inf
+        self._places: dict[str, _Place] = {}
+        self.behind = False
+        """Whether tools were left out of the latest view, since there was more to judge than it was given."""
+
+    def of(self, snapshot: Snapshot, now: float, work: float = math.inf) -> View:
+        """Everything that may be seen at `now`, or what `work` is enough for; in the unit of `view_work`.
+
+        Namespaces in which little has changed come first. A view that lacks tools is valid for a second.
+        """
+        identity, policy = self.identity, snapshot.policy
+        self.behind = False
+        if identity is None:
+            return _anonymous(snapshot, now, self._action)
+        until = next_change(identity, policy, now)
+        if caller_refused(identity, policy, now) is not None:
+            return replace(EMPTY, valid_until=until)
+        reachable: dict[str, PublishedTool] = {}
+        visible: dict[str, PublishedTool] = {}
+        for i, judged in self._judge(identity, snapshot, now, work):
+            if judged.reachable:
+                reachable[i] = judged.tool
+                if judged.visible:
+                    visible[i] = judged.tool
+        self._since, self._until = now, until
+        near = _Near(identity.namespace, named_namespaces(identity, policy, now))
+        return _view(visible, reachable, near, min(until, now + _AGAIN_SECONDS) if self.behind else until)
+
+    def _judge(
+        self, identity: Identity, snapshot: Snapshot, now: float, work: float
+    ) -> list[tuple[str, _Judged]]:
+        """All candidates that `work` is enough for, in the order of their ids."""
+        policy, in_time = snapshot.policy, self._since <= now < self._until
+        candidates: dict[str, list[str]] = {}
+        for i in _candidates(identity, snapshot, policy):
+            candidates.setdefault(snapshot.tools[i].namespace, []).append(i)
+        places: dict[str, _Place] = {}
+        due: list[tuple[int, str, list[str]]] = []
+        left: list[tuple[str, _Judged]] = []
+        for namespace, ids in candidates.items():
+            bindings = tuple(b.source for b in policy.near(identity, namespace).every)
+            before = self._places.get(namespace)
+            same = before is not None and in_time and _same(before.bindings, bindings)
+            known = before.judged if before is not None and same else {}
+            kept = {i: k for i in ids if (k := known.get(i)) is not None and k.tool is snapshot.tools[i]}
+            places[namespace] = _Place(bindings, kept)
+            if missing := [i for i in ids if i not in kept]:
+                due.append((_patterns(bindings), namespace, missing))
+        for each, namespace, missing in sorted(due, key=lambda d: (d[0] * len(d[2]), d[1])):
+            judged = places[namespace].judged
+            for i in missing:
+                work -= each
+                if work < 0:
+                    # it keeps its name: else another tool would be called by it meanwhile
+                    left.append((i, _Judged(snapshot.tools[i], reachable=True, visible=False)))
+                    continue
+                q = Question(identity, snapshot.tools[i], self._action, policy, now)
+                within = bool(reach(q))
+                judged[i] = _Judged(snapshot.tools[i], within, within and tool_refused(q) is None)
+        self._places, self.behind = places, bool(left)
+        found = chain.from_iterable(place.judged.items() for place in places.values())
+        return sorted(chain(found, left), key=itemgetter(0))
+
+
+_AGAIN_SECONDS = 1.0
+
+
+def _anonymous(snapshot: Snapshot, now: float, action: Action) -> View:
+    if not snapshot.policy.anonymous_list:
+        return EMPTY
+    # every tool is reachable to them: a disabled one keeps its name, as it does for callers with an identity
+    every = {i: snapshot.tools[i] for i in sorted(snapshot.tools)}
+    listed = {i: tool for i, tool in every.items() if decide(None, tool, action, snapshot.policy, now)}
+    return _view(listed, every, _Near(), math.inf)
+
+
+def _same(one: tuple[PublishedBinding, ...], other: tuple[PublishedBinding, ...]) -> bool:
+    """Whether they are the very same objects: a binding that changed is another one."""
+    return len(one) == len(other) and all(map(is_, one, other))
+
+
+def _patterns(bindings: Iterable[PublishedBinding]) -> int:
+    """What it takes to hold a tool against these."""
+    return 1 + sum(1 + len(b.allow or ()) + len(b.deny) for b in bindings)
+
+
+def view_work(identity: Identity | None, snapshot: Snapshot, enough: float = math.inf) -> int:
+    """What the time of `view_of` grows with: tools, times the bindings and patterns that are held against each.
+
+    Where it is clearly more than `enough`, a number above that is all that is found out.
+    """
     if identity is None:
         return len(snapshot.tools) if snapshot.policy.anonymous_list else 0
-    policy, work = snapshot.policy, len(snapshot.policy.of(identity))
+    policy = snapshot.policy
+    least: dict[str, int] = {}
+    for namespaces, scopes in _granted(identity, policy):
+        for namespace in snapshot.namespaces if namespaces is None else namespaces:
+            most = max((len(snapshot.by_scope.get((namespace, s), ())) for s in scopes), default=0)
+            least[namespace] = max(least.get(namespace, 0), most)
+    if (found := sum(least.values())) > enough:
+        return found
+    work = len(policy.of(identity))
     here = Counter(snapshot.tools[i].namespace for i in _candidates(identity, snapshot, policy))
     for namespace, tools in here.items():
-        near = policy.near(identity, namespace).every
-        work += tools * (1 + sum(1 + len(b.source.allow or ()) + len(b.source.deny) for b in near))
+        work += tools * _patterns(b.source for b in policy.near(identity, namespace).every)
     return work
 
 
 def _candidates(identity: Identity, snapshot: Snapshot, policy: Policy) -> set[str]:
     """A superset of what steps 3 to 5 can allow: tools that carry a scope which could be granted, where it could."""
+    found: set[str] = set()
+    for namespaces, scopes in _granted(identity, policy):
+        found |= snapshot.candidates(scopes, namespaces)
+    return found
+
+
+def _granted(identity: Identity, policy: Policy) -> Iterable[tuple[frozenset[str] | None, Collection[str]]]:
+    """Scopes that could be granted, and where (None: everywhere); each once in a place, however many bindings grant it."""
     if identity.policy is ScopesPolicy.TOKEN:
-        return snapshot.candidates(identity.scopes or (), None)
-    # each scope of a namespace once, however many bindings grant it there
+        return [(None, identity.scopes or ())]
     granted: dict[frozenset[str] | None, set[str]] = {}
     for b in policy.of(identity):
         if b.scopes:
             granted.setdefault(b.namespaces, set()).update(b.scopes)
-    found: set[str] = set()
-    for namespaces, scopes in granted.items():
-        found |= snapshot.candidates(scopes, namespaces)
-    return found
+    return granted.items()
 
 
 def named_namespaces(identity: Identity, policy: Policy, now: float) -> frozenset[str]:

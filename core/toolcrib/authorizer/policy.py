@@ -52,6 +52,9 @@ class Near(NamedTuple):
     """Those of them that deny anything."""
 
 
+_NOTHING = Near()
+
+
 class _Mine:
     """What was found for one identity so far."""
 
@@ -64,7 +67,7 @@ class _Mine:
 
 
 _REMEMBERED = 256
-"""Identities whose bindings are remembered."""
+"""Identities whose bindings are remembered, and namespaces of each."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,10 @@ class Policy:
                 places: tuple[str | None, ...] = (None, namespace)
                 every = _merged([self.by_place.get((key, place), ()) for place in places for key in keys])
                 every = tuple(b for b in every if b.namespaces is None or namespace in b.namespaces)
-            known = mine.near[namespace] = Near(every, tuple(b for b in every if b.source.denies))
+            known = Near(every, tuple(b for b in every if b.source.denies)) if every else _NOTHING
+            if len(mine.near) >= _REMEMBERED:
+                mine.near.clear()
+            mine.near[namespace] = known
         return known
 
     def _mine(self, identity: Identity) -> _Mine:

@@ -27,6 +27,10 @@ class SingleFlight:
             task.add_done_callback(lambda _: self._running.pop(key, None))
         return await asyncio.shield(task)
 
+    def has(self, key: Hashable) -> bool:
+        """Whether something is under way, or waits, under `key`."""
+        return key in self._running
+
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
         async with self._turn:
             return await work()

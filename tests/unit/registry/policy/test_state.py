@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 import threading
 from typing import Any
 
@@ -11,7 +12,7 @@ from frozen_heap import frozen_by
 from published import binding, bot, tool
 from registry_harness import ManualClock
 from toolcrib.process.garbage import LARGE
-from toolcrib.view import View, view_of
+from toolcrib.view import View, ViewMaker
 from toolcrib.wire.publish import Publish, Removed, Revision, SnapshotChunk, SnapshotCommit
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import WORK_AT_ONCE, PolicyState
@@ -99,12 +100,14 @@ async def test_what_is_taken_back_while_a_view_is_made_is_not_in_it(count: int) 
 async def test_a_view_that_takes_long_holds_back_no_publish(monkeypatch: pytest.MonkeyPatch) -> None:
     state, begun, go = await held(MANY), threading.Event(), threading.Event()
 
-    def slow(*asked: Any) -> View:
+    real = ViewMaker.of
+
+    def slow(self: ViewMaker, *asked: Any) -> View:
         begun.set()
         assert go.wait(30)
-        return view_of(*asked)
+        return real(self, *asked)
 
-    monkeypatch.setattr("toolcrib_registry.policy.state.view_of", slow)
+    monkeypatch.setattr(ViewMaker, "of", slow)
     waiting = asyncio.ensure_future(state.caller_view(BOT))
     assert await asyncio.to_thread(begun.wait, 30)
     await revoke(state)
@@ -144,3 +147,48 @@ async def test_a_busy_cluster_does_not_keep_a_large_view_from_being_made() -> No
     stop.set()
     await busy
     assert len(seen.view.tools) == MANY
+
+
+@pytest.mark.parametrize("edited", ["a tool", "a binding"])
+async def test_a_namespace_that_never_stops_changing_keeps_the_others_tools_from_nobody(edited: str) -> None:
+    clock, over = ManualClock(), asyncio.Event()
+    state = PolicyState(clock)
+    wide = [
+        binding(f"many-{n}", namespace="team-b", deny=tuple(f"y{n}-{i}-*" for i in range(64)))
+        for n in range(4)
+    ]
+    tools = [tool(f"{team}/tool-{i}") for team in ("team-a", "team-b") for i in range(MANY)]
+    await state.publish(
+        Publish(
+            base=None,
+            to=Revision(epoch=1, seq=1),
+            tools=tuple(tools),
+            bindings=(binding(namespace="team-a"), *wide),
+        )
+    )
+
+    async def edits() -> None:
+        for seq in itertools.count(1):
+            if over.is_set():
+                return
+            changed: dict[str, Any] = {"tools": (tool("team-b/tool-0", generation=seq + 1),)}
+            if edited == "a binding":
+                changed = {"bindings": (wide[0].model_copy(update={"generation": seq + 1}),)}
+            step = Publish(base=Revision(epoch=1, seq=seq), to=Revision(epoch=1, seq=seq + 1), **changed)
+            await state.publish(step)
+            await asyncio.sleep(0.02)
+
+    editing = asyncio.create_task(edits())
+    try:
+        async with asyncio.timeout(30):
+            for _ in range(5):
+                seen = await state.caller_view(BOT)
+                assert sum(i.startswith("team-a/") for i in seen.view.tools) == MANY
+                clock.jump(2)
+    finally:
+        over.set()
+        await editing
+    # what was left out is judged once there is time for it
+    async with asyncio.timeout(30):
+        while len((await state.caller_view(BOT)).view.tools) < len(tools):
+            clock.jump(2)
