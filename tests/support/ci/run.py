@@ -70,17 +70,17 @@ def steps(seed: int) -> tuple[Step, ...]:
             1,
             "not long and not node",
         ),
-        Step("search-gate", "search quality: make search-gate", ("search-gate",), 300, 1),
+        Step("search-gate", "search quality: make search-gate", ("search-gate",), 300, 2),
         Step(
             "proof",
             "20,000 random cases against the oracle, others than those of make test",
             ("proof", cases),
             600,
-            1,
+            2,
         ),
         # one seed: what a new one finds is work for its finder, and none of the change that is judged here
-        Step("attack", "generated attacks on running registries: make attack", ("attack", "SEED=13"), 600, 1),
-        Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 1),
+        Step("attack", "generated attacks on running registries: make attack", ("attack", "SEED=13"), 600, 2),
+        Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 2),
         Step(
             "cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"
         ),
@@ -93,7 +93,7 @@ def steps(seed: int) -> tuple[Step, ...]:
             2,
             "fresh",
         ),
-        Step("test-long", "longer tests: make test-long", ("test-long",), 2400, 2, "long and not node"),
+        Step("test-long", "longer tests: make test-long", ("test-long",), 2400, 1, "long and not node"),
         Step("cluster-demo", "the cluster demo, which the README shows", ("cluster-demo",), 600, 2),
     )
 

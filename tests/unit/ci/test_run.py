@@ -154,7 +154,7 @@ def test_what_fails_three_times_is_refused(repository: Repository) -> None:
     assert done.returncode == 1
     assert "REFUSED at test: failed again: checks/test_broken.py::test_broken" in done.stdout
     assert repository.turns("test_broken") == 3
-    assert "doing search-gate" not in done.stdout
+    assert "doing test-long" not in done.stdout
 
 
 @pytest.mark.parametrize(
