@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -117,14 +118,14 @@ class ViewSearch:
         self.outage.over()
         return told
 
-    async def _told(self, question: Question, due: Mapping[str, str]) -> _Told:
+    async def _told(self, question: Question, due: Mapping[str, str]) -> _Told | None:
         if len(due) > FEW:
             self.resident.fill_soon()
             return await self._nearest(question)
         return _Told({s.tool_id: s.vector for s in await self.resident.fetch(due)})
 
-    async def _nearest(self, question: Question) -> _Told:
-        """The nearest tools of the view: of ever more of the superset, until enough of them are in the view."""
+    async def _nearest(self, question: Question) -> _Told | None:
+        """The nearest tools of the view: of ever more of the superset, until enough of them are in the view. None: too few were."""
         parts = [p.vector for p in question.parts if p.vector is not None]
         wanted = np.stack([v for v in (question.vector, *parts) if v is not None])
         enough = min(question.depth, _MOST_NEAREST)
@@ -136,11 +137,15 @@ class ViewSearch:
                 for s in found
                 if (e := question.view.get(s.tool_id)) is not None and e.digest == s.digest
             }
+            if len(own) >= enough:
+                # of the view alone: nothing of what else was told may show, not even by how many there are
+                told = dict(islice(own.items(), enough))
+                last = cosines(own[next(reversed(told))][None, :], list(wanted))
+                return _Told(told, max(float(c[0]) for c in last))
             if len(found) < limit:
                 return _Told(own)
-            if len(own) >= enough or limit >= _LARGEST_LIMIT:
-                last = cosines(found[-1].vector[None, :], list(wanted))
-                return _Told(own, max(float(c[0]) for c in last))
+            if limit >= _LARGEST_LIMIT:
+                return None
             limit = min(limit * _GROWTH, _LARGEST_LIMIT)
 
 
