@@ -86,7 +86,7 @@ class Assessor:
             except Exception:
                 log.exception("it cannot be assessed", extra=about_object(ref.kind, ref.key))
                 kind.forget(record, self.facts)
-                record.verdict = kind.refused(_POISON)
+                record.verdict = kind.failed(_POISON, entry, record)
 
     def settle(self) -> tuple[list[Ref], list[Ref]]:
         """Have the quotas decide, once everything that changed was judged; `batch` publishes what follows.

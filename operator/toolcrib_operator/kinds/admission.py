@@ -80,7 +80,7 @@ class Admitted:
             if unread and isinstance(before, PublishedBinding) and before.uid == published.uid:
                 published = _meanwhile(before, published)
             else:
-                published = _denials(published)
+                published = denials_of(published)
         waiting = record.admission if record in self._waiting else None
         return BindingVerdict(published, problem, None if waiting is None else waiting.seen or "")
 
@@ -135,7 +135,7 @@ def _known(record: Record, entry: Entry) -> Admission | None:
     )
 
 
-def _denials(item: PublishedBinding) -> PublishedBinding | None:
+def denials_of(item: PublishedBinding) -> PublishedBinding | None:
     """What it denies, and no grant."""
     return item.model_copy(update={"scopes": (), "allow": None}) if item.denies else None
 
@@ -162,7 +162,7 @@ def _meanwhile(before: PublishedBinding, after: PublishedBinding) -> PublishedBi
         "deny_scopes": _union(before.deny_scopes, after.deny_scopes),
     }
     held = after.model_copy(update=both)
-    return held if held.scopes else _denials(held)
+    return held if held.scopes else denials_of(held)
 
 
 _T = TypeVar("_T")

@@ -14,6 +14,7 @@ from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBind
 from toolcrib.resources.conditions import MAX_MESSAGE, MEANINGS, ConditionReason
 from toolcrib.text import truncate
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
+from toolcrib_operator.kinds.admission import denials_of
 from toolcrib_operator.kinds.facts import BINDINGS as SLOT
 from toolcrib_operator.kinds.facts import Batch, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
@@ -41,6 +42,8 @@ from toolcrib_operator.kinds.statuses import (
 from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, Published, invalid
 from toolcrib_operator.objects import Entry, Ref
 
+_HELD = ". What it denied before stays denied until it is mended or deleted."
+
 
 def assess_binding(
     entry: Entry, *, namespaces: Mapping[str, Mapping[str, str]], trusted: Iterable[str]
@@ -66,10 +69,8 @@ def assess_binding(
         allowed = ", ".join(sorted(known)) or "none"
         message = f"spec.namespaceSelector: the operator does not trust the label {untrusted[0]!r} (trusted: {allowed})"
         # it grants nothing, but what it denies stays denied: in doubt everywhere (a deny holds while its object exists)
-        denied = publishing.binding(binding, namespaces=None).model_copy(update={"scopes": (), "allow": None})
-        return BindingVerdict(
-            denied if denied.denies else None, Cause(ConditionReason.UNTRUSTED_LABEL, message)
-        )
+        denied = denials_of(publishing.binding(binding, namespaces=None))
+        return BindingVerdict(denied, Cause(ConditionReason.UNTRUSTED_LABEL, message))
     return BindingVerdict(publishing.binding(binding, namespaces=territory(selector, namespaces)))
 
 
@@ -182,17 +183,28 @@ class BindingKind(Governed):
 
     def assess(self, entry: Entry, record: Record, facts: Facts) -> BindingVerdict:
         """`assess_binding`, unless the admission policies have still to be looked at."""
-        selects = bool(self.keys(entry))
-        verdict = assess_binding(
-            entry,
-            namespaces=facts.labels(NAMESPACE) if selects else {},
-            trusted=facts.settings.trusted_namespace_labels,
-        )
+        if entry.resource is None:
+            verdict = self.failed(invalid(entry.findings), entry, record)
+        else:
+            verdict = assess_binding(
+                entry,
+                namespaces=facts.labels(NAMESPACE) if self.keys(entry) else {},
+                trusted=facts.settings.trusted_namespace_labels,
+            )
         return facts.admitted.judge(record, entry, verdict)
 
     def refused(self, cause: Cause) -> BindingVerdict:
         """A binding's verdict."""
         return BindingVerdict(None, cause)
+
+    def failed(self, cause: Cause, entry: Entry, record: Record) -> BindingVerdict:
+        """What is published of this object keeps its denials, for whom and where they were, and none of its grants."""
+        before = _binding(record.published)
+        held = None if before is None or before.uid != entry.uid else denials_of(before)
+        if held is not None:
+            message = truncate(cause.message or MEANINGS[cause.reason], MAX_MESSAGE - len(_HELD))
+            cause = Cause(cause.reason, message + _HELD)
+        return BindingVerdict(held, cause)
 
     def forget(self, record: Record, facts: Facts) -> None:
         """Nothing of it waits any more."""

@@ -175,6 +175,10 @@ class Governed(Kind):
         """The verdict on an object that is not used, for a reason that is none of its kind's own."""
         return Verdict(None, cause)
 
+    def failed(self, cause: Cause, entry: Entry, record: Record) -> AnyVerdict:
+        """The verdict on an object that cannot be read or assessed; the record has what is published of it so far."""
+        return self.refused(cause)
+
     def forget(self, record: Record, facts: Facts) -> None:
         """The object is gone, or could not be assessed."""
 

@@ -176,7 +176,7 @@ class RouteTable:
         if found is not None:
             return found
         for rule in self._patterns.get(method, ()):
-            if (matched := rule.pattern.match(path)) is not None:
+            if (matched := rule.pattern.fullmatch(path)) is not None:
                 return Match(rule, rule, matched.groupdict())
         return Match(None, next(self._at(path), None), _NOTHING)
 
@@ -189,7 +189,7 @@ class RouteTable:
         return tuple(dict.fromkeys(rule.line.method for rule in self._at(path)))
 
     def _at(self, path: str) -> Iterator[Rule]:
-        return (rule for rule in self._rules if rule.pattern.match(path))
+        return (rule for rule in self._rules if rule.pattern.fullmatch(path))
 
 
 def check(

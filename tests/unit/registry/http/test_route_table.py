@@ -122,6 +122,8 @@ def test_literal_paths_come_before_patterns_and_patterns_by_their_method() -> No
     assert line("GET", "/things/new") is LINES[2]
     assert table.find("GET", "/things/a/b").params == {"name": "a/b"}
     assert line("DELETE", "/things") is line("GET", "/other") is line("GET", "/things\n") is None
+    assert line("GET", "/things/a\n") is None
+    assert table.methods("/things\n") == ()
 
 
 def test_what_a_path_takes_is_known_where_the_method_is_not() -> None:
