@@ -90,7 +90,11 @@ class Intake:
             async with self._large.turn(self._account):
                 bare = strict_json.check(body, max_depth=depth)
                 await asyncio.sleep(0)  # others have their turn in between
-                value = strict_json.read(body, bare)
+                value = strict_json.read(body)
+                await asyncio.sleep(0)
+                if not strict_json.is_plain(value, bare):
+                    await asyncio.sleep(0)
+                    value = strict_json.read_again(body)
                 await asyncio.sleep(0)
                 return value
         except strict_json.InvalidJson as error:

@@ -10,13 +10,16 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 import orjson
 
 MAX_DEPTH = 32
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _LONG_NUMBER = re.compile(rb"-0|[0-9]{18}")
 """What orjson may read otherwise than json."""
-_NOT_BRACKETS = re.compile(rb"[^\[\]{}]+")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_OPENS = 2
+"""The bit that `[` and `{` have, and `]` and `}` have not."""
 
 
 class InvalidJson(ValueError):
@@ -29,41 +32,52 @@ def parse(raw: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     Raises:
         InvalidJson: it is not JSON, or not unambiguous, or nested deeper than `max_depth`.
     """
-    return read(raw, check(raw, max_depth=max_depth))
+    bare = check(raw, max_depth=max_depth)
+    value = read(raw)
+    return value if is_plain(value, bare) else read_again(raw)
 
 
 def check(raw: bytes, *, max_depth: int = MAX_DEPTH) -> bytes:
-    """The first half of `parse`: depth. Gives what is left of the text without its strings.
+    """The first step of `parse`: depth. Gives what is left of the text without its strings.
 
     Raises:
         InvalidJson: it is nested deeper than `max_depth`.
     """
     bare = _STRINGS.sub(b"", raw)
-    depth = 0
-    for bracket in _NOT_BRACKETS.sub(b"", bare):
-        if bracket in b"[{":
-            depth += 1
-            if depth > max_depth:
-                raise InvalidJson(f"nested deeper than {max_depth} levels")
-        else:
-            depth -= 1
+    brackets = bare.translate(None, _NO_BRACKETS)
+    # so few open no more levels than are allowed
+    if len(brackets) > max_depth:
+        depths = np.cumsum(np.where(np.frombuffer(brackets, np.uint8) & _OPENS, 1, -1))
+        if depths.max() > max_depth:
+            raise InvalidJson(f"nested deeper than {max_depth} levels")
     return bare
 
 
-def read(raw: bytes, bare: bytes) -> Any:
-    """The second half: the value. orjson is strict about UTF-8, surrogates, NaN, infinities and syntax, which json is
-    not; json keeps integers of any length, and sees keys that stand twice.
+def read(raw: bytes) -> Any:
+    """The value, as orjson has it: strict about UTF-8, surrogates, NaN, infinities and syntax, which json is not.
 
     Raises:
-        InvalidJson: it is not JSON, or ambiguous.
+        InvalidJson: it is not JSON.
     """
     try:
-        value = orjson.loads(raw)
+        return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise InvalidJson(f"line {error.lineno}, column {error.colno}: {error.msg}") from error
+
+
+def is_plain(value: Any, bare: bytes) -> bool:
+    """Whether `value`, with no strings `bare`, is surely what `read_again` would give."""
     # a key that stands twice is a colon more than there are members
-    if bare.count(b":") == _members(value) and _LONG_NUMBER.search(bare) is None:
-        return value
+    colons = bare.count(b":")
+    return (not colons or colons == _members(value)) and _LONG_NUMBER.search(bare) is None
+
+
+def read_again(raw: bytes) -> Any:
+    """The value, as json has it, which keeps integers of any length and sees keys that stand twice.
+
+    Raises:
+        InvalidJson: it is ambiguous.
+    """
     try:
         return json.loads(raw, object_pairs_hook=_object)
     except InvalidJson:
