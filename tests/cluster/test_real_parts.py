@@ -9,6 +9,7 @@ import pytest
 
 from realparts import processes
 from realparts.apiserver import ApiServer
+from realparts.processes import wait_until
 from realparts.required import require_real
 
 
@@ -65,6 +66,8 @@ def test_the_signing_keys_are_not_for_anonymous_callers_by_default(apiserver: Ap
 
 def test_the_signing_keys_can_be_made_public(own_server: ApiServer) -> None:
     with own_server.client_for(None) as anonymous:
+        # the API server reads the binding a moment later
+        wait_until(lambda: anonymous.get(own_server.jwks_url).is_success, timeout=30, interval=0.05)
         assert anonymous.get(own_server.jwks_url).json()["keys"]
 
 
