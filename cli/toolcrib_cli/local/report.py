@@ -126,11 +126,16 @@ class Report:
         """Show the index filling until every tool is Ready, for a person; one line at the end otherwise."""
 
         def ready() -> tuple[int, int]:
-            tools = world.all("Tool")
-            wanted = [t for t in tools if _status(t.status, "Accepted") != "False"]
-            return sum(_status(t.status, "Indexed") == "True" for t in wanted), len(wanted)
+            done = total = 0
+            for tool in world.all("Tool"):
+                status = tool.status
+                if _status(status, "Accepted") != "False":
+                    total += 1
+                    done += _status(status, "Indexed") == "True"
+            return done, total
 
-        done, total = ready()
+        # statuses are kept packed: thousands of them would hold the event loop
+        done, total = await asyncio.to_thread(ready)
         shown = output.console()
         if total == 0:
             return
@@ -142,7 +147,7 @@ class Report:
                     async with asyncio.timeout(0.5):
                         await stop.wait()
                 except TimeoutError:
-                    done, total = ready()
+                    done, total = await asyncio.to_thread(ready)
                     progress.update(task, completed=done, total=total)
         if not stop.is_set():
             output.line(
