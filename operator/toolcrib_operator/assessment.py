@@ -5,6 +5,7 @@ In memory only: it asks the World and its kinds.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -37,13 +38,13 @@ class Assessor:
 
     @property
     def verdicts(self) -> dict[Ref, AnyVerdict]:
-        """All verdicts; made anew at each use."""
+        """All verdicts, collected at each use."""
         records = self.facts.records
         return {r.ref: r.verdict for name in self.kinds for r in records.of(name) if r.verdict is not None}
 
     @property
     def published(self) -> dict[Ref, Published]:
-        """What is published of objects; made anew at each use."""
+        """What is published of each object, collected at each use."""
         records = self.facts.records
         return {
             r.ref: r.published for name in self.kinds for r in records.of(name) if r.published is not None
@@ -84,9 +85,11 @@ class Assessor:
             try:
                 record.verdict = kind.assess(entry, record, self.facts)
             except Exception:
-                log.exception("it cannot be assessed", extra=about_object(ref.kind, ref.key))
-                kind.forget(record, self.facts)
-                record.verdict = kind.failed(_POISON, entry, record)
+                log.exception("assessment failed", extra=about_object(ref.kind, ref.key))
+                record.verdict = kind.refused(_POISON)
+                # it may fail for the same reason
+                with contextlib.suppress(Exception):
+                    record.verdict = kind.failed(_POISON, entry, record, self.facts)
 
     def settle(self) -> tuple[list[Ref], list[Ref]]:
         """Have the quotas decide, once everything that changed was judged; `batch` publishes what follows.

@@ -184,7 +184,7 @@ class BindingKind(Governed):
     def assess(self, entry: Entry, record: Record, facts: Facts) -> BindingVerdict:
         """`assess_binding`, unless the admission policies have still to be looked at."""
         if entry.resource is None:
-            verdict = self.failed(invalid(entry.findings), entry, record)
+            verdict = _denying(invalid(entry.findings), entry, record)
         else:
             verdict = assess_binding(
                 entry,
@@ -197,14 +197,9 @@ class BindingKind(Governed):
         """A binding's verdict."""
         return BindingVerdict(None, cause)
 
-    def failed(self, cause: Cause, entry: Entry, record: Record) -> BindingVerdict:
-        """What is published of this object keeps its denials, for whom and where they were, and none of its grants."""
-        before = _binding(record.published)
-        held = None if before is None or before.uid != entry.uid else denials_of(before)
-        if held is not None:
-            message = truncate(cause.message or MEANINGS[cause.reason], MAX_MESSAGE - len(_HELD))
-            cause = Cause(cause.reason, message + _HELD)
-        return BindingVerdict(held, cause)
+    def failed(self, cause: Cause, entry: Entry, record: Record, facts: Facts) -> BindingVerdict:
+        """It keeps its denials. A refusal for want of the admission policies stands, or is still to come."""
+        return facts.admitted.judge(record, entry, _denying(cause, entry, record))
 
     def forget(self, record: Record, facts: Facts) -> None:
         """Nothing of it waits any more."""
@@ -331,6 +326,16 @@ def _applied(entry: Entry, record: Record, now: float) -> float:
     if odd and why.reason is ConditionReason.EXPIRED_AT_APPLY:
         return math.inf  # said of this generation already, and true for good
     return durations.instant(entry.created) if entry.created and entry.generation == 1 else -math.inf
+
+
+def _denying(cause: Cause, entry: Entry, record: Record) -> BindingVerdict:
+    """What is published of this object keeps its denials, with their subjects and reach, and none of its grants."""
+    before = _binding(record.published)
+    held = None if before is None or before.uid != entry.uid else denials_of(before)
+    if held is not None:
+        message = truncate(cause.message or MEANINGS[cause.reason], MAX_MESSAGE - len(_HELD))
+        cause = Cause(cause.reason, message + _HELD)
+    return BindingVerdict(held, cause)
 
 
 def _binding(item: Published | None) -> PublishedBinding | None:

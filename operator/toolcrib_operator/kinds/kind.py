@@ -175,12 +175,13 @@ class Governed(Kind):
         """The verdict on an object that is not used, for a reason that is none of its kind's own."""
         return Verdict(None, cause)
 
-    def failed(self, cause: Cause, entry: Entry, record: Record) -> AnyVerdict:
-        """The verdict on an object that cannot be read or assessed; the record has what is published of it so far."""
+    def failed(self, cause: Cause, entry: Entry, record: Record, facts: Facts) -> AnyVerdict:
+        """The verdict on an object whose assessment failed; the record has what is published of it so far."""
+        self.forget(record, facts)
         return self.refused(cause)
 
     def forget(self, record: Record, facts: Facts) -> None:
-        """The object is gone, or could not be assessed."""
+        """The object is gone, or its assessment failed."""
 
     def changed(
         self, ref: Ref, old: Published | None, new: Published | None, facts: Facts, batch: Batch

@@ -9,6 +9,8 @@ import pytest
 from toolcrib.wire.publish import PublishedBinding
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import binding
+from toolcrib_operator.kinds.admission import Admitted
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
 
@@ -23,23 +25,32 @@ BINDING: dict[str, Any] = {
     },
 }
 
+REF = Ref("AgentScopeBinding", "heist/b")
+
 
 class Operator:
     """A world and what is published of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, admitted: Admitted | None = None) -> None:
         self.world = World()
-        self.assessor = Assessor(self.world, LoopSettings())
+        self.assessor = Assessor(self.world, LoopSettings(), admitted)
         self.published: dict[str, PublishedBinding] = {}
-        self.generation = 0
+        self.generation = self.version = 0
 
     def write(self, **spec: Any) -> None:
         """Write the binding with these fields, and take the turn."""
         self.generation += 1
+        self.touch(**spec)
+
+    def touch(self, **spec: Any) -> None:
+        """The same generation once more, and take the turn."""
+        self.version += 1
         manifest = copy.deepcopy(BINDING)
-        manifest["metadata"] |= {"generation": self.generation, "resourceVersion": str(self.generation)}
+        manifest["metadata"] |= {"generation": self.generation, "resourceVersion": str(self.version)}
         manifest["spec"] |= spec
         self.world.upsert("AgentScopeBinding", manifest)
+        # what has not changed is not dirty; something that the binding names may be
+        self.assessor.judge([REF])
         self.turn()
 
     def turn(self) -> None:
@@ -95,3 +106,39 @@ def test_an_object_of_the_same_name_that_cannot_be_read_denies_nothing_for_the_o
     operator.turn()
 
     assert operator.published == {}
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("before_the_failure", [True, False], ids=["refused first", "failed first"])
+def test_a_failed_assessment_never_lets_in_a_grant_that_the_admission_policies_did_not_see(
+    before_the_failure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admitted = Admitted(external=False)
+    admitted.begun = admitted.answered = 1
+    admitted.problem, admitted.seen = "they are missing", "0a1b"
+    operator = Operator(admitted)
+
+    def look() -> None:
+        """Look at the policies, and decide what waits."""
+        admitted.begun += 1
+        admitted.answered += 1
+        operator.assessor.judge(sorted(admitted.ripe()))
+
+    operator.generation = 1
+    if before_the_failure:
+        operator.touch()
+        look()
+    with monkeypatch.context() as broken:
+        broken.setattr(binding, "assess_binding", lambda *_, **__: 1 / 0)
+        operator.touch()
+        look()
+    failed = operator.assessor.verdicts[REF]
+    admitted.problem, admitted.seen = None, "2c3d"
+    operator.touch()
+    look()
+    after = operator.assessor.verdicts[REF]
+
+    assert [v.refusal and v.refusal.reason.value for v in (failed, after)] == ["AdmissionPolicyMissing"] * 2
+    operator.write()
+    look()
+    assert operator.assessor.verdicts[REF].refusal is None
