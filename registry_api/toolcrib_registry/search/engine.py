@@ -17,9 +17,9 @@ from toolcrib_registry.policy.view_cache import Content
 from toolcrib_registry.search.answer_cache import AnswerCache
 from toolcrib_registry.search.entries import EntryCache
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
-from toolcrib_registry.search.question import Wanted as Wanted
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.searcher import Answer, Searcher
-from toolcrib_registry.search.visible import Visible
+from toolcrib_registry.search.visible import AT_ONCE, Visible
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ class SearchEngine:
         self._clock = clock
         self._answers = AnswerCache()
         self._views: WeakKeyDictionary[Content, Visible] = WeakKeyDictionary()
+        self._making = asyncio.Lock()
 
     async def search(self, caller_view: CallerView, wanted: Wanted) -> Answer:
         """The best tools of `caller_view` for what is wanted; nothing outside it has any effect. Never fails for an outage.
@@ -45,7 +46,7 @@ class SearchEngine:
         Raises:
             ModeUnavailable: the mode needs vectors and no embedder is configured.
         """
-        view = self.entries_of(caller_view)
+        view = await self.entries_of(caller_view)
         searcher = self._searcher
         return await self._answers.answer(
             view,
@@ -54,15 +55,23 @@ class SearchEngine:
             lambda: searcher.search(view, wanted, self._pushdown(caller_view)),
         )
 
-    def entries_of(self, caller_view: CallerView) -> Visible:
-        """The visible tools as the index sees them."""
+    async def entries_of(self, caller_view: CallerView) -> Visible:
+        """The visible tools as the index sees them; those of a large view are made in a thread, one view at a time."""
         content = caller_view.content
         known = self._views.get(content)
-        if known is None:
-            self._entries.keep(caller_view.snapshot.tools)
-            known = Visible((i, self._entries.of(tool)) for i, tool in content.view.tools.items())
-            self._views[content] = known
-        return known
+        if known is not None:
+            return known
+        tools = content.view.tools
+
+        def made() -> Visible:
+            return Visible((i, self._entries.of(tool)) for i, tool in tools.items())
+
+        self._entries.keep(caller_view.snapshot.tools)
+        if len(tools) <= AT_ONCE:
+            return self._views.setdefault(content, made())
+        async with self._making:
+            known = self._views.get(content)
+            return known or self._views.setdefault(content, await asyncio.to_thread(made))
 
     def _pushdown(self, caller_view: CallerView) -> Pushdown:
         identity = caller_view.identity

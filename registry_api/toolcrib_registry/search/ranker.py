@@ -24,6 +24,7 @@ from toolcrib_registry.search.visible import Visible, ids_of
 
 _T = TypeVar("_T")
 _VIEWS = 1024
+_GONE = 1024
 _PART = 64
 """Entries taken in at a time: others may search in between."""
 _TRIES = 3
@@ -40,10 +41,18 @@ class Ranker:
         self._pool = ThreadPoolExecutor(2, "ranking")
         self._followed: dict[int, tuple[weakref.ref[Visible], int]] = {}
         """Views that were looked through, and the index's version at which it held all of each."""
+        self._gone: set[str] = set()
+        """What left the snapshot: a search of an older view takes it in for as long as it ranks."""
 
     async def follow(self, entries: Collection[IndexEntry]) -> None:
-        """Take in what is new or changed among `entries`; about 0.3 ms each."""
-        await self._run(lambda: self._follow(entries))
+        """Take in what is new or changed among `entries`, but nothing that `retain` forgot; about 0.3 ms each."""
+
+        def work() -> None:
+            self._follow(entries)
+            with self._lock:
+                self._let_go(e.tool_id for e in entries)
+
+        await self._run(work)
 
     async def retain(self, ids: Collection[str], *, with_vectors: bool = True) -> None:
         """Forget everything but `ids`: to be called when tools were removed from the snapshot."""
@@ -51,8 +60,12 @@ class Ranker:
         def work() -> None:
             keep = set(ids)
             with self._lock:
-                for tool_id in [e.tool_id for e in self._index.entries() if e.tool_id not in keep]:
+                gone = [e.tool_id for e in self._index.entries() if e.tool_id not in keep]
+                for tool_id in gone:
                     self._index.discard(tool_id)
+                # no search is older than the snapshots in which more tools than there are were removed
+                known = self._gone if len(self._gone) <= len(keep) + _GONE else ()
+                self._gone = {*known, *gone} - keep
                 if not with_vectors:
                     self._index.unlearn()
 
@@ -133,11 +146,22 @@ class Ranker:
             complete = self._follow_view(view)
             with self._lock:
                 if complete == self._index.version:
-                    return answer()
+                    return self._once(view, answer)
         with self._lock:
             for entry in self._new(view.values()):
                 self._index.put(document(entry))
+            return self._once(view, answer)
+
+    def _once(self, view: Mapping[str, IndexEntry], answer: Callable[[], _T]) -> _T:
+        try:
             return answer()
+        finally:
+            if self._gone:
+                self._let_go(ids_of(view))
+
+    def _let_go(self, ids: Iterable[str]) -> None:
+        for tool_id in self._gone.intersection(ids):
+            self._index.discard(tool_id)
 
     def _follow_view(self, view: Mapping[str, IndexEntry]) -> int | None:
         seen = self._followed.get(id(view))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from toolcrib_registry.search import seed_formula
-from toolcrib_registry.search.entry import Vector, cosines
+from toolcrib_registry.search.entry import IndexEntry, Stored, Vector, cosines
 from toolcrib_registry.search.errors import StoreError
 from toolcrib_registry.search.outage import Outage
 from toolcrib_registry.search.question import Question
@@ -28,6 +28,10 @@ _LARGEST_LIMIT = 10_000
 """Weaviate's own (QUERY_MAXIMUM_RESULTS)."""
 _MOST_NEAREST = 1_000
 """However many are wanted: behind so many nearest tools words alone decide."""
+_MORE = 8
+"""Asked for beyond what is wanted: the last ones of a full answer do not count."""
+_ROUNDING = 1e-5
+"""By how much a store's cosines may differ from ours."""
 
 Degradation: TypeAlias = Literal["", "store_unavailable", "index_empty", "embedder_unavailable"]
 
@@ -125,28 +129,48 @@ class ViewSearch:
         return _Told({s.tool_id: s.vector for s in await self.resident.fetch(due)})
 
     async def _nearest(self, question: Question) -> _Told | None:
-        """The nearest tools of the view: of ever more of the superset, until enough of them are in the view. None: too few were."""
+        """The nearest tools of the view: of ever more of the superset, until enough of them are in the view.
+
+        What is told depends on the view alone, not on what else is stored. None: too much else is nearer.
+        """
         parts = [p.vector for p in question.parts if p.vector is not None]
-        wanted = np.stack([v for v in (question.vector, *parts) if v is not None])
+        wanted = [v for v in (question.vector, *parts) if v is not None]
         enough = min(question.depth, _MOST_NEAREST)
-        limit = max(_FIRST_LIMIT, enough)
+        limit = max(_FIRST_LIMIT, enough + _MORE)
         while True:
-            found = await self.store.nearest(wanted, limit, question.pushdown)
-            own = {
-                s.tool_id: s.vector
-                for s in found
-                if (e := question.view.get(s.tool_id)) is not None and e.digest == s.digest
-            }
+            found = await self.store.nearest(np.stack(wanted), limit, question.pushdown)
+            all_told = len(found) < limit
+            own = await asyncio.to_thread(_own, question.view, found, wanted, all_told)
             if len(own) >= enough:
-                # of the view alone: nothing of what else was told may show, not even by how many there are
-                told = dict(islice(own.items(), enough))
-                last = cosines(own[next(reversed(told))][None, :], list(wanted))
-                return _Told(told, max(float(c[0]) for c in last))
-            if len(found) < limit:
-                return _Told(own)
+                first = own[:enough]
+                return _Told({s.tool_id: s.vector for _, s in first}, first[-1][0])
+            if all_told:
+                return _Told({s.tool_id: s.vector for _, s in own})
             if limit >= _LARGEST_LIMIT:
                 return None
             limit = min(limit * _GROWTH, _LARGEST_LIMIT)
+
+
+def _own(
+    view: Mapping[str, IndexEntry], found: Sequence[Stored], wanted: Sequence[Vector], all_told: bool
+) -> list[tuple[float, Stored]]:
+    """Those of `found` that are in the view with their cosines, nearest first, ties by id: a prefix of one order.
+
+    Unless the store told all, those about as near as its last are left out: it may have kept others like them back.
+    """
+
+    def near(some: Sequence[Stored]) -> list[float]:
+        each: list[float] = np.max(cosines(np.stack([s.vector for s in some]), wanted), axis=0).tolist()
+        return each
+
+    own = [s for s in found if (e := view.get(s.tool_id)) is not None and e.digest == s.digest]
+    if not own:
+        return []
+    least = -math.inf if all_told else near(found[-1:])[0] + _ROUNDING
+    return sorted(
+        ((n, s) for n, s in zip(near(own), own, strict=True) if n > least),
+        key=lambda o: (-o[0], o[1].tool_id),
+    )
 
 
 def _by_formula(question: Question, ranked: Sequence[Ranked]) -> list[Ranked]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from toolcrib_registry.search.entry import IndexEntry, has_tags, is_of_server
 
-_AT_ONCE = 500
+AT_ONCE = 500
 """Tools that are looked through on the event loop: a millisecond."""
 _NARROWED = 8
 """Filters whose outcome is remembered for a view."""
@@ -64,7 +64,7 @@ async def narrowed(view: Mapping[str, IndexEntry], filter_: Filter) -> Mapping[s
     known = view._narrowed if isinstance(view, Visible) else None
     if known is not None and filter_ in known:
         return known[filter_]
-    made = filter_.of(view) if len(view) <= _AT_ONCE else await asyncio.to_thread(filter_.of, view)
+    made = filter_.of(view) if len(view) <= AT_ONCE else await asyncio.to_thread(filter_.of, view)
     if isinstance(view, Visible):
         if view._narrowed is None or len(view._narrowed) >= _NARROWED:
             view._narrowed = {}

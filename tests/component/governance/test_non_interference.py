@@ -238,7 +238,7 @@ def takes_names_for_hidden_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def searches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    def entries_of(self: Any, caller_view: CallerView) -> Any:
+    async def entries_of(self: Any, caller_view: CallerView) -> Any:
         return {i: self._entries.of(tool) for i, tool in caller_view.snapshot.tools.items() if tool.active}
 
     monkeypatch.setattr("toolcrib_registry.search.engine.SearchEngine.entries_of", entries_of)

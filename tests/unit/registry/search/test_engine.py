@@ -1,5 +1,7 @@
 """What is searched of a caller's view: made once for all who see the same, and gone with it."""
 
+import asyncio
+import threading
 import weakref
 from pathlib import Path
 
@@ -8,12 +10,13 @@ import pytest
 from hash_embedder import HashEmbedder
 from published import account, binding, bot, tool
 from registry_harness import ManualClock
-from toolcrib.wire.publish import Publish, Revision
+from toolcrib.wire.publish import Publish, PublishedTool, Revision
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.entries import EntryCache
+from toolcrib_registry.search.entry import IndexEntry
 from toolcrib_registry.search.searcher import Searcher
 
 pytestmark = pytest.mark.anyio
@@ -29,15 +32,40 @@ async def test_callers_who_see_the_same_share_what_is_searched_and_it_goes_with_
     first, second = Revision(epoch=1, seq=1), Revision(epoch=1, seq=2)
     await state.publish(Publish(base=None, to=first, tools=(tool(),), bindings=(everything,)))
 
-    one = engine.entries_of(await state.caller_view(bot()))
+    one = await engine.entries_of(await state.caller_view(bot()))
     assert one.keys() == {"team-a/calculator"}
-    assert engine.entries_of(await state.caller_view(bot())) is one
-    assert engine.entries_of(await state.caller_view(bot(name="twin"))) is one
+    assert await engine.entries_of(await state.caller_view(bot())) is one
+    assert await engine.entries_of(await state.caller_view(bot(name="twin"))) is one
 
     kept = weakref.ref(one)
     del one
     await state.publish(Publish(base=first, to=second, tools=(tool("team-a/other"),)))
     assert kept() is None
 
+    engine.close()
+    await store.aclose()
+
+
+async def test_entries_of_a_large_view_are_made_off_the_event_loop_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, embedder, made = ManualClock(), HashEmbedder(), []
+    store = await EmbeddedStore.open(tmp_path, identity_of(embedder))
+    engine, state = SearchEngine(Searcher(store, embedder), EntryCache(), clock), PolicyState(clock)
+    tools = tuple(tool(f"team-a/tool-{i}") for i in range(501))
+    await state.publish(Publish(base=None, to=Revision(epoch=1, seq=1), tools=tools, bindings=(binding(),)))
+    real = EntryCache.of
+
+    def of(self: EntryCache, one: PublishedTool) -> IndexEntry:
+        made.append(threading.current_thread())
+        return real(self, one)
+
+    monkeypatch.setattr(EntryCache, "of", of)
+    view = await state.caller_view(bot())
+    one, twin = await asyncio.gather(engine.entries_of(view), engine.entries_of(view))
+
+    assert (len(one), len(made)) == (501, 501)
+    assert one is twin
+    assert threading.main_thread() not in made
     engine.close()
     await store.aclose()

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from hash_embedder import HashEmbedder
-from small_index import tool, view_of
+from small_index import own, tool, view_of
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
+from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.entry import IndexEntry, Vector
 from toolcrib_registry.search.question import Wanted
+from toolcrib_registry.search.resident_vectors import FEW
 from toolcrib_registry.search.searcher import Searcher
 
 pytestmark = pytest.mark.anyio
@@ -77,3 +79,50 @@ async def test_hidden_tools_near_a_request_change_neither_an_answer_nor_a_score(
 
     with_them = await _answers(tmp_path / "with", seen, [*others, *visible])
     assert with_them == await _answers(tmp_path / "without", seen, visible)
+
+
+@pytest.mark.guarantee
+async def test_of_tools_that_are_equally_near_hidden_ones_do_not_choose(tmp_path: Path) -> None:
+    """Hundreds of tools have one and the same vector, at the cut, too."""
+    draw = np.random.default_rng(7)
+    seen, near = [tool(i) for i in range(400)], [tool(3_000 + i) for i in range(300)]
+    same = _vectors(draw, np.full(700, 0.5))
+    same[:] = same[0]
+    rows = list(zip([*seen, *near], same, strict=True))
+    draw.shuffle(rows)  # type: ignore[arg-type]
+    visible = [row for row in rows if row[0] in seen]
+
+    assert await _answers(tmp_path / "with", seen, rows) == await _answers(
+        tmp_path / "without", seen, visible
+    )
+
+
+async def test_where_too_many_hidden_tools_are_nearer_words_alone_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolcrib_registry.search.view_search._LARGEST_LIMIT", 256)
+    draw = np.random.default_rng(0)
+    seen, near = [tool(i) for i in range(FEW + 100)], [tool(3_000 + i) for i in range(300)]
+    rows = list(zip(seen, _vectors(draw, np.full(len(seen), 0.1)), strict=True))
+    rows += zip(near, _vectors(draw, np.full(300, 0.9)), strict=True)
+
+    found = await _answers(tmp_path, seen, rows)
+
+    assert {answer[:2] for answer in found} == {("lexical", True)}  # type: ignore[index]
+
+
+async def test_a_late_search_of_an_older_view_leaves_nothing_behind(tmp_path: Path) -> None:
+    entries, embedder = [tool(i) for i in range(5)], HashEmbedder()
+    store = await EmbeddedStore.open(tmp_path, identity_of(embedder))
+    await store.put(entries, await embedder.embed_documents([dense_text(e) for e in entries]))
+    searcher = Searcher(store, embedder, store_seconds=30.0, embed_seconds=30.0)
+    await searcher.prepare(entries)
+    await store.remove([entries[4].tool_id])
+    await searcher.prepare(entries[:4])
+
+    late = await searcher.search(view_of(entries), Wanted(own(4), min_score=0.0))
+
+    assert late.hits[0].tool_id == entries[4].tool_id
+    assert searcher.state is not None, "no vector of the snapshot is lacking"
+    searcher.close()
+    await store.aclose()
