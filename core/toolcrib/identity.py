@@ -156,6 +156,11 @@ class Identity:
         return labels.of_account(*account) if account else labels.of_subject(self.issuer, self.subject)
 
     @property
+    def account(self) -> str:
+        """Issuer and subject: calls and room are shared out by it."""
+        return f"{self.issuer} {self.subject}"
+
+    @property
     def cache_key(self) -> tuple[Any, ...]:
         """Everything a decision about this identity depends on, but for the clock."""
         return (

@@ -25,7 +25,7 @@ from toolcrib_registry.http.problems import ProblemError
 from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, deps_of
 from toolcrib_registry.http.route_table import Body as Takes
 from toolcrib_registry.http.route_table import RouteTable
-from toolcrib_registry.search.engine import Wanted
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import find
 
 _JSON_TYPE = re.compile(r"application/(?:[^/;,\s]+\+)?json", re.IGNORECASE)

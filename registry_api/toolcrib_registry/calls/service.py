@@ -189,8 +189,7 @@ async def call(
             room = parts.bulkheads.room(named.tool, named.decision.binding, asker.identity)
             with tracing.span("call tool", _attributes(named.tool)) as span:
                 async with room:
-                    account = f"{asker.identity.issuer} {asker.identity.subject}"
-                    checked = await parts.arguments.checked(named.tool, arguments, account)
+                    checked = await parts.arguments.checked(named.tool, arguments, asker.account)
                     answer = await parts.backend.call(named.tool, checked, request_id, asker.identity)
                 outcome = ToolError.code if answer.is_error else "ok"
                 span.set({"toolcrib.outcome": outcome})

@@ -149,5 +149,5 @@ def sent(deps: Deps, named: calls.Named, body: bytes, media_type: MediaType) -> 
         media_type,
         hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision, named.charged),
         on_cut=on_cut,
-        sending=lambda size: deps.large.sending(f"{identity.issuer} {identity.subject}", size),
+        sending=lambda size: deps.large.sending(identity.account, size),
     )

@@ -20,7 +20,7 @@ from toolcrib_registry.http import call_response
 from toolcrib_registry.http.call_response import Answer
 from toolcrib_registry.http.problems import invalid
 from toolcrib_registry.identity.authenticator import Asker
-from toolcrib_registry.search.engine import Wanted
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import Hit, find
 
 ABSENT: Any = object()

@@ -163,9 +163,7 @@ class Edge:
         rule, deps = found.rule, self._deps
         scope[ROUTE] = None if found.near is None else found.near.template
         asker: Asker = scope[ASKER]
-        identity = asker.identity
-        account = "" if identity is None else f"{identity.issuer} {identity.subject}"
-        intake = Intake(deps.large, account)
+        intake = Intake(deps.large, asker.account)
         try:
             await _take_body(self._table, rule, scope, receive, intake, deps.settings.limits.json_depth)
             direct = self._direct.get(rule)

@@ -42,7 +42,7 @@ async def encoded(
     """What `encode` makes of `tools`: on the event loop only where that is short."""
     if not is_long(tools):
         return encode()
-    async with deps.large.turn(_account(asker)):
+    async with deps.large.turn(asker.account):
         return await asyncio.to_thread(encode)
 
 
@@ -74,7 +74,7 @@ async def _send_large(
     """Send it while there is room. The view that the caller has instead, if `seen` is not the same any more."""
     begun = False
     try:
-        async with deps.large.sending(_account(asker), len(made.body), id(made.body)):
+        async with deps.large.sending(asker.account, len(made.body), id(made.body)):
             now = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
             if not _same(now, seen):
                 return now
@@ -122,7 +122,3 @@ class ViewAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Make it and send it."""
         await send_view_answer(self._deps, self._asker, self._make, send)
-
-
-def _account(asker: Asker) -> str:
-    return "" if asker.identity is None else f"{asker.identity.issuer} {asker.identity.subject}"

@@ -30,6 +30,11 @@ class Asker:
     problem: str | None = None
     unknown: bool = False
 
+    @property
+    def account(self) -> str:
+        """Who takes turns and fills room; empty without an identity."""
+        return "" if self.identity is None else self.identity.account
+
 
 NOBODY = Asker()
 

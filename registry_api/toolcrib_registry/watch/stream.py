@@ -152,7 +152,7 @@ class WatchStream:
         self._parts = parts
         self._identity = identity
         self._authorization = authorization
-        self._account = f"{identity.issuer} {identity.subject}"
+        self._account = identity.account
         self._keys: int | None = None
         """The version of the keys that the token was verified by."""
 

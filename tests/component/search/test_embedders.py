@@ -90,7 +90,7 @@ async def test_queries_are_encoded_at_the_same_time_and_each_as_if_alone(
         together.wait(30)
         return encode(given)
 
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("toolcrib.process.processors.available", lambda: 2)
     embedder = OnnxEmbedder.packaged()
     monkeypatch.setattr(embedder, "_encode_request", both)
     found = await asyncio.gather(*(embedder.embed_request([t]) for t in texts))

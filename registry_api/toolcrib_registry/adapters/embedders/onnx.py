@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from tokenizers import Tokenizer
 
+from toolcrib.process import processors
 from toolcrib_registry.adapters.embedders.onnx_folder import ModelFolder
 from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.search.errors import EmbedderUnavailable, brief
@@ -74,7 +75,7 @@ class OnnxEmbedder:
             self._dimension = len(self._encode("x"))
         except Exception as error:  # both libraries raise bare Exception
             raise EmbedderUnavailable(f"the embedding model cannot be loaded: {brief(error)}") from error
-        self._queries = ThreadPoolExecutor(query_threads(), "embed-query")
+        self._queries = ThreadPoolExecutor(min(QUERY_THREADS, processors.available()), "embed-query")
         self._documents = ThreadPoolExecutor(1, "embed-documents")
 
     @classmethod
@@ -167,11 +168,6 @@ class OnnxEmbedder:
         if not np.isfinite(norm):
             raise ValueError("the model made numbers that are not finite")
         return states / np.float32(norm) if norm > 0.0 else states
-
-
-def query_threads() -> int:
-    """How many queries are encoded at one time: as many as this process has cores, up to a bound."""
-    return min(QUERY_THREADS, os.cpu_count() or 1)
 
 
 def _clean(text: str) -> str:

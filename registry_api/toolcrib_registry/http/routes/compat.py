@@ -17,7 +17,7 @@ from toolcrib_registry.http.view_answers import Made, ViewAnswer, encoded
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.search.compat import finder, semantic
-from toolcrib_registry.search.engine import Wanted
+from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import Findings, find
 
 router = APIRouter(route_class=ReadRoute, tags=["compatible"])
