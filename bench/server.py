@@ -56,7 +56,8 @@ from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.policy import discovery
 from toolcrib_registry.search.embedding import NullEmbedder
-from toolcrib_registry.settings import RegistrySettings, Store
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.settings_sections import Store
 
 VISIBLE = 20
 AGENTS = 50

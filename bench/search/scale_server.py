@@ -35,7 +35,8 @@ from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.search.entries import entry_of
 from toolcrib_registry.search.entry import IndexEntry
-from toolcrib_registry.settings import RegistrySettings, Store
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.settings_sections import Store
 
 _BATCH = 1_000
 

@@ -7,15 +7,15 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
+from toolcrib_registry import own_hosts
 from toolcrib_registry.adapters.counters.memory import MemoryCounters
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.embedders.vector_file import VectorFile
@@ -65,7 +65,8 @@ from toolcrib_registry.search.index.service import IndexService
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder, VectorShelf
-from toolcrib_registry.settings import CounterStore, EmbedderSettings, RegistrySettings, Store
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.settings_sections import CounterStore, EmbedderSettings, Store
 from toolcrib_registry.watch.slots import WatchSlots
 
 log = logging.getLogger(__name__)
@@ -177,8 +178,8 @@ async def build(
         loopback=settings.egress.loopback,
         forbidden=(
             *settings.egress.forbidden,
-            *_store_hosts(settings.store),
-            *_counters_host(settings.counters),
+            *own_hosts.of_store(settings.store),
+            *own_hosts.of_counters(settings.counters),
         ),
         cluster=settings.egress.cluster,
         backends=settings.backends,
@@ -370,36 +371,6 @@ def make_counters(settings: CounterStore, clock: Clock) -> Counters:
             timeout=settings.timeout,
         )
     )
-
-
-def _store_hosts(settings: Store) -> tuple[str, ...]:
-    """Where the store is, as entries of `egress.forbidden`: no tool's backend."""
-    if settings.kind == "embedded":
-        return ()
-    places = ((settings.host, settings.http_port), (settings.grpc_host or settings.host, settings.grpc_port))
-    return tuple(entry for host, port in places for entry in _closed(host, port))
-
-
-def _counters_host(settings: CounterStore) -> tuple[str, ...]:
-    """The same for the store of counters."""
-    if settings.kind == "memory" or settings.url is None:
-        return ()
-    parts = urlsplit(settings.url)
-    return tuple(_closed(parts.hostname or "", parts.port or 6379))
-
-
-def _closed(host: str, port: int) -> Iterator[str]:
-    name = host.lower().removesuffix(".")
-    if ":" in host:
-        yield f"[{host.strip('[]')}]:{port}"
-    elif name.replace(".", "").isdigit():
-        yield f"{name}:{port}"
-    elif name == "localhost":
-        yield from (f"127.0.0.1:{port}", f"[::1]:{port}")
-    elif "." in name:  # any other single label is found by a search list, which calls do not use
-        yield name
-        if name.count(".") == 1:  # by a search list this may be a Service and its namespace
-            yield f"{name}.svc"
 
 
 def _observe(metrics: Metrics, state: PolicyState) -> None:

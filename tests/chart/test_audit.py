@@ -12,7 +12,7 @@ from chart import Object, Rendered, refused, render
 from chart_values import MATRIX
 from toolcrib.audit.chain import AuditKey
 from toolcrib_operator import options
-from toolcrib_registry.settings import Audit
+from toolcrib_registry.settings_sections import Audit
 
 
 def _audit(rendered: Rendered) -> Audit | None:

@@ -17,7 +17,8 @@ from toolcrib_registry.compose import make_embedder
 from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.search.vectors import Embedder
-from toolcrib_registry.settings import EmbedderSettings, RegistrySettings
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.settings_sections import EmbedderSettings
 from vector_of import vector_of
 
 pytestmark = pytest.mark.anyio

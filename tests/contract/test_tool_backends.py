@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from evil_upstream import Upstream, response, upstream
-from published import bot
-from toolcrib import publishing
+from published import bot, tool
 from toolcrib.resources.tools import AuthType
 from toolcrib.wire.publish import (
     Credential,
@@ -89,12 +88,8 @@ class HttpRemote(Remote):
         self.credentials = CredentialStore()
         self.backend = HttpBackend(outbound, self.credentials, policy, BOUNDS)
         reference = SecretReference(namespace="heist", name="key", key="token")
-        self.tool = publishing.with_digests(
-            tool_id="heist/reader",
-            uid="u1",
-            namespace="heist",
-            name="reader",
-            scopes=("files:use",),
+        self.tool = tool(
+            "heist/reader",
             backend=PublishedBackend(
                 service_namespace="heist",
                 service_name="files",

@@ -53,7 +53,8 @@ from toolcrib_registry.policy.registration import Registrar
 from toolcrib_registry.search.embedding import NullEmbedder
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.vectors import Embedder
-from toolcrib_registry.settings import RegistrySettings, Store
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.settings_sections import Store
 
 ISSUER = "https://issuer.test"
 OPERATOR = "system:serviceaccount:toolcrib-system:toolcrib-operator"

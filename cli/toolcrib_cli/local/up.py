@@ -44,16 +44,9 @@ from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
 from toolcrib_registry.identity.issuer import ClientTokens, IssuerError, LocalIssuer
 from toolcrib_registry.search.errors import SearchError
-from toolcrib_registry.settings import (
-    Assertion,
-    Audit,
-    Discovery,
-    Egress,
-    EmbedderSettings,
-    RegistrySettings,
-    SettingsError,
-)
-from toolcrib_registry.settings import Store as StoreSettings
+from toolcrib_registry.settings import RegistrySettings, SettingsError
+from toolcrib_registry.settings_sections import Assertion, Audit, Discovery, Egress, EmbedderSettings
+from toolcrib_registry.settings_sections import Store as StoreSettings
 
 EXAMPLE_SERVICE = "example-tools"
 RUNTIME_NAMESPACE = "toolcrib-runtime"

@@ -114,7 +114,7 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
     ConditionReason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
     ConditionReason.ADMISSION_POLICY_MISSING: "Written while the admission policies were missing or altered: nobody checked whether"
-    " its author may grant this. Put them back, then write it anew.",
+    " its author may grant this. Put them back, then write it again.",
     ConditionReason.ADMISSION_POLICY_UNREAD: "The admission policies could not be read since this was written: it waits, and adds"
     " nothing, until they are. If it lasts, `/readyz` of the operator says why.",
     ConditionReason.PROPAGATED: "Every replica of the registry has confirmed this generation.",

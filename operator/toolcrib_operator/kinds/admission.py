@@ -1,7 +1,7 @@
 """Whether a binding's author was asked for his rights: the admission policies are in place, or were when it was written.
 
 Nobody can ask afterwards who wrote a spec. So a grant that is first seen while the policies are missing or altered is
-refused, and stays so until its spec is written anew; one that was in force before stays in force. What the policies are
+refused, and stays so until its spec is written again; one that was in force before stays in force. What the policies are
 like is known from looks at them that began after the grant was seen: until one has an answer the grant waits, and gives
 nothing that was not in force before.
 """
@@ -205,6 +205,6 @@ def _seen(entry: Entry) -> str | None:
 def _message(problem: str) -> str:
     return (
         f"Nobody checked whether its author may grant this. When it was written: {problem}."
-        " With the policies in place (kubectl apply -f crds/, or helm upgrade), write it anew:"
+        " With the policies in place (kubectl apply -f crds/, or helm upgrade), write it again:"
         " change its spec, or delete it and apply it again."
     )

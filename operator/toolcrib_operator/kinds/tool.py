@@ -230,7 +230,7 @@ class ToolKind(Governed):
     def changed(
         self, ref: Ref, old: Published | None, new: Published | None, facts: Facts, batch: Batch
     ) -> None:
-        """Bindings that reach its namespace count anew. Note a tool that is not what it was, also if it was away."""
+        """Bindings that reach its namespace are counted again. Note a tool that is not what it was, also if it was away."""
         before = old if isinstance(old, PublishedTool) else None
         batch.namespaces |= {item.namespace for item in (old, new) if isinstance(item, PublishedTool)}
         if isinstance(new, PublishedTool):

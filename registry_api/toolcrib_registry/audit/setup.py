@@ -9,7 +9,7 @@ from toolcrib_registry.audit.folding import Folding
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.writer import Counts, Writer
 from toolcrib_registry.clock import Clock
-from toolcrib_registry.settings import Audit
+from toolcrib_registry.settings_sections import Audit
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from cryptography import x509
 
 from toolcrib.telemetry.logs import Trouble
-from toolcrib_registry.settings import Tls
+from toolcrib_registry.settings_sections import Tls
 
 log = logging.getLogger(__name__)
 

@@ -365,7 +365,7 @@ class AdminEdge:
             raise unauthenticated("there is no admin issuer here")
         tokens = [v for k, v in scope["headers"] if k == b"authorization"]
         # Not held against the published accounts: the leader publishes those, so that a wrong or an old word about its own
-        # account would shut out whoever could correct it. Its tokens live 10 minutes and have an audience of their own.
+        # account would shut out the one who could correct it. Its tokens live 10 minutes and have an audience of their own.
         asker = scope[ASKER] = await self._admin.identify(tokens)
         if asker.identity is None:
             raise unauthenticated(asker.problem)

@@ -95,7 +95,7 @@ class ResidentVectors:
         return self.fit and not self.ranker.complete
 
     def fill_soon(self) -> None:
-        """The same, for whoever does not wait for it."""
+        """The same, for a caller that does not wait for it."""
         if self.fit and (self._filling is None or self._filling.done()):
             self._filling = asyncio.create_task(self._fill())
 

@@ -106,7 +106,7 @@ class Searcher:
         return await self._views.resident.fill()
 
     async def learn(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
-        """The vectors of `entries`, from whoever put them into the store: they need not be fetched."""
+        """The vectors of `entries`, from the one who put them into the store: they need not be fetched."""
         if vectors is not None and self._views.resident.fit:
             await self._ranker.follow(entries)
             await self._ranker.learn(

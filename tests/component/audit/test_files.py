@@ -25,7 +25,7 @@ from toolcrib_registry.audit import setup
 from toolcrib_registry.audit.files import LogBusy, RotatingFile, Stream, rotated
 from toolcrib_registry.audit.keys import KeyFileError
 from toolcrib_registry.audit.log import DecisionLog
-from toolcrib_registry.settings import Audit
+from toolcrib_registry.settings_sections import Audit
 
 pytestmark = pytest.mark.guarantee
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from evil_upstream import Rebinding, response, upstream
-from published import bot
+from published import bot, tool
 from realparts.pki import write_server_certificate
-from toolcrib import publishing
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.adapters.outbound.forbidden_hosts import REFRESH_SECONDS, ForbiddenNames
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
@@ -24,13 +23,9 @@ from toolcrib_registry.outbound.messages import OutboundRequest, OutboundRespons
 pytestmark = pytest.mark.anyio
 
 
-def tool(cluster_ip: str | None, port: int = 8080) -> PublishedTool:
-    return publishing.with_digests(
-        tool_id="heist/reader",
-        uid="u1",
-        namespace="heist",
-        name="reader",
-        scopes=("files:use",),
+def reader(cluster_ip: str | None, port: int = 8080) -> PublishedTool:
+    return tool(
+        "heist/reader",
         backend=PublishedBackend(
             service_namespace="heist",
             service_name="files",
@@ -69,7 +64,9 @@ async def test_a_call_goes_to_the_published_address_and_keeps_the_services_name(
     ip: str, dialled: str
 ) -> None:
     policy, sent = EgressPolicy(), Recorder()
-    await HttpBackend(sent, CredentialStore(), policy).call(tool(ip), CheckedArguments({}, b"{}"), "r", bot())
+    await HttpBackend(sent, CredentialStore(), policy).call(
+        reader(ip), CheckedArguments({}, b"{}"), "r", bot()
+    )
     went = sent.requests[0].target
 
     assert (went.origin, went.authority) == (f"http://{dialled}:8080", "files.heist.svc:8080")
@@ -106,13 +103,13 @@ async def test_over_tls_the_service_is_named_and_its_certificate_is_verified(tmp
 @pytest.mark.parametrize("ip", ["127.0.0.1", "169.254.169.254", "8.8.8.8", "::1", "fd00:ec2::254", "0.0.0.0"])
 async def test_an_address_that_no_service_has_is_refused_and_nobody_is_dialled(ip: str) -> None:
     async with upstream(lambda _: response()) as inside:
-        error = await error_of(tool(ip, inside.port))
+        error = await error_of(reader(ip, inside.port))
 
         assert (type(error), inside.accepts) == (Refused, 0)
 
 
 async def test_without_a_published_address_nothing_is_looked_up_or_dialled() -> None:
-    error = await error_of(tool(None))
+    error = await error_of(reader(None))
 
     assert (type(error), error.code) == (ServicePending, "service_pending")
     assert error.retry_after == 5
@@ -133,7 +130,7 @@ async def test_the_socket_judges_the_published_address_again() -> None:
 async def test_an_allowed_host_at_the_address_of_a_forbidden_name_is_refused() -> None:
     policy = EgressPolicy(allow=("*.example",), forbidden=("store.corp.net",))
     resolve = Rebinding(["34.9.9.9"])
-    one = tool(None).model_copy(update={"backend": PublishedBackend(url="http://x.example:1/")})
+    one = reader(None).model_copy(update={"backend": PublishedBackend(url="http://x.example:1/")})
     error = await error_of(one, policy, resolve)
 
     assert isinstance(error, Refused)

@@ -14,7 +14,7 @@ from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.resources.tools import ToolState
 from toolcrib.wire.publish import IndexRequest
 from toolcrib_registry.search.entry import Vector
-from toolcrib_registry.settings import Store
+from toolcrib_registry.settings_sections import Store
 
 pytestmark = pytest.mark.guarantee
 

@@ -17,7 +17,7 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, PublishedSubject, Revision
 from toolcrib_cli import main as cli
-from toolcrib_registry.settings import Discovery
+from toolcrib_registry.settings_sections import Discovery
 
 OAUTH = "https://login.test"
 IDE = PublishedSubject(kind=SubjectKind.OAUTH_CLIENT, issuer=OAUTH, client_id="ide")

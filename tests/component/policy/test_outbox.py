@@ -12,7 +12,7 @@ from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry
 from toolcrib import publishing
 from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, OutboxEntry, PublishedTool, Revision
-from toolcrib_registry.settings import Limits
+from toolcrib_registry.settings_sections import Limits
 
 WRITER = binding("writer", ["registry:write"], namespace=None)
 BODY = {"name": "fx", "endpoint": "/fx", "scopes": ["fx:use"], "description": "Exchange rates."}

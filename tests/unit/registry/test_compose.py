@@ -8,7 +8,8 @@ from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.compose import build, make_store
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
-from toolcrib_registry.settings import RegistrySettings, Store
+from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.settings_sections import Store
 
 pytestmark = pytest.mark.anyio
 

@@ -1,4 +1,4 @@
-"""Counters in the memory of one replica: they begin anew when it does, and two replicas count apart."""
+"""Counters in the memory of one replica: they start at zero with it, and two replicas count apart."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.wire.publish import PublishedBackend
-from toolcrib_registry.compose import _store_hosts
+from toolcrib_registry import own_hosts
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import EgressRefused, NoAddress
 from toolcrib_registry.outbound.guard import (
@@ -18,7 +18,7 @@ from toolcrib_registry.outbound.guard import (
     dns_name,
     target,
 )
-from toolcrib_registry.settings import Store
+from toolcrib_registry.settings_sections import Store
 
 OPEN = EgressPolicy(allow=("*",))
 """Every host is allowed, so that only the address decides."""
@@ -207,7 +207,7 @@ def test_a_forbidden_host_is_refused_as_a_service_and_as_a_url(entry: str) -> No
 
 def test_the_stores_own_host_is_forbidden_without_being_named() -> None:
     def entries(**store: object) -> set[str]:
-        return set(_store_hosts(Store.model_validate({"kind": "weaviate", **store})))
+        return set(own_hosts.of_store(Store.model_validate({"kind": "weaviate", **store})))
 
     assert entries(host="weaviate.crib.svc") == {"weaviate.crib.svc"}
     assert entries(host="w.crib.svc", grpc_host="g.crib.svc") == {"w.crib.svc", "g.crib.svc"}
@@ -216,7 +216,7 @@ def test_the_stores_own_host_is_forbidden_without_being_named() -> None:
         f"{ip}:{port}" for ip in ("127.0.0.1", "[::1]") for port in (1, 2)
     }
     assert entries(host="weaviate.crib") == {"weaviate.crib", "weaviate.crib.svc"}
-    assert _store_hosts(Store()) == ()
+    assert own_hosts.of_store(Store()) == ()
 
 
 def test_the_registrys_own_and_the_clusters_addresses_are_refused_to_urls() -> None:

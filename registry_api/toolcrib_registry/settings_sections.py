@@ -1,0 +1,370 @@
+"""The sections of the registry's settings, each a group of fields that belong together."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Tls(Section):
+    """Certificate and key of a listener; both or neither. Files that change are read again."""
+
+    cert_file: str | None = Field(default=None, description="PEM certificate chain.")
+    key_file: str | None = Field(default=None, description="PEM private key.")
+
+    @model_validator(mode="after")
+    def _both(self) -> Tls:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("cert_file and key_file go together")
+        return self
+
+
+class Discovery(Section):
+    """What discovery says."""
+
+    totals: Literal["visible", "all"] = Field(
+        default="visible", description="What total_registered counts: the caller's tools, or all active ones."
+    )
+    anonymous: Literal["none", "list"] = Field(
+        default="none", description="list: a caller without a token may list definitions, never call."
+    )
+
+
+class Store(Section):
+    """The search index."""
+
+    kind: Literal["embedded", "weaviate"] = Field(default="embedded", description="Which implementation.")
+    path: str = Field(default="toolcrib-data", description="embedded: the folder.")
+    host: str = Field(default="localhost", description="weaviate: its host.")
+    http_port: int = Field(default=8080, ge=1, le=65535, description="weaviate: its HTTP port.")
+    grpc_host: str | None = Field(
+        default=None, description="weaviate: host of its gRPC port, where it is another one."
+    )
+    grpc_port: int = Field(default=50051, ge=1, le=65535, description="weaviate: its gRPC port.")
+    tls: bool = Field(default=False, description="weaviate: over TLS, on both ports.")
+    ca_file: str | None = Field(
+        default=None,
+        description="weaviate: CA bundle instead of the system's authorities; read again when it changes.",
+    )
+    api_key_file: str | None = Field(
+        default=None, description="weaviate: file with the API key; read again when it changes."
+    )
+    replicas: int = Field(
+        default=1,
+        ge=1,
+        le=99,
+        description="weaviate: replication factor of a collection that is made; at most its number of nodes.",
+    )
+    collection_prefix: str = Field(
+        default="ToolcribTools",
+        pattern=r"^[A-Z][A-Za-z0-9_]{0,127}$",
+        description="weaviate: two installations on one server need two prefixes.",
+    )
+
+    @model_validator(mode="after")
+    def _ca_with_tls(self) -> Store:
+        if self.ca_file is not None and not self.tls:
+            raise ValueError("ca_file is for a store with tls: true")
+        return self
+
+
+class EmbedderSettings(Section):
+    """What turns text into vectors."""
+
+    kind: Literal["packaged", "onnx", "openai", "none"] = Field(
+        default="packaged",
+        description="Which one: the packaged model, a model in a folder, an OpenAI-compatible endpoint; "
+        "none: search by words alone.",
+    )
+    path: str | None = Field(
+        default=None, description="onnx: folder with model.onnx and tokenizer.json of a sentence model."
+    )
+    base_url: str | None = Field(default=None, description="openai: base URL of the endpoint.")
+    model: str | None = Field(default=None, description="openai: the model.")
+    dimension: int | None = Field(default=None, ge=1, le=8192, description="openai: length of its vectors.")
+    api_key_file: str | None = Field(
+        default=None, description="openai: file with the API key; read again when it changes."
+    )
+    query_seconds: float = Field(
+        default=2.0,
+        gt=0,
+        le=30,
+        description="How long a search waits for its vector; after that it is answered by words, and says so.",
+    )
+    request_seconds: float = Field(
+        default=30.0, gt=0, le=100, description="openai: how long one request of up to 64 texts may take."
+    )
+    cache_path: str | None = Field(
+        default=None,
+        description="Folder for the vectors of tools' texts, so that none is made twice. Absent: the folder of the "
+        "embedded index; in memory with weaviate.",
+    )
+    cache_bytes: int = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        description="Bytes of them that are kept; the longest unused make room. In memory at most 64 MiB.",
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> EmbedderSettings:
+        if self.kind == "openai" and not (self.base_url and self.model and self.dimension):
+            raise ValueError("an openai embedder needs base_url, model and dimension")
+        if self.kind == "onnx" and not self.path:
+            raise ValueError("an onnx embedder needs path, a folder with model.onnx and tokenizer.json")
+        return self
+
+
+class Search(Section):
+    """How a replica searches."""
+
+    resident_bytes: int = Field(
+        default=256 << 20,
+        ge=0,
+        description="Most bytes of tools' vectors that a replica holds, so that searches do not need the index: 1.5 KiB a "
+        "tool with the packaged model, 170,000 tools. Where those of all tools do not fit none is held, and a search of more "
+        "than 200 visible tools ranks by meaning only the nearest that the index tells.",
+    )
+
+
+class Egress(Section):
+    """Where calls may go, besides Services."""
+
+    allow: tuple[str, ...] = Field(default=(), description="Hosts (or globs) that url: backends may name.")
+    loopback: bool = Field(default=False, description="Open loopback to url: backends; for laptops.")
+    forbidden: tuple[str, ...] = Field(
+        default=(),
+        description="Addresses, networks, address:port and host names never called: the API server's, the registry's; "
+        "the store's own host is always one. A host name also closes the addresses that it resolves to.",
+    )
+    cluster: tuple[str, ...] = Field(
+        default=(),
+        description="The cluster's service and pod ranges: closed to url: backends. If set, service: backends are "
+        "called there and nowhere else.",
+    )
+    cluster_domain: str = Field(
+        default="cluster.local",
+        min_length=1,
+        description="The cluster's DNS domain: names of Services under it are known as such.",
+    )
+
+
+class CounterStore(Section):
+    """Where calls are counted for the limits of bindings."""
+
+    kind: Literal["memory", "redis"] = Field(
+        default="memory", description="memory: each replica counts apart; redis (or Valkey): all together."
+    )
+    url: str | None = Field(
+        default=None,
+        description="redis: `redis://host:port/database`, `rediss://` over TLS; never with a password.",
+    )
+    username: str | None = Field(
+        default=None, min_length=1, description="redis: user, where not the default one."
+    )
+    password_file: str | None = Field(
+        default=None, description="redis: file with the password; read at each connection."
+    )
+    ca_file: str | None = Field(
+        default=None,
+        description="redis: CA bundle instead of the system's authorities; read at each connection.",
+    )
+    timeout: float = Field(
+        default=0.25,
+        gt=0,
+        le=10,
+        description="redis: seconds in which the store answers, once it is a call's turn to be counted.",
+    )
+    several: bool = Field(
+        default=False,
+        description="Several replicas serve: with kind memory each admits a limit's calls, which the log then says.",
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> CounterStore:
+        if self.kind == "memory":
+            return self
+        # the message must not show the address: a password may be in it
+        wrong = "url is redis://host:port/database or rediss://…, without a user or password"
+        try:
+            parts = urlsplit(self.url or "")
+            known = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            raise ValueError(wrong) from None
+        database = parts.path.strip("/") or "0"
+        plain = not ("@" in parts.netloc or parts.query or parts.fragment)
+        if not (known and plain and database.isascii() and database.isdigit()):
+            raise ValueError(wrong)
+        if self.ca_file is not None and parts.scheme != "rediss":
+            raise ValueError("ca_file is for rediss://")
+        if self.username is not None and self.password_file is None:
+            raise ValueError("username needs password_file")
+        return self
+
+
+class Limits(Section):
+    """Bounds on what callers send and hold."""
+
+    body_bytes: int = Field(default=1 << 20, ge=1024, description="Largest body of an agent's request.")
+    admin_body_bytes: int = Field(
+        default=256 << 20,
+        ge=1 << 20,
+        description="Largest publish: of one body, or of all chunks of a full snapshot.",
+    )
+    json_depth: int = Field(default=32, ge=4, le=128, description="Deepest nesting of a body.")
+    header_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        le=600,
+        description="How long a client may take to connect (TLS included) and send a request's headers; then the connection is closed.",
+    )
+    body_seconds: float = Field(
+        default=10.0,
+        gt=0,
+        le=600,
+        description="How long a body may take after that, plus a second for each MiB that has come; then 408 `request_timeout`.",
+    )
+    send_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        le=600,
+        description="Time in which a client takes at least 64 KiB of an answer that waits for it; a slower reader's connection is closed.",
+    )
+    connections: int = Field(
+        default=4096,
+        ge=1,
+        description="Connections to the agents' listener at one time, at most half of the files that the process may open. "
+        "The other listeners keep at most 256 each. Further ones are closed at once.",
+    )
+    connections_per_peer: int = Field(
+        default=512,
+        ge=1,
+        description="Connections of one peer address (IPv6: of one /64) to one listener, unless it is one of trusted_proxies.",
+    )
+    agent_calls: int = Field(
+        default=256,
+        ge=1,
+        description="Calls of one agent (`iss` and `sub`) in progress at one time, on each replica, that no binding's maxConcurrent bounds.",
+    )
+    backend_calls: int = Field(
+        default=256,
+        ge=4,
+        le=1024,
+        description="Calls to one backend (Service and port, or host and port) in progress at one time, on each replica; by one binding half "
+        "of them, of one caller a quarter.",
+    )
+    watch_streams: int = Field(default=1000, ge=1, description="Watch streams at one time.")
+    watch_streams_per_subject: int = Field(
+        default=20,
+        ge=1,
+        description="Watch streams of one subject (`iss` and `sub`) at one time, of those; pods of one ServiceAccount share them.",
+    )
+    watch_send_seconds: float = Field(default=20.0, gt=0, description="A slower reader is dropped.")
+    validator_bytes: int = Field(
+        default=64 << 20,
+        ge=1 << 20,
+        description="Estimated memory of compiled schemas that check arguments; those of the tools called last stay.",
+    )
+    view_bytes: int = Field(
+        default=128 << 20,
+        ge=1 << 20,
+        description="Estimated memory of the views that are remembered; those of the latest callers stay, others are made anew. "
+        "Callers who see the same share one.",
+    )
+    list_bytes: int = Field(
+        default=32 << 20,
+        ge=1 << 10,
+        description="Largest list of `GET /`. A larger one is refused before it is made (413 `list_too_large`); pages and searches go on.",
+    )
+    metric_agents: int = Field(default=1000, ge=1, description="Agents with series of their own.")
+    registration_seconds: float = Field(
+        default=10.0, gt=0, le=60, description="How long a registration waits for the operator."
+    )
+    registrations: int = Field(default=100, ge=1, description="Registrations that wait at one time.")
+    metric_tools: int = Field(default=5000, ge=1, description="Tools with series of their own.")
+    metric_grants: int = Field(default=2000, ge=1, description="Bindings with series of their own.")
+    metric_pairs: int = Field(
+        default=10_000,
+        ge=1,
+        description="Pairs of agent and tool (or deciding binding) with series of their own.",
+    )
+
+
+class Audit(Section):
+    """The decision log. A plain text in its place is its path."""
+
+    path: str | None = Field(
+        default=None, description="File that records are appended to; `-`: standard output. Absent: no log."
+    )
+    mode: Literal["lenient", "strict"] = Field(
+        default="lenient",
+        description="When a record cannot be written, lenient goes on and counts what is lost, as a record of the "
+        "chain; strict refuses calls (503 audit_unavailable): each one's record is on the disk before it is made.",
+    )
+    key_file: str | None = Field(
+        default=None,
+        description="File with the secret (at least 32 bytes) that records are chained with and arguments are hashed "
+        "with. Absent: a chain without a key, and no arguments.",
+    )
+    arguments: Literal["hash", "omit", "plain"] = Field(
+        default="hash", description="How a call's arguments are recorded; hash: as a keyed hash."
+    )
+    max_bytes: int = Field(
+        default=64 << 20, ge=4096, description="Size from which the file is closed and the next one begun."
+    )
+    keep: int = Field(default=15, ge=1, le=100_000, description="Closed files that stay; the oldest go.")
+    queue: int = Field(default=10_000, ge=10, le=1_000_000, description="Records that wait at one time.")
+    fold_seconds: float = Field(
+        default=60.0,
+        gt=0,
+        le=3600,
+        description="What is refused again and again is recorded once, then as a count every so many seconds.",
+    )
+    strict_seconds: float = Field(
+        default=2.0, gt=0, le=60, description="strict: how long a call waits for its record."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: Any) -> Any:
+        return {"path": data} if isinstance(data, str) else data
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> Audit:
+        if self.mode == "strict" and self.path is None:
+            raise ValueError("mode strict needs a path")
+        return self
+
+
+class Assertion(Section):
+    """The assertion that backends of Services get with each call."""
+
+    issuer: str | None = Field(
+        default=None,
+        pattern=r"^https?://[!-~]+$",
+        description="`iss`: the registry's public URL, the same for all replicas. Absent: made of public_host and public_port, "
+        "with https where tls is set.",
+    )
+    keys: str | None = Field(
+        default=None,
+        description="Folder with signing.pem and, while keys are rotated, previous.pem: P-256 private keys, read again when "
+        "they change. Absent: a key of this process's own, for one replica.",
+    )
+
+
+class MetricsListener(Section):
+    """`/metrics`: where it is served, and what it tells."""
+
+    host: str = Field(default="127.0.0.1", description="Address of the metrics listener.")
+    port: int = Field(default=8091, ge=0, le=65535, description="Its port; 0 takes a free one.")
+    tls: Tls = Tls()
+    reasons: Literal["not_permitted", "full"] = Field(
+        default="not_permitted",
+        description="What denials of tools outside the caller's view carry: `not_permitted` and no rule, as the caller "
+        "was told, or (full) their reason and rule, by which whoever may scrape can tell a hidden tool from none.",
+    )
