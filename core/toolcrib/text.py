@@ -37,3 +37,15 @@ def escape(text: str, *, keep_newlines: bool = False) -> str:
 def truncate(text: str, limit: int) -> str:
     """At most `limit` characters; a cut is marked with an ellipsis."""
     return text if len(text) <= limit else text[: max(0, limit - 1)] + "…"
+
+
+_SHORT = 200
+
+
+def short(description: str) -> str:
+    """The first sentence or so, on one line."""
+    text = " ".join(description.split())
+    if len(text) <= _SHORT:
+        return text
+    cut = text[: _SHORT - 1]
+    return (cut.rsplit(" ", 1)[0] if " " in cut else cut) + "…"

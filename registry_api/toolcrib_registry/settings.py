@@ -24,6 +24,7 @@ from toolcrib_registry.settings_sections import (
     Egress,
     EmbedderSettings,
     Limits,
+    Mcp,
     MetricsListener,
     Search,
     Section,
@@ -82,6 +83,7 @@ class RegistrySettings(Section):
     store: Store = Store()
     embedder: EmbedderSettings = EmbedderSettings()
     search: Search = Search()
+    mcp: Mcp = Mcp()
     egress: Egress = Egress()
     backends: dict[str, str] = Field(
         default_factory=dict, description="namespace/service → host:port, where there is no cluster DNS."

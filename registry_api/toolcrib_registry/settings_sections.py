@@ -120,6 +120,26 @@ class EmbedderSettings(Section):
         return self
 
 
+class Mcp(Section):
+    """What clients of the Model Context Protocol get."""
+
+    split_calls: bool = Field(
+        default=False,
+        description="Offer call_read_tool and call_write_tool instead of call_tool, so that a client can ask its user before a "
+        "write alone. A tool only reads if its annotation readOnlyHint is true.",
+    )
+    compatible_names: bool = Field(
+        default=False,
+        description="Offer intelligent_tool_finder, search_registry and invoke_mcp_tool, too, as agents of the MCP Gateway & "
+        "Registry project know them.",
+    )
+    list_bytes: int = Field(
+        default=64 << 20,
+        ge=1 << 20,
+        description="Most bytes of encoded lists of tools that a replica keeps for /mcp/direct. Callers who see the same share one.",
+    )
+
+
 class Search(Section):
     """How a replica searches."""
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
-from toolcrib_registry.http import documentation, route_table
+from toolcrib_registry.http import direct, documentation, mcp, route_table
 from toolcrib_registry.http.access_log import CODE
 from toolcrib_registry.http.edge import AdminEdge, Edge, OnePort
 from toolcrib_registry.http.problems import ProblemError, broken, invalid, problem_of
@@ -34,7 +34,12 @@ from toolcrib_registry.http.routes import (
     simple,
     watch,
 )
+from toolcrib_registry.http.routes import mcp as mcp_routes
 from toolcrib_registry.identity.issuer import ClientTokens
+from toolcrib_registry.mcp.direct_view import DirectView
+from toolcrib_registry.mcp.meta_tools import MetaTools
+from toolcrib_registry.mcp.requests import Endpoint
+from toolcrib_registry.mcp.tool_list import ToolLists
 
 BY_THE_EDGE = (Line("HEAD", "/", route_table.Access.FILTERED),)
 """What the edge answers and no app has a route for."""
@@ -62,7 +67,15 @@ def create_app(deps: Deps) -> ASGIApp:
     """
     app, lines = create_agents_app(deps), agents_lines(deps)
     route_table.check("agents", lines, app.routes, also=BY_THE_EDGE)
-    return Edge(app, deps, RouteTable(lines, deps.settings.limits))
+    answered = {**direct.ROUTES, **mcp.routes(mcp_endpoints(deps))}
+    return Edge(app, deps, RouteTable(lines, deps.settings.limits), answered)
+
+
+def mcp_endpoints(deps: Deps) -> tuple[Endpoint, ...]:
+    """What is served to clients of MCP, at which paths."""
+    settings = deps.settings.mcp
+    meta_tools = MetaTools(deps, split_calls=settings.split_calls, compatible_names=settings.compatible_names)
+    return meta_tools, DirectView(deps, ToolLists(settings.list_bytes))
 
 
 def agents_lines(deps: Deps) -> tuple[Line, ...]:
@@ -124,7 +137,7 @@ def _with_routes(app: FastAPI) -> FastAPI:
 def _agents(app: FastAPI, clients: ClientTokens | None) -> FastAPI:
     routers = [
         operations.router, simple.router, catalog.router, search.router, compat.router, watch.router,
-        access_review.router, assertion_keys.router,
+        mcp_routes.router, access_review.router, assertion_keys.router,
     ]  # fmt: skip
     if clients is not None:
         routers.append(oauth.router(clients))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Receive
@@ -19,6 +20,13 @@ from toolcrib_registry.limits.large_requests import LARGE, RETRY_SECONDS, LargeR
 BODY = "toolcrib.body"
 PARSED = "toolcrib.parsed"
 _JSON_TYPE = re.compile(r"application/(?:[^/;,\s]+\+)?json", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """In the place of the value of a body that is no acceptable JSON, where its route tells that in a form of its own."""
+
+    detail: str
 
 
 class Intake:

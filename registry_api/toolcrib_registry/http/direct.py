@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
+from starlette.types import Receive, Scope, Send
 
+from toolcrib.text import short
 from toolcrib.wire.api import CallRequest
 from toolcrib.wire.search import SearchAnswer, SearchRequest, SearchResult
 from toolcrib_registry.calls import service as calls
@@ -31,21 +33,30 @@ _SEARCH: TypeAdapter[SearchRequest] = TypeAdapter(SearchRequest)
 _ARGUMENTS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 _NAME: TypeAdapter[str] = TypeAdapter(Annotated[str, Field(min_length=1, max_length=512)])
 _MISSING = {"type": "missing", "msg": "Field required"}
-_SHORT = 200
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request that is let in. `body` is its parsed value, `ABSENT` where there is none."""
+    """A request that is let in. `body` is its parsed value, `ABSENT` where there is none; `receive` is what is left of it."""
 
     deps: Deps
     asker: Asker
     request_id: str
     params: Mapping[str, str]
     body: Any
+    scope: Scope
+    receive: Receive
 
 
-Direct = Callable[[Asked], Awaitable[Answer]]
+class Sendable(Protocol):
+    """An answer that sends itself."""
+
+    async def send(self, send: Send) -> None:
+        """Send it."""
+        ...
+
+
+Direct = Callable[[Asked], Awaitable[Sendable]]
 
 
 async def call(asked: Asked) -> Answer:
@@ -135,12 +146,3 @@ def _result(hit: Hit, with_score: bool) -> SearchResult:
         score=round(hit.found.score, 6) if with_score else None,
         why=hit.found.why,
     )
-
-
-def short(description: str) -> str:
-    """The first sentence or so, on one line."""
-    text = " ".join(description.split())
-    if len(text) <= _SHORT:
-        return text
-    cut = text[: _SHORT - 1]
-    return (cut.rsplit(" ", 1)[0] if " " in cut else cut) + "…"

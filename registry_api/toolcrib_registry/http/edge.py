@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -18,9 +19,8 @@ from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
 from toolcrib_registry.http.access_log import ASKER, CODE, REQUEST_ID, ROUTE, Exchange
-from toolcrib_registry.http.bodies import BODY, PARSED, Intake
+from toolcrib_registry.http.bodies import BODY, PARSED, Intake, Unreadable
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct
-from toolcrib_registry.http.direct import ROUTES as DIRECT
 from toolcrib_registry.http.problems import (
     PROBLEM_JSON,
     ProblemError,
@@ -90,7 +90,7 @@ class Edge:
         app: ASGIApp,
         deps: Deps,
         table: RouteTable,
-        direct: Mapping[tuple[str, str], Direct] = DIRECT,
+        direct: Mapping[tuple[str, str], Direct],
     ) -> None:
         self._app = app
         self._deps = deps
@@ -170,7 +170,8 @@ class Edge:
             if direct is None:
                 await self._app(scope, receive, exchange.send)
                 return
-            request = Asked(deps, asker, exchange.request_id, found.params, scope.get(PARSED, ABSENT))
+            value = scope.get(PARSED, ABSENT)
+            request = Asked(deps, asker, exchange.request_id, found.params, value, scope, receive)
             await (await direct(request)).send(exchange.send)
         except (ProblemError, Failure) as error:
             await _send_problem(error, scope, exchange)
@@ -281,8 +282,17 @@ async def _take_body(
             raise
         scope[BODY] = None
     else:
-        if body and rule.body is Body.JSON:
-            scope[PARSED] = await intake.parsed(body, kind or b"", depth)
+        if body and rule.body is not Body.FORM and rule.body is not Body.MODEL:
+            scope[PARSED] = await _parsed(rule, intake, body, kind or b"", depth)
+
+
+async def _parsed(rule: Rule, intake: Intake, body: bytes, kind: bytes, depth: int) -> Any:
+    try:
+        return await intake.parsed(body, kind, depth)
+    except ProblemError as problem:
+        if rule.body is not Body.RPC or problem.code != "invalid_json":
+            raise
+        return Unreadable(str(problem.detail))
 
 
 def matches(none_match: bytes, etag: bytes) -> bool:

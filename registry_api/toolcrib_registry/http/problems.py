@@ -46,6 +46,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "not_found": (404, "Not found"),
     "tool_not_found": (404, "No such tool"),
     "method_not_allowed": (405, "Method not allowed"),
+    "not_acceptable": (406, "Not acceptable"),
     "request_timeout": (408, "The request took too long to arrive"),
     "ambiguous_name": (409, "The name means several tools"),
     "cursor_stale": (409, "The view has changed"),

@@ -40,6 +40,7 @@ class Body(StrEnum):
 
     NONE = "none"
     JSON = "json"  # announced as JSON, strict, parsed once at the edge
+    RPC = "rpc"  # the same, but its errors are told by its route, in JSON-RPC's form
     MODEL = "model"  # JSON that the route's model parses, once, in a thread: a publish may be many megabytes
     FORM = "form"  # bounded at the edge, judged by its route: its errors have a form of their own (RFC 6749 §5.2)
 
@@ -68,6 +69,10 @@ def _takes(path: str, action: str) -> Line:
     return Line("POST", path, Access.IDENTITY, action, Body.JSON, "body_bytes")
 
 
+def _rpc(path: str) -> Line:
+    return Line("POST", path, Access.IDENTITY, "mcp", Body.RPC, "body_bytes")
+
+
 def _admin(path: str, limit: LimitName | int = "admin_body_bytes") -> Line:
     return Line("POST", path, Access.ADMIN, "admin", Body.MODEL, limit)
 
@@ -94,6 +99,9 @@ AGENTS: tuple[Line, ...] = (
     _takes("/v1/compat/intelligent_tool_finder", "search"),
     _takes("/api/search/semantic", "search"),
     _reads("GET", "/v1/watch", Access.IDENTITY, "watch"),
+    _rpc("/mcp"),
+    _rpc("/mcp/direct"),
+    _reads("GET", "/mcp/direct", Access.IDENTITY, "watch"),
     _reads("GET", "/v1/access-review", Access.IDENTITY, "access-review"),
     _takes("/v1/access-review", "access-review"),
 )

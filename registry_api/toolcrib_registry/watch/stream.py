@@ -75,7 +75,7 @@ class Dropped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
+class Piece:
     """What is sent at one time, and the ids of the tools whose definitions are in it."""
 
     data: bytes
@@ -88,7 +88,7 @@ class _Round:
 
     shown: Shown
     kinds: tuple[str, ...]
-    piece: _Piece
+    piece: Piece
 
 
 def _changed(caller_view: CallerView, last: CallerView | None) -> list[PublishedTool]:
@@ -103,16 +103,10 @@ def _made_of(caller_view: CallerView, before: Shown | None) -> _Round:
         tools = tuple(after[i] for i in sorted(after))
         whole = with_tools(WatchSnapshot(revision=caller_view.revision, tools=()), tools)
         data = encode("snapshot", caller_view.revision, whole)
-        return _Round(after, ("snapshot",), _Piece(data, after.keys()))
+        return _Round(after, ("snapshot",), Piece(data, after.keys()))
     events = difference(before, after, caller_view.revision)
     told = {i for i in after if before.get(i) is not after[i]}
-    return _Round(
-        after, tuple(kind for kind, _ in events), _Piece(b"".join(data for _, data in events), told)
-    )
-
-
-def _end(reason: str) -> _Piece:
-    return _Piece(encode("end", "", b'{"reason":"%s"}' % reason.encode()))
+    return _Round(after, tuple(kind for kind, _ in events), Piece(b"".join(data for _, data in events), told))
 
 
 class Parts(Protocol):
@@ -120,9 +114,6 @@ class Parts(Protocol):
 
     @property
     def state(self) -> PolicyState: ...
-
-    @property
-    def agents(self) -> Authenticator: ...
 
     @property
     def clock(self) -> Clock: ...
@@ -140,17 +131,21 @@ class Parts(Protocol):
     def large(self) -> LargeRequests: ...
 
 
-class WatchStream:
-    """Streams one identity's view until its token is good no more or somebody stops.
+class ViewStream:
+    """Streams what becomes of one identity's view until its token is good no more or somebody stops.
 
     Args:
         identity: what the token proved.
-        authorization: the request's Authorization headers: the token is verified again when an issuer's keys change.
+        agents: verifies the request's Authorization headers again when an issuer's keys change.
+        authorization: those headers.
     """
 
-    def __init__(self, parts: Parts, identity: Identity, authorization: list[bytes]) -> None:
+    def __init__(
+        self, parts: Parts, identity: Identity, agents: Authenticator, authorization: list[bytes]
+    ) -> None:
         self._parts = parts
         self._identity = identity
+        self._agents = agents
         self._authorization = authorization
         self._account = identity.account
         self._keys: int | None = None
@@ -196,66 +191,93 @@ class WatchStream:
 
     async def _pieces(
         self, gone: asyncio.Task[None], room: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[_Piece]:
+    ) -> AsyncIterator[Piece]:
         parts = self._parts
-        before: Shown | None = None
-        last: CallerView | None = None
         while not gone.done():
             await room()
             changed = parts.state.changed
             if parts.state.draining:
-                yield _end("shutting_down")
+                yield self._end("shutting_down")
                 return
             if self._identity.expires_at <= parts.clock.now():
-                yield _end("token_expired")
+                yield self._end("token_expired")
                 return
             if not await self._verified():
-                yield _end("invalid_token")
+                yield self._end("invalid_token")
                 return
-            found = await self._round(before, last)
+            found = await self._round(gone)
             if found is None:
                 continue
-            caller_view, made = found
-            if made is not None:
-                last, before = caller_view, made.shown
-                self._count(caller_view, made)
-                if made.piece.data:
-                    yield made.piece
+            caller_view, piece = found
+            if piece is not None:
+                if piece.data:
+                    yield piece
                 continue  # the view may have changed while that was being sent
             if caller_view.snapshot.policy.is_gone(self._identity):
-                yield _end("invalid_token")
+                yield self._end("invalid_token")
                 return
             until = min(caller_view.until, self._identity.expires_at)
             if not await _first(changed, parts.clock.sleep_until(until), gone):
-                yield _Piece(b": keep-alive\n\n")
+                yield Piece(b": keep-alive\n\n")
+
+    def _end(self, reason: str) -> Piece:
+        """The last of the stream."""
+        raise NotImplementedError
+
+    async def _round(self, gone: asyncio.Task[None]) -> tuple[CallerView, Piece | None] | None:
+        """The view, and what has to be told of it since the last round. Its piece None: it is that of the last round.
+        None: nothing may be sent, look again."""
+        raise NotImplementedError
 
     async def _verified(self) -> bool:
         """Whether the token would let a request in: asked again whenever an issuer's keys have changed."""
-        agents = self._parts.agents
-        while self._keys != (version := agents.version):
-            if (await agents.identify(self._authorization)).identity is None:
+        while self._keys != (version := self._agents.version):
+            if (await self._agents.identify(self._authorization)).identity is None:
                 return False
             self._keys = version
         return True
 
-    async def _holds(self, piece: _Piece) -> bool:
+    async def _holds(self, piece: Piece) -> bool:
         """Whether the rest of `piece` may still be sent."""
         if not await self._verified() or self._identity.expires_at <= self._parts.clock.now():
             return False
         caller_view = await self._parts.state.caller_view(self._identity)
         return piece.tools <= caller_view.view.tools.keys()
 
-    async def _round(
-        self, before: Shown | None, last: CallerView | None
-    ) -> tuple[CallerView, _Round | None] | None:
-        """The view and what leads to it from `before`, if anything does; None: nothing may be sent, look again."""
-        parts = self._parts
+
+class WatchStream(ViewStream):
+    """The view itself: all of it first, then each change."""
+
+    def __init__(
+        self, parts: Parts, identity: Identity, agents: Authenticator, authorization: list[bytes]
+    ) -> None:
+        super().__init__(parts, identity, agents, authorization)
+        self._last: CallerView | None = None
+        self._before: Shown | None = None
+
+    def _end(self, reason: str) -> Piece:
+        return Piece(encode("end", "", b'{"reason":"%s"}' % reason.encode()))
+
+    async def _round(self, gone: asyncio.Task[None]) -> tuple[CallerView, Piece | None] | None:
+        found = await self._look()
+        if found is None:
+            return None
+        caller_view, made = found
+        if made is None:
+            return caller_view, None
+        self._last, self._before = caller_view, made.shown
+        self._count(caller_view, made)
+        return caller_view, made.piece
+
+    async def _look(self) -> tuple[CallerView, _Round | None] | None:
+        """The view and what leads to it from the last one, if anything does; None: nothing may be sent, look again."""
+        parts, last, before = self._parts, self._last, self._before
         async with parts.state.turn:
             # one stream at a time, and others between two of them: a change wakes all streams at once
             await asyncio.sleep(0)
             caller_view = parts.state.view_at_once(self._identity)
             if caller_view is not None and not is_long(_changed(caller_view, last)):
-                if self._keys != parts.agents.version or self._identity.expires_at <= parts.clock.now():
+                if self._keys != self._agents.version or self._identity.expires_at <= parts.clock.now():
                     return None  # the stream ends, and nothing is removed
                 return caller_view, None if caller_view is last else _made_of(caller_view, before)
         async with parts.state.large_turn:

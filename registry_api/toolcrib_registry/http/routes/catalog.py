@@ -17,14 +17,13 @@ from toolcrib.wire.api import (
     DescribedTool,
     DescribeRequest,
     LoadAnswer,
-    LoadError,
     LoadRequest,
-    McpTool,
     ToolDefinition,
     ToolPage,
     with_tools,
 )
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.calls import definitions
 from toolcrib_registry.calls import service as calls
 from toolcrib_registry.http import cursors, edge
 from toolcrib_registry.http.documentation import BEARER, BODY, documented_only, problems
@@ -154,40 +153,18 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> Response:
     """Names that mean nothing to the caller are listed under `errors`; the rest is loaded."""
 
     async def make(caller_view: CallerView) -> Made:
-        found: dict[str, calls.Named] = {}
-        errors: list[LoadError] = []
-        for name in dict.fromkeys(body.tools):
-            try:
-                named = await calls.find(deps, asker, name, Action.LOAD)
-            except AmbiguousName as error:
-                several = calls.ambiguous(error)
-                errors.append(
-                    LoadError(tool=name, code=several.code, detail=several.detail, tool_ids=error.tool_ids)
-                )
-                continue
-            if named is None:
-                missing = calls.not_found(name)
-                errors.append(LoadError(tool=name, code=missing.code, detail=missing.detail))
-                continue
-            found[name] = named
-        by_id = {named.tool.tool_id: named for named in found.values()}
+        loaded = await definitions.load(deps, asker, body.tools)
 
         def encode() -> bytes:
-            loaded = (McpTool.of(n.tool, n.listed, _model_name(n)) for n in by_id.values())
-            made = LoadAnswer(revision=caller_view.revision, tools=(), errors=tuple(errors))
-            return with_tools(made, loaded, exclude_none=True)
+            made = LoadAnswer(revision=caller_view.revision, tools=(), errors=loaded.errors)
+            return with_tools(made, loaded.definitions(), exclude_none=True)
 
         def record(_: CallerView) -> None:
-            for name, n in found.items():
-                calls.note(deps, Action.LOAD, asker.identity, name, n.tool, n.decision, n.caller_view, "ok")
+            loaded.record(deps, asker)
 
-        return Made(await encoded(deps, asker, [n.tool for n in by_id.values()], encode), record=record)
+        return Made(await encoded(deps, asker, loaded.tools, encode), record=record)
 
     return ViewAnswer(deps, asker, make)
-
-
-def _model_name(named: calls.Named) -> str:
-    return named.caller_view.view.model_name(named.tool.tool_id)
 
 
 @router.post(

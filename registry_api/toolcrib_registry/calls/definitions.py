@@ -1,0 +1,58 @@
+"""Definitions of many tools at one time: what names mean to a caller, decided and recorded one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from toolcrib.authorizer import Action
+from toolcrib.view import AmbiguousName
+from toolcrib.wire.api import LoadError, McpTool
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.calls import service
+from toolcrib_registry.calls.service import Named, Parts
+from toolcrib_registry.identity.authenticator import Asker
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What names turned out to mean, and those that mean nothing to the caller."""
+
+    named: dict[str, Named]
+    errors: tuple[LoadError, ...]
+
+    @property
+    def tools(self) -> list[PublishedTool]:
+        """The tools, each once."""
+        return list({n.tool.tool_id: n.tool for n in self.named.values()}.values())
+
+    def definitions(self) -> Iterable[McpTool]:
+        """Their definitions, each once."""
+        for n in {n.tool.tool_id: n for n in self.named.values()}.values():
+            yield McpTool.of(n.tool, n.listed, n.caller_view.view.model_name(n.tool.tool_id))
+
+    def record(self, parts: Parts, asker: Asker) -> None:
+        """Write down that the caller gets them."""
+        for name, n in self.named.items():
+            service.note(parts, Action.LOAD, asker.identity, name, n.tool, n.decision, n.caller_view, "ok")
+
+
+async def load(parts: Parts, asker: Asker, names: Iterable[str]) -> Loaded:
+    """What each of `names` means to the caller."""
+    found: dict[str, Named] = {}
+    errors: list[LoadError] = []
+    for name in dict.fromkeys(names):
+        try:
+            named = await service.find(parts, asker, name, Action.LOAD)
+        except AmbiguousName as error:
+            several = service.ambiguous(error)
+            errors.append(
+                LoadError(tool=name, code=several.code, detail=several.detail, tool_ids=error.tool_ids)
+            )
+            continue
+        if named is None:
+            missing = service.not_found(name)
+            errors.append(LoadError(tool=name, code=missing.code, detail=missing.detail))
+            continue
+        found[name] = named
+    return Loaded(found, tuple(errors))

@@ -1,0 +1,69 @@
+"""Streams of a caller's view as server-sent events: a place among the streams, then events until either side ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager
+
+from starlette.types import Receive, Send
+
+from toolcrib_registry.http.problems import ProblemError
+from toolcrib_registry.watch.slots import TooManyStreams
+from toolcrib_registry.watch.stream import Dropped, ViewStream
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"private, no-store"),
+    (b"vary", b"Authorization"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class EventStream:
+    """An answer that is a stream.
+
+    Args:
+        stream: what is sent.
+        place: its place among all streams, while it lasts.
+        receive: tells when the client has gone.
+    """
+
+    def __init__(self, stream: ViewStream, place: AbstractContextManager[None], receive: Receive) -> None:
+        self._stream, self._place, self._receive = stream, place, receive
+
+    async def send(self, send: Send) -> None:
+        """Send it, to its end.
+
+        Raises:
+            ProblemError: there is no place.
+        """
+        try:
+            with self._place:
+                await self._send_events(send)
+        except TooManyStreams:
+            # the same words for either bound: nobody learns how many others watch
+            raise ProblemError(
+                "too_many_streams",
+                "Try again later, close streams that you have open, or poll GET /.",
+                headers={"Retry-After": "30"},
+            ) from None
+
+    async def _send_events(self, send: Send) -> None:
+        async def hand_over(data: bytes) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        left = asyncio.create_task(disconnected(self._receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._stream.run(hand_over, left)
+            await send({"type": "http.response.body", "body": b""})
+        except Dropped:
+            pass  # without the end, which makes the server close the connection
+        finally:
+            left.cancel()
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the client has closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

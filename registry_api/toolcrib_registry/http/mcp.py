@@ -1,0 +1,281 @@
+"""`/mcp` and `/mcp/direct`: the Model Context Protocol over HTTP (Streamable HTTP), in both eras.
+
+Each POST stands alone, on any replica: no session is kept, and an `Mcp-Session-Id` is accepted and not looked at. An
+answer is JSON; only streams of notices are server-sent events. What refuses a request before its method matters (Host,
+Origin, identity, size) is a problem document, as everywhere; the rest is JSON-RPC.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from toolcrib_registry.calls.in_flight import Revoked
+from toolcrib_registry.http import call_response
+from toolcrib_registry.http.access_log import CODE
+from toolcrib_registry.http.bodies import Unreadable
+from toolcrib_registry.http.call_response import Answer
+from toolcrib_registry.http.direct import ABSENT, Asked, Direct, Sendable
+from toolcrib_registry.http.event_stream import EventStream, disconnected
+from toolcrib_registry.http.problems import ProblemError, unrouted
+from toolcrib_registry.http.slices import SLICE
+from toolcrib_registry.http.view_answers import Made, send_view_answer
+from toolcrib_registry.mcp import dispatch, envelope, messages
+from toolcrib_registry.mcp.change_notices import ChangeNotices
+from toolcrib_registry.mcp.messages import MOST_IN_A_BATCH, Id, RpcRequest
+from toolcrib_registry.mcp.mirrors import Fields
+from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, Plain
+from toolcrib_registry.mcp.protocol import (
+    ASSUMED,
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    RpcError,
+    is_stateless,
+)
+from toolcrib_registry.mcp.requests import Client, Endpoint
+from toolcrib_registry.policy.state import CallerView
+
+_STATUS = {METHOD_NOT_FOUND: 404}
+"""Of a refused request; any other is 400."""
+_STREAMS = b"text/event-stream"
+_TOO_LARGE = RpcError(INTERNAL_ERROR, "The result is too large for a batch. Send this request by itself.")
+
+
+class _ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Reply(Answer):
+    """A whole answer with its status."""
+
+    __slots__ = ("_status",)
+
+    def __init__(self, body: bytes, status: int = 200, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(body, "application/json", *headers)
+        self._status = status
+
+    async def send(self, send: Send) -> None:
+        """Send it; without a body where it has none."""
+        headers = self._headers if self._body else [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": self._status, "headers": headers})
+        await send({"type": "http.response.body", "body": self._body})
+
+
+class _Nothing:
+    """No answer: its client has gone."""
+
+    async def send(self, send: Send) -> None:
+        """Send none."""
+
+
+class _OfView:
+    """A result that is sent only while the caller's view is the one that it is made of."""
+
+    def __init__(self, asked: Asked, id_: Id, outcome: OfView) -> None:
+        self._asked, self._id, self._outcome = asked, id_, outcome
+
+    async def send(self, send: Send) -> None:
+        """Make it and send it."""
+
+        async def make(caller_view: CallerView) -> Made:
+            shown = await self._outcome.make(caller_view)
+            return Made(messages.answered(self._id, shown.result), record=shown.record)
+
+        await send_view_answer(self._asked.deps, self._asked.asker, make, send)
+
+
+def routes(endpoints: Iterable[Endpoint]) -> Mapping[tuple[str, str], Direct]:
+    """What the edge answers by itself: a POST for each endpoint, and a GET where a list may change."""
+    made: dict[tuple[str, str], Direct] = {}
+    for endpoint in endpoints:
+        made["POST", endpoint.path] = _posted(endpoint)
+        if endpoint.changes:
+            made["GET", endpoint.path] = _watched(endpoint)
+    return made
+
+
+def _posted(endpoint: Endpoint) -> Direct:
+    async def post(asked: Asked) -> Sendable:
+        value, fields = asked.body, _fields(asked.scope)
+        try:
+            if value is ABSENT:
+                raise RpcError(PARSE_ERROR, "The body is empty.", refused=True)
+            if isinstance(value, Unreadable):
+                raise RpcError(PARSE_ERROR, value.detail, refused=True)
+            client = Client(asked.asker, envelope.version_of(fields), asked.request_id, fields)
+            if type(value) is list:
+                return await _batch(endpoint, client, asked, value)
+            message = messages.read(value)
+            if not isinstance(message, RpcRequest):
+                return Reply(b"", 202)
+            async with _while_there(asked.receive):
+                outcome = await dispatch.answer(endpoint, client, message)
+            if message.method == "initialize" and endpoint.changes:
+                # clients in Python read notices only where there is a session; nobody stores it
+                session = (b"mcp-session-id", secrets.token_hex(16).encode())
+                assert isinstance(outcome, Plain)
+                return Reply(messages.answered(message.id, outcome.result), 200, session)
+            return _answer(endpoint, client, asked, message.id, outcome)
+        except RpcError as error:
+            return _failed(asked, messages.id_of(value), error)
+        except _ClientGone:
+            return _Nothing()
+
+    return post
+
+
+def _watched(endpoint: Endpoint) -> Direct:
+    async def get(asked: Asked) -> Sendable:
+        fields = _fields(asked.scope)
+        try:
+            version = envelope.version_of(fields)
+        except RpcError as error:
+            return _failed(asked, None, error)
+        if is_stateless(version):
+            raise unrouted(("POST",))
+        client = Client(asked.asker, version, asked.request_id, fields)
+        return _notices(endpoint, client, asked, None, wanted=True)
+
+    return get
+
+
+def _answer(endpoint: Endpoint, client: Client, asked: Asked, id_: Id, outcome: Outcome) -> Sendable:
+    match outcome:
+        case Plain():
+            return Reply(messages.answered(id_, outcome.result))
+        case Called():
+            body = messages.answered(id_, outcome.result)
+            return call_response.sent(asked.deps, outcome.named, body, "application/json")
+        case OfView():
+            return _OfView(asked, id_, outcome)
+        case Listening():
+            return _notices(endpoint, client, asked, id_, wanted=outcome.wanted)
+
+
+def _failed(asked: Asked, id_: Id | None, error: RpcError) -> Reply:
+    asked.scope[CODE] = f"rpc {error.code}"
+    status = _STATUS.get(error.code, 400) if error.refused else 200
+    return Reply(messages.failed(id_, error), status)
+
+
+def _notices(endpoint: Endpoint, client: Client, asked: Asked, id_: Id | None, *, wanted: bool) -> Sendable:
+    if not _accepts_streams(asked.scope):
+        raise ProblemError("not_acceptable", "This answer is a stream. Send Accept: text/event-stream.")
+
+    async def digest(caller_view: CallerView) -> str:
+        return await endpoint.digest(caller_view, client.version)
+
+    deps, identity = asked.deps, client.identity
+    tokens = [value for name, value in asked.scope["headers"] if name == b"authorization"]
+    stream = ChangeNotices(
+        deps,
+        identity,
+        deps.agents,
+        tokens,
+        digest=digest if wanted and endpoint.changes else None,
+        subscription=id_,
+        version=client.version,
+    )
+    return EventStream(stream, deps.streams.place(identity), asked.receive)
+
+
+async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[Any]) -> Sendable:
+    """The answers to several messages at one time: only in the revision that has batches."""
+    if client.version != ASSUMED:
+        raise messages.invalid("This revision has no batches. Send one message.")
+    if not 0 < len(values) <= MOST_IN_A_BATCH:
+        raise messages.invalid(f"A batch must have 1 to {MOST_IN_A_BATCH} messages.")
+
+    async def one(value: Any) -> tuple[Id | None, Outcome | RpcError] | None:
+        try:
+            message = messages.read(value)
+            if not isinstance(message, RpcRequest):
+                return None
+            if message.method == "initialize":
+                raise messages.invalid("initialize must not be part of a batch.")
+            return message.id, await dispatch.answer(endpoint, client, message)
+        except RpcError as error:
+            return messages.id_of(value), error
+
+    async with _while_there(asked.receive):
+        found = await asyncio.gather(*map(one, values))
+    # what took long is over: each result is looked at in the moment in which all are sent
+    bodies = [await _in_batch(asked, *each) for each in found if each is not None]
+    return Reply(b"[%b]" % b",".join(bodies)) if bodies else Reply(b"", 202)
+
+
+async def _in_batch(asked: Asked, id_: Id | None, outcome: Outcome | RpcError) -> bytes:
+    deps = asked.deps
+    if isinstance(outcome, RpcError):
+        return messages.failed(id_, outcome)
+    assert id_ is not None
+    match outcome:
+        case Called():
+            named, identity = outcome.named, asked.asker.identity
+            assert identity is not None
+            try:
+                async with deps.in_flight.hold(identity, named.tool, named.decision, named.charged):
+                    body = outcome.result
+            except Revoked:
+                return messages.failed(
+                    id_, RpcError(INTERNAL_ERROR, "The grant was revoked while the call was in progress.")
+                )
+        case OfView():
+            seen = await deps.state.caller_view(asked.asker.identity)
+            shown = await outcome.make(seen)
+            shown.record(seen)
+            body = shown.result
+        case Plain():
+            body = outcome.result
+        case Listening():
+            return messages.failed(id_, RpcError(METHOD_NOT_FOUND, "Method not found."))
+    return messages.answered(id_, body) if len(body) <= SLICE else messages.failed(id_, _TOO_LARGE)
+
+
+@contextlib.asynccontextmanager
+async def _while_there(receive: Receive) -> AsyncIterator[None]:
+    """End what is awaited inside when the client closes its connection.
+
+    Raises:
+        _ClientGone: it did.
+    """
+    inside = True
+    watching = asyncio.create_task(disconnected(receive))
+
+    def left(_: asyncio.Task[None]) -> None:
+        if inside:
+            scope.reschedule(0.0)
+
+    try:
+        async with asyncio.timeout(None) as scope:
+            watching.add_done_callback(left)
+            try:
+                yield
+            finally:
+                inside = False
+                watching.cancel()
+    except TimeoutError:
+        if scope.expired():
+            raise _ClientGone from None
+        raise
+
+
+def _fields(scope: Scope) -> Fields:
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in scope["headers"]
+        if name.startswith(b"mcp-")
+    ]
+
+
+def _accepts_streams(scope: Scope) -> bool:
+    accepted = [value.lower() for name, value in scope["headers"] if name == b"accept"]
+    return not accepted or any(
+        _STREAMS in value or b"*/*" in value or b"text/*" in value for value in accepted
+    )

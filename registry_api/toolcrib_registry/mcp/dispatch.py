@@ -1,0 +1,83 @@
+"""From a request to what becomes of it: which methods there are in which revision, and what their parameters must be."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from mcp_types.methods import CLIENT_REQUESTS, validate_client_request
+from pydantic import ValidationError
+
+from toolcrib_registry.mcp import envelope, results
+from toolcrib_registry.mcp.messages import RpcRequest
+from toolcrib_registry.mcp.outcomes import Listening, Outcome, Plain
+from toolcrib_registry.mcp.protocol import (
+    HANDSHAKE,
+    INVALID_PARAMS,
+    LATEST_HANDSHAKE,
+    METHOD_NOT_FOUND,
+    SERVED,
+    SERVER_INFO,
+    RpcError,
+    is_stateless,
+)
+from toolcrib_registry.mcp.requests import Client, Endpoint
+
+log = logging.getLogger(__name__)
+_METHODS = frozenset({
+    "initialize", "ping", "logging/setLevel", "server/discover", "tools/list", "tools/call", "subscriptions/listen",
+})  # fmt: skip
+_MOST_MISTAKES = 5
+
+
+async def answer(endpoint: Endpoint, client: Client, request: RpcRequest) -> Outcome:
+    """What becomes of a request.
+
+    Raises:
+        RpcError: it is refused, or answered with an error.
+    """
+    version, method, params = client.version, request.method, request.params
+    envelope.check(request, version, client.fields)
+    if method not in _METHODS or (method, version) not in CLIENT_REQUESTS:
+        raise RpcError(METHOD_NOT_FOUND, "Method not found.", refused=is_stateless(version))
+    _check(method, version, params)
+    match method:
+        case "tools/call":
+            arguments = params.get("arguments")
+            return await endpoint.call(client, params["name"], {} if arguments is None else arguments)
+        case "tools/list":
+            return await endpoint.list(client, params.get("cursor"))
+        case "initialize":
+            return Plain(_initialized(endpoint, params["protocolVersion"]))
+        case "server/discover":
+            fields = {
+                "supportedVersions": list(SERVED),
+                "capabilities": {"tools": {"listChanged": endpoint.changes}},
+                "instructions": endpoint.instructions,
+            }
+            return Plain(results.complete(version, fields, keep_ms=results.LONG_MS))
+        case "subscriptions/listen":
+            return Listening(params["notifications"].get("toolsListChanged") is True)
+    # ping and logging/setLevel: no log messages are sent, whatever their level
+    return Plain(results.complete(version, {}))
+
+
+def _initialized(endpoint: Endpoint, asked: str) -> bytes:
+    """The handshake's answer. Nothing of it is kept: each request names its revision by itself."""
+    version = asked if asked in HANDSHAKE else LATEST_HANDSHAKE
+    fields = {
+        "protocolVersion": version,
+        "capabilities": {"tools": {"listChanged": endpoint.changes}, "logging": {}},
+        "serverInfo": SERVER_INFO,
+        "instructions": endpoint.instructions,
+    }
+    return results.complete(version, fields)
+
+
+def _check(method: str, version: str, params: dict[str, Any]) -> None:
+    try:
+        validate_client_request(method, version, params)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)[:_MOST_MISTAKES]
+        told = "; ".join(f"{'.'.join(str(step)[:64] for step in e['loc'])}: {e['msg'][:200]}" for e in found)
+        raise RpcError(INVALID_PARAMS, f"Invalid params: {told}", refused=is_stateless(version)) from None

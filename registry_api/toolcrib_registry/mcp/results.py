@@ -1,0 +1,89 @@
+"""Results of requests, encoded as the revision has them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from toolcrib_registry.calls.backends.port import Binary, Block, ResourceLink, Text, ToolAnswer
+from toolcrib_registry.mcp.protocol import SERVER_META, is_stateless
+
+SHORT_MS, LONG_MS = 1_000, 3_600_000
+"""For how long a client may keep a list that may change, and an answer that does not while the registry is the same. A call
+is decided anew in any case."""
+CODE_META, RETRY_META = "toolcrib.dev/code", "toolcrib.dev/retry-after"
+"""Keys of a failed call's `_meta`: the problem's code, and seconds after which another try makes sense."""
+
+
+def complete(
+    version: str,
+    fields: Mapping[str, Any],
+    *,
+    meta: Mapping[str, Any] | None = None,
+    keep_ms: int | None = None,
+) -> bytes:
+    """A result of `fields`; `keep_ms`: for how long a client may keep it for itself, where it may."""
+    made = dict(fields)
+    if is_stateless(version):
+        made["resultType"] = "complete"
+        made["_meta"] = {**(meta or {}), **SERVER_META}
+        if keep_ms is not None:
+            made |= {"ttlMs": keep_ms, "cacheScope": "private"}
+    elif meta:
+        made["_meta"] = dict(meta)
+    return orjson.dumps(made)
+
+
+def of_tool(version: str, answer: ToolAnswer) -> bytes:
+    """What a tool answered."""
+    fields: dict[str, Any] = {"content": [_block(block) for block in answer.content]}
+    if answer.is_json and answer.raw and (is_stateless(version) or _is_object(answer.raw)):
+        fields["structuredContent"] = orjson.Fragment(answer.raw)
+    if answer.is_error:
+        fields["isError"] = True
+    return complete(version, fields)
+
+
+def of_value(version: str, value: Mapping[str, Any]) -> bytes:
+    """A value of ours as a tool's answer: as text, and structured."""
+    raw = orjson.dumps(value)
+    return complete(
+        version,
+        {"content": [{"type": "text", "text": raw.decode()}], "structuredContent": orjson.Fragment(raw)},
+    )
+
+
+def of_failure(version: str, code: str, text: str, retry_after: int | None = None) -> bytes:
+    """A call that failed: told to the model, which can do something about it."""
+    meta: dict[str, Any] = {CODE_META: code}
+    if retry_after is not None:
+        meta[RETRY_META] = retry_after
+    return complete(version, {"content": [{"type": "text", "text": text}], "isError": True}, meta=meta)
+
+
+def shown(value: Any) -> str:
+    """A JSON value as text."""
+    return orjson.dumps(value).decode()
+
+
+def _is_object(raw: bytes) -> bool:
+    """Whether JSON is an object: before 2026-07-28 nothing else may be structured content."""
+    return raw.lstrip(b" \t\r\n")[:1] == b"{"
+
+
+def _block(block: Block) -> dict[str, Any]:
+    match block:
+        case Text():
+            return {"type": "text", "text": block.text}
+        case ResourceLink():
+            link = {"type": "resource_link", "uri": block.uri, "name": block.name}
+            return link if block.media_type is None else {**link, "mimeType": block.media_type}
+        case Binary():
+            data, kind = base64.b64encode(block.data).decode(), block.media_type.partition("/")[0]
+            if kind in ("image", "audio"):
+                return {"type": kind, "data": data, "mimeType": block.media_type}
+            resource = {"uri": "toolcrib:answer", "blob": data, "mimeType": block.media_type}
+            return {"type": "resource", "resource": resource}

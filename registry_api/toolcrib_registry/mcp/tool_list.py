@@ -1,0 +1,163 @@
+"""A caller's view as `tools/list` has it: encoded once for all who see the same, in pages, within a bound of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any
+
+import orjson
+
+from toolcrib.view import View
+from toolcrib.wire.condensed import expanded
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.mcp.protocol import INVALID_PARAMS, RpcError, is_stateless
+from toolcrib_registry.policy.single_flight import SingleFlight
+from toolcrib_registry.policy.state import is_long
+
+PAGE = 200
+PAGE_BYTES = 8 << 20
+"""Bytes of one page: one with large tools ends earlier than `PAGE` says."""
+BYTES = 64 << 20
+_EACH = 256
+"""Estimated bytes that a tool takes besides its text."""
+_OBJECT = b'{"type":"object"'
+
+
+@dataclass(frozen=True)
+class ToolList:
+    """Tools of one view in the order of their ids: their ids, their names for models, and their definitions."""
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    texts: tuple[bytes, ...] = field(repr=False)
+
+    @cached_property
+    def by_name(self) -> Mapping[str, str]:
+        """Name for models → tool id."""
+        return dict(zip(self.names, self.ids, strict=True))
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the content."""
+        return hashlib.sha256(b"\n".join(self.texts)).hexdigest()
+
+    @cached_property
+    def weight(self) -> int:
+        """Estimated bytes."""
+        return sum(map(len, self.texts)) + _EACH * len(self.ids)
+
+    def page(self, after: str) -> tuple[bytes, int, str | None]:
+        """Tools after an id, as JSON: the array, how many, and the id after which the next page begins, if there is one."""
+        start = end = bisect_right(self.ids, after)
+        size = 0
+        while end < len(self.ids) and end - start < PAGE:
+            size += len(self.texts[end])
+            if end > start and size > PAGE_BYTES:
+                break
+            end += 1
+        more = self.ids[end - 1] if end < len(self.ids) else None
+        return b"[%b]" % b",".join(self.texts[start:end]), end - start, more
+
+
+class ToolLists:
+    """The lists of views, the latest used; equal views share one. Used from one event loop only.
+
+    Args:
+        most: estimated bytes of all together; the latest is kept even if it alone is larger.
+    """
+
+    def __init__(self, most: int = BYTES) -> None:
+        self._most = most
+        self._known: OrderedDict[tuple[str, bool], ToolList] = OrderedDict()
+        self._making = SingleFlight()
+        self.size = 0
+
+    async def of(self, view: View, version: str) -> ToolList:
+        """The list of `view` for clients that speak `version`; a long one is made in a thread."""
+        key = (view.digest, is_stateless(version))
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+            return found
+        make = partial(made, view, stateless=key[1])
+        if not is_long(view.tools.values()):
+            return self._keep(key, make())
+        return self._keep(key, await self._making.once(key, partial(asyncio.to_thread, make)))
+
+    def _keep(self, key: tuple[str, bool], found: ToolList) -> ToolList:
+        if key not in self._known:
+            self._known[key] = found
+            self.size += found.weight
+            while self.size > self._most and len(self._known) > 1:
+                _, gone = self._known.popitem(last=False)
+                self.size -= gone.weight
+        return found
+
+
+def made(view: View, *, stateless: bool) -> ToolList:
+    """The list of `view`."""
+    ids = tuple(view.tools)
+    names = tuple(map(view.model_name, ids))
+    texts = tuple(
+        definition(view.tools[i], name, stateless=stateless) for i, name in zip(ids, names, strict=True)
+    )
+    return ToolList(ids, names, texts)
+
+
+def definition(tool: PublishedTool, name: str, *, stateless: bool) -> bytes:
+    """A tool under its name for models (MCP, Tool). Its schemas go in as the text that the snapshot holds."""
+    shown: dict[str, Any] = {"name": name}
+    if tool.title:
+        shown["title"] = tool.title
+    shown["description"] = tool.description
+    shown["inputSchema"] = _rooted(expanded(tool.packed_input))
+    if tool.packed_output is not None:
+        output = expanded(tool.packed_output)
+        # before 2026-07-28 an output is an object or has no schema
+        if stateless or _is_of_objects(output):
+            shown["outputSchema"] = orjson.Fragment(output)
+    if tool.annotations:
+        shown["annotations"] = tool.annotations
+    shown["_meta"] = {"toolcrib.dev/tool-id": tool.tool_id}
+    return orjson.dumps(shown)
+
+
+def cursor(after: str) -> str:
+    """An opaque text for where a list goes on."""
+    return base64.urlsafe_b64encode(after.encode()).decode().rstrip("=")
+
+
+def after(cursor_: str | None) -> str:
+    """What a list goes on after. A view that has changed meanwhile goes on there, too: nothing is listed twice.
+
+    Raises:
+        RpcError: it is no cursor.
+    """
+    if cursor_ is None:
+        return ""
+    try:
+        return base64.b64decode(cursor_ + "=" * (-len(cursor_) % 4), altchars=b"-_", validate=True).decode()
+    except (ValueError, binascii.Error):
+        raise RpcError(INVALID_PARAMS, "Invalid cursor.") from None
+
+
+def _rooted(schema: bytes) -> orjson.Fragment:
+    """A schema whose root says that it is one of objects, as clients demand."""
+    if schema.startswith(_OBJECT) or _is_of_objects(schema):
+        return orjson.Fragment(schema)
+    members = schema.strip()[1:]
+    if orjson.loads(schema).get("type") is not None:
+        return orjson.Fragment(schema)
+    return orjson.Fragment(_OBJECT + (b"" if members.strip() == b"}" else b",") + members)
+
+
+def _is_of_objects(schema: bytes) -> bool:
+    return bool(orjson.loads(schema).get("type") == "object")
