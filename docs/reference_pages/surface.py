@@ -65,6 +65,7 @@ REMEDIES: dict[str, str] = {
     "cursor_stale": "Begin again without a cursor.",
     "revision_mismatch": "For operators: a full snapshot follows.",
     "epoch_fenced": "For operators: another one leads.",
+    "not_acceptable": "Send `Accept: application/json, text/event-stream`, as MCP has it.",
     "request_timeout": "Send the body without pauses. Where the network is slow, raise `limits.body_seconds`.",
     "too_large": "`limits.body_bytes` is the bound.",
     "list_too_large": "Read `GET /v1/tools` in pages, or search (`POST /v1/search`). `limits.list_bytes` is the bound.",

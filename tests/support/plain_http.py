@@ -69,4 +69,6 @@ def _first_data(stream: http.client.HTTPResponse) -> str:
     while line := stream.readline().decode():
         if line.startswith("data:"):
             return line.removeprefix("data:").strip()
+        if line.startswith(":"):  # a stream that has nothing to say yet
+            break
     return "null"

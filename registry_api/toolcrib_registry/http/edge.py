@@ -43,6 +43,7 @@ _NO_KEYS = ProblemError(
     "not_ready", "The keys of the token's issuer have not been had yet.", headers={"Retry-After": "5"}
 )
 _GONE = Asker(problem="the token's service account was deleted, or recreated since the token was issued")
+_NONE: Mapping[tuple[str, str], Direct] = {}
 _CLOSED = ("/v1/", "/api/")
 """Below these nobody without an identity is told whether there is a route."""
 
@@ -90,7 +91,7 @@ class Edge:
         app: ASGIApp,
         deps: Deps,
         table: RouteTable,
-        direct: Mapping[tuple[str, str], Direct],
+        direct: Mapping[tuple[str, str], Direct] = _NONE,
     ) -> None:
         self._app = app
         self._deps = deps

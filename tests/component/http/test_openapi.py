@@ -76,6 +76,8 @@ AGENT_PATHS = [
     ("POST", "/v1/describe"),
     ("POST", "/v1/load"),
     ("POST", "/v1/call"),
+    ("POST", "/mcp"),
+    ("POST", "/mcp/direct"),
     ("GET", "/v1/access-review"),
     ("POST", "/v1/access-review"),
 ]
@@ -117,7 +119,8 @@ def test_the_admin_channel_is_documented_as_it_is(method: str, path: str) -> Non
 def test_every_route_is_in_the_document_and_in_these_runs(registry: RunningRegistry) -> None:
     document = create_agents_app(registry.registry.deps).openapi()
 
-    assert sorted(operations(document)) == sorted([*AGENT_PATHS, ("GET", "/v1/watch")])
+    streams = [("GET", "/v1/watch"), ("GET", "/mcp/direct")]
+    assert sorted(operations(document)) == sorted([*AGENT_PATHS, *streams])
     assert "HTTPValidationError" not in str(document)
     assert "HTTPValidationError" not in str(create_admin_app(registry.registry.deps).openapi())
 

@@ -1,6 +1,6 @@
 """Who is nobody, refused or a stranger gets nothing: every kind of identity on every route of both listeners.
 
-112 kinds (`token_kinds.KINDS`) times 40 routes make 4,480 cells; `-v` names both. The rows are the lines of
+112 kinds (`token_kinds.KINDS`) times 43 routes make 4,816 cells; `-v` names both. The rows are the lines of
 `http/route_table.py`, and what is expected follows from their access; the tables below say how each is asked. The service
 does not start with a route that has no line, and one that is not asked here fails `test_every_line_is_asked`.
 """
@@ -122,6 +122,14 @@ def _unrouted(code: str, access: Access = Access.FILTERED) -> Line:
 OPEN = Asked(Answer(200))
 CALL = Answer(403, "not_permitted")
 CLIENT = Answer((400, 401), lambda answer: answer["error"] in ("invalid_client", "invalid_request"))
+UNKNOWN = Answer(200, lambda answer: answer.get("error") == {"code": -32602, "message": "Unknown tool"})
+
+
+def _rpc(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    params = {"name": name, "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
 HOW: dict[tuple[str, str], Asked] = {
     ("GET", "/"): Asked(Answer(200, _empty)),
     ("HEAD", "/"): OPEN,
@@ -140,6 +148,9 @@ HOW: dict[tuple[str, str], Asked] = {
     ("POST", "/v1/load"): Asked(Answer(200, _not_loaded), {"tools": [NAME]}),
     ("POST", "/v1/call"): Asked(CALL, {"tool": NAME, "arguments": {"zz": 1}}, known=(503,)),
     ("GET", "/v1/watch"): Asked(Answer(200, lambda first: first["tools"] == [])),
+    ("POST", "/mcp"): Asked(UNKNOWN, _rpc("call_tool", {"tool_id": NAME, "args": {"zz": 1}})),
+    ("POST", "/mcp/direct"): Asked(UNKNOWN, _rpc(NAME, {"zz": 1})),
+    ("GET", "/mcp/direct"): Asked(Answer(200)),
     ("GET", "/v1/access-review"): Asked(CALL, path=f"/v1/access-review?tool={NAME}", known=(200, 403)),
     ("POST", "/v1/access-review"): Asked(CALL, {"tool": NAME}, known=(200, 403)),
     ("GET", "/health"): OPEN,

@@ -75,7 +75,12 @@ async def direct_view() -> Response:
     responses={
         200: {
             "description": "`notifications/tools/list_changed`, as server-sent events.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {
+                "text/event-stream": {
+                    "schema": {"type": "string"},
+                    "example": 'event: message\ndata: {"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}\n\n',
+                }
+            },
         },
         **problems(*_TOKEN, "not_acceptable", "method_not_allowed", "too_many_streams"),
     },

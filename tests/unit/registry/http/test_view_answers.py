@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pkgutil
 import threading
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
@@ -96,7 +97,7 @@ async def listed(deps: Any) -> Any:
 
 ENCODE = {
     page: "toolcrib_registry.http.routes.catalog.ToolDefinition",
-    loaded: "toolcrib_registry.http.routes.catalog.McpTool",
+    loaded: "toolcrib_registry.calls.definitions.McpTool",
 }
 
 
@@ -105,7 +106,7 @@ async def test_a_tool_that_is_revoked_while_an_answer_is_encoded_is_not_in_it(
     ask: Callable[[Any], Awaitable[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deps, begun, go = await parts(), threading.Event(), threading.Event()
-    made = getattr(catalog, ENCODE[ask].rpartition(".")[2])
+    made = pkgutil.resolve_name(ENCODE[ask])
 
     class Slow:
         @staticmethod
