@@ -92,6 +92,7 @@ REMEDIES: dict[str, str] = {
     "upstream_too_large": "Let the tool answer with less.",
     "upstream_protocol": "The tool answered what no tool answers: HTML, cut off, invalid JSON.",
     "tool_error": "`upstream_status` and the tool's own words are in the document; mend the arguments.",
+    "input_required": "Call the tool over MCP (`/mcp`, revision 2026-07-28), which can carry its questions.",
     "upstream_error": "The tool's own service failed; its log says why.",
 }
 

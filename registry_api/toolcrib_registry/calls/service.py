@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import AuditUnavailable, DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.arguments import Arguments
-from toolcrib_registry.calls.backends.port import ToolAnswer, ToolBackend
+from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer, ToolBackend
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.errors import ToolError
 from toolcrib_registry.calls.in_flight import InFlight, Revoked
@@ -32,6 +33,8 @@ from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import CallerView, PolicyState
 
 log = logging.getLogger(__name__)
+INPUT_REQUIRED = "input_required"
+"""The outcome of a call that the tool has answered with a question."""
 
 
 class Parts(Protocol):
@@ -148,9 +151,14 @@ def not_found(name: str) -> Failure:
 
 
 async def call(
-    parts: Parts, asker: Asker, name: str, arguments: dict[str, Any], request_id: str
+    parts: Parts,
+    asker: Asker,
+    name: str,
+    arguments: dict[str, Any],
+    request_id: str,
+    exchange: Exchange | Callable[[Named], Exchange] = NO_EXCHANGE,
 ) -> tuple[Named, ToolAnswer]:
-    """Call the tool that `name` means.
+    """Call the tool that `name` means. `exchange` may depend on the tool; then it is made once the call is decided.
 
     Raises:
         Failure: it was refused or failed; the code says how.
@@ -190,8 +198,11 @@ async def call(
             with tracing.span("call tool", _attributes(named.tool)) as span:
                 async with room:
                     checked = await parts.arguments.checked(named.tool, arguments, asker.account)
-                    answer = await parts.backend.call(named.tool, checked, request_id, asker.identity)
-                outcome = ToolError.code if answer.is_error else "ok"
+                    carried = exchange(named) if callable(exchange) else exchange
+                    answer = await parts.backend.call(
+                        named.tool, checked, request_id, asker.identity, carried
+                    )
+                outcome = _outcome(answer)
                 span.set({"toolcrib.outcome": outcome})
     except Revoked as error:
         outcome = "revoked"
@@ -214,6 +225,12 @@ async def call(
             arguments=arguments, seconds=seconds,
         )  # fmt: skip
     return named, answer
+
+
+def _outcome(answer: ToolAnswer) -> str:
+    if answer.input_required is not None:
+        return INPUT_REQUIRED
+    return ToolError.code if answer.is_error else "ok"
 
 
 async def _recorded(parts: Parts, identity: Identity, named: Named, arguments: dict[str, Any]) -> None:

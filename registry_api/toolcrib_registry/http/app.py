@@ -36,8 +36,10 @@ from toolcrib_registry.http.routes import (
 )
 from toolcrib_registry.http.routes import mcp as mcp_routes
 from toolcrib_registry.identity.issuer import ClientTokens
+from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.direct_view import DirectView
 from toolcrib_registry.mcp.meta_tools import MetaTools
+from toolcrib_registry.mcp.request_state import SealedStates
 from toolcrib_registry.mcp.requests import Endpoint
 from toolcrib_registry.mcp.tool_list import ToolLists
 
@@ -74,8 +76,11 @@ def create_app(deps: Deps) -> ASGIApp:
 def mcp_endpoints(deps: Deps) -> tuple[Endpoint, ...]:
     """What is served to clients of MCP, at which paths."""
     settings = deps.settings.mcp
-    meta_tools = MetaTools(deps, split_calls=settings.split_calls, compatible_names=settings.compatible_names)
-    return meta_tools, DirectView(deps, ToolLists(settings.list_bytes))
+    calls = Calls(deps, SealedStates(deps.assertions.keys, deps.clock.now))
+    return (
+        MetaTools(deps, calls, split_calls=settings.split_calls, compatible_names=settings.compatible_names),
+        DirectView(deps, ToolLists(settings.list_bytes), calls),
+    )
 
 
 def agents_lines(deps: Deps) -> tuple[Line, ...]:

@@ -21,6 +21,7 @@ from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import ToolError
 from toolcrib_registry.calls.in_flight import Hold, Revoked
 from toolcrib_registry.deps import Deps
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.http.slices import SLICE, send_all_but_last
 
 _NO_STORE = (b"cache-control", b"no-store")
@@ -114,11 +115,17 @@ def wrapped(named: calls.Named, answer: ToolAnswer) -> bytes:
 
 
 def _refuse_errors(answer: ToolAnswer) -> None:
-    """What a tool says of its failure is a problem document, as where it refuses by its status.
+    """What a tool says of its failure is a problem document, as where it refuses by its status; so is a question.
 
     Raises:
-        ToolError: the answer says that the tool failed.
+        Failure: the answer says that the tool failed, or asks for something that this protocol cannot carry.
     """
+    if answer.input_required is not None:
+        methods = sorted({str(asked.get("method")) for asked in answer.input_required.requests.values()})
+        raise Failure(
+            calls.INPUT_REQUIRED,
+            f"The tool asks for input ({', '.join(methods) or 'none named'}). Call it over MCP, revision 2026-07-28.",
+        )
     if answer.is_error:
         shown = {} if len(answer.raw) > CallBounds().error_bytes else {"upstream": _result(answer)}
         raise ToolError("the tool refused the call", extra=shown)

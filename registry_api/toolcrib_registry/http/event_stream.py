@@ -11,7 +11,7 @@ from toolcrib_registry.http.problems import ProblemError
 from toolcrib_registry.watch.slots import TooManyStreams
 from toolcrib_registry.watch.stream import Dropped, ViewStream
 
-_HEADERS = [
+HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"private, no-store"),
     (b"vary", b"Authorization"),
@@ -54,7 +54,7 @@ class EventStream:
 
         left = asyncio.create_task(disconnected(self._receive))
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
             await self._stream.run(hand_over, left)
             await send({"type": "http.response.body", "body": b""})
         except Dropped:

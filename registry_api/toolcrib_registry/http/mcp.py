@@ -11,10 +11,12 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from toolcrib_registry.calls.backends.port import Progress
 from toolcrib_registry.calls.in_flight import Revoked
 from toolcrib_registry.http import call_response
 from toolcrib_registry.http.access_log import CODE
@@ -23,10 +25,11 @@ from toolcrib_registry.http.call_response import Answer
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct, Sendable
 from toolcrib_registry.http.event_stream import EventStream, disconnected
 from toolcrib_registry.http.problems import ProblemError, unrouted
+from toolcrib_registry.http.progress_stream import Answered, ProgressStream, Tell, body_only
 from toolcrib_registry.http.slices import SLICE
 from toolcrib_registry.http.view_answers import Made, send_view_answer
 from toolcrib_registry.mcp import dispatch, envelope, messages
-from toolcrib_registry.mcp.change_notices import ChangeNotices
+from toolcrib_registry.mcp.change_notices import ChangeNotices, event
 from toolcrib_registry.mcp.messages import MOST_IN_A_BATCH, Id, RpcRequest
 from toolcrib_registry.mcp.mirrors import Fields
 from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, Plain
@@ -38,7 +41,7 @@ from toolcrib_registry.mcp.protocol import (
     RpcError,
     is_stateless,
 )
-from toolcrib_registry.mcp.requests import Client, Endpoint
+from toolcrib_registry.mcp.requests import PROGRESS_TOKEN, Client, Endpoint
 from toolcrib_registry.policy.state import CallerView
 
 _STATUS = {METHOD_NOT_FOUND: 404}
@@ -114,6 +117,9 @@ def _posted(endpoint: Endpoint) -> Direct:
             message = messages.read(value)
             if not isinstance(message, RpcRequest):
                 return Reply(b"", 202)
+            token = _progress_token(message)
+            if token is not None and _accepts_streams(asked.scope):
+                return _progressing(endpoint, client, asked, message, token)
             async with _while_there(asked.receive):
                 outcome = await dispatch.answer(endpoint, client, message)
             if message.method == "initialize" and endpoint.changes:
@@ -156,6 +162,58 @@ def _answer(endpoint: Endpoint, client: Client, asked: Asked, id_: Id, outcome: 
             return _OfView(asked, id_, outcome)
         case Listening():
             return _notices(endpoint, client, asked, id_, wanted=outcome.wanted)
+
+
+def _progressing(
+    endpoint: Endpoint, client: Client, asked: Asked, message: RpcRequest, token: Id
+) -> ProgressStream:
+    """The answer to a call whose client wants to know how far it has come."""
+
+    def notice(progress: Progress) -> bytes:
+        said = {"progress": progress.progress, "total": progress.total, "message": progress.message}
+        params = {PROGRESS_TOKEN: token, **{k: v for k, v in said.items() if v is not None}}
+        return event(messages.notification("notifications/progress", params))
+
+    async def work(tell: Tell) -> Answered:
+        try:
+            return _Called(
+                endpoint,
+                client,
+                asked,
+                message.id,
+                await dispatch.answer(endpoint, replace(client, progress=tell), message),
+            )
+        except RpcError as error:
+            return _Called(endpoint, client, asked, message.id, error)
+
+    return ProgressStream(work, notice, asked.receive)
+
+
+@dataclass(frozen=True, slots=True)
+class _Called(Answered):
+    """What such a call came to."""
+
+    endpoint: Endpoint
+    client: Client
+    asked: Asked
+    id: Id
+    outcome: Outcome | RpcError
+
+    async def send(self, send: Send) -> None:
+        """Send it as a whole answer."""
+        if isinstance(self.outcome, RpcError):
+            await _failed(self.asked, self.id, self.outcome).send(send)
+        else:
+            await _answer(self.endpoint, self.client, self.asked, self.id, self.outcome).send(send)
+
+    async def send_event(self, send: Send) -> None:
+        """Send it as a stream's last event, for as long as the call is granted."""
+        body = event(await _in_time(self.asked, self.id, self.outcome))
+        if isinstance(self.outcome, Called):
+            last = call_response.sent(self.asked.deps, self.outcome.named, body, "application/json")
+        else:
+            last = Answer(body, "application/json")
+        await last.send(body_only(send))
 
 
 def _failed(asked: Asked, id_: Id | None, error: RpcError) -> Reply:
@@ -211,6 +269,13 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
 
 
 async def _in_batch(asked: Asked, id_: Id | None, outcome: Outcome | RpcError) -> bytes:
+    """One of the answers to a batch."""
+    body = await _in_time(asked, id_, outcome)
+    return body if len(body) <= SLICE else messages.failed(id_, _TOO_LARGE)
+
+
+async def _in_time(asked: Asked, id_: Id | None, outcome: Outcome | RpcError) -> bytes:
+    """A message that took time to come to, looked at in the moment in which it is sent."""
     deps = asked.deps
     if isinstance(outcome, RpcError):
         return messages.failed(id_, outcome)
@@ -235,7 +300,7 @@ async def _in_batch(asked: Asked, id_: Id | None, outcome: Outcome | RpcError) -
             body = outcome.result
         case Listening():
             return messages.failed(id_, RpcError(METHOD_NOT_FOUND, "Method not found."))
-    return messages.answered(id_, body) if len(body) <= SLICE else messages.failed(id_, _TOO_LARGE)
+    return messages.answered(id_, body)
 
 
 @contextlib.asynccontextmanager
@@ -264,6 +329,13 @@ async def _while_there(receive: Receive) -> AsyncIterator[None]:
         if scope.expired():
             raise _ClientGone from None
         raise
+
+
+def _progress_token(message: RpcRequest) -> Id | None:
+    """By which the client of a call knows notices of its progress; None: it wants none."""
+    meta = message.params.get("_meta") if message.method == "tools/call" else None
+    token = meta.get(PROGRESS_TOKEN) if type(meta) is dict else None
+    return token if type(token) in (int, str) else None
 
 
 def _fields(scope: Scope) -> Fields:

@@ -69,6 +69,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "not_ready": (503, "Not ready"),
     "shutting_down": (503, "The registry stops"),
     "tool_error": (422, "Tool error"),
+    "input_required": (422, "The tool asks for input"),
     "upstream_error": (502, "Upstream error"),
     "upstream_protocol": (502, "Upstream protocol"),
     "upstream_redirect": (502, "Upstream redirect"),

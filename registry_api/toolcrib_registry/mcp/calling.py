@@ -9,30 +9,111 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolcrib.text import escape, truncate
 from toolcrib_registry.calls import service
+from toolcrib_registry.calls.backends.port import Exchange, InputRequired
 from toolcrib_registry.calls.errors import InvalidArguments
+from toolcrib_registry.calls.service import Named
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.mcp import results
 from toolcrib_registry.mcp.outcomes import Called, Outcome, Plain
-from toolcrib_registry.mcp.protocol import INVALID_PARAMS, RpcError
-from toolcrib_registry.mcp.requests import Client, Parts
+from toolcrib_registry.mcp.protocol import (
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    RpcError,
+    is_stateless,
+)
+from toolcrib_registry.mcp.request_state import SealedStates, StateRefused, about
+from toolcrib_registry.mcp.requests import Client, Parts, ToolCall
 
 MOST_ERRORS = 5
+_SHOWN = 500
+_NEEDED = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+"""The capability that a client needs for what it is asked."""
 _UNKNOWN = ("not_permitted", "tool_not_found")
 _KINDS = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
-async def call(parts: Parts, client: Client, name: str, arguments: dict[str, Any]) -> Outcome:
-    """Call the tool that `name` means: decided, limited, recorded and counted as every call.
+class Calls:
+    """Makes calls for clients of MCP.
 
-    Raises:
-        RpcError: there is no such tool for the caller.
+    Args:
+        parts: of the registry.
+        states: seals what tools want back.
     """
-    try:
-        named, answer = await service.call(parts, client.asker, name, arguments, client.request_id)
-    except Failure as failure:
-        return Plain(failed(client.version, failure, arguments))
-    return Called(results.of_tool(client.version, answer), named)
+
+    def __init__(self, parts: Parts, states: SealedStates) -> None:
+        self._parts, self._states = parts, states
+
+    async def call(self, client: Client, name: str, arguments: dict[str, Any], asked: ToolCall) -> Outcome:
+        """Call the tool that `name` means: decided, limited, recorded and counted as every call.
+
+        Args:
+            client: who asks.
+            name: a listed name or an id.
+            arguments: for the tool.
+            asked: the request that led here.
+
+        Raises:
+            RpcError: there is no such tool for the caller, or its client cannot answer what it asks.
+        """
+
+        def exchange(named: Named) -> Exchange:
+            state = asked.state
+            if state is not None:
+                state = self._states.opened(state, about(client.identity, named.tool, arguments))
+            return Exchange(asked.capabilities, asked.meta, asked.responses, state, client.progress)
+
+        try:
+            named, answer = await service.call(
+                self._parts, client.asker, name, arguments, client.request_id, exchange
+            )
+        except StateRefused as refused:
+            raise RpcError(INVALID_PARAMS, f"{refused.detail}.", refused=True) from refused
+        except Failure as failure:
+            return Plain(failed(client.version, failure, arguments))
+        if answer.input_required is None:
+            return Called(results.of_tool(client.version, answer), named)
+        return Called(self._question(client, named, arguments, asked, answer.input_required), named)
+
+    def _question(
+        self,
+        client: Client,
+        named: Named,
+        arguments: dict[str, Any],
+        asked: ToolCall,
+        question: InputRequired,
+    ) -> bytes:
+        """What a tool asks, for a client that can answer; told as a failure where its revision cannot carry it."""
+        if not is_stateless(client.version):
+            lines = [f"- {each.get('method')}: {_message(each)}" for each in question.requests.values()]
+            text = "The tool asks for input, which this revision of MCP cannot carry. Use 2026-07-28."
+            return results.of_failure(client.version, service.INPUT_REQUIRED, "\n".join((text, *lines)))
+        if missing := _missing(question, asked.capabilities):
+            message = f"The tool needs {', '.join(missing)}, which the client does not offer."
+            data = {"requiredCapabilities": missing}
+            raise RpcError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, data, refused=True)
+        state = question.state
+        if state is not None:
+            state = self._states.sealed(state, about(client.identity, named.tool, arguments))
+        return results.of_question(question, state)
+
+
+def _missing(question: InputRequired, capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """The capabilities that a client needs to answer, and did not declare."""
+    missing: dict[str, Any] = {}
+    for each in question.requests.values():
+        name = _NEEDED.get(str(each.get("method")), "experimental")
+        by_url = name == "elicitation" and (each.get("params") or {}).get("mode") == "url"
+        declared = capabilities.get(name)
+        if declared is None or (by_url and "url" not in declared):
+            missing[name] = {"url": {}} if by_url else {}
+    return missing
+
+
+def _message(question: Mapping[str, Any]) -> str:
+    params = question.get("params")
+    return truncate(escape(str(params.get("message", ""))), _SHOWN) if isinstance(params, Mapping) else ""
 
 
 def failed(version: str, failure: Failure, arguments: Mapping[str, Any]) -> bytes:

@@ -7,10 +7,11 @@ from typing import Any
 
 import orjson
 
-from toolcrib_registry.mcp import calling, mirrors, results, tool_list
+from toolcrib_registry.mcp import mirrors, results, tool_list
+from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.outcomes import OfView, Outcome, Shown
 from toolcrib_registry.mcp.protocol import is_stateless
-from toolcrib_registry.mcp.requests import Client, Parts
+from toolcrib_registry.mcp.requests import Client, Parts, ToolCall
 from toolcrib_registry.mcp.tool_list import ToolLists
 from toolcrib_registry.policy.state import CallerView
 
@@ -24,8 +25,8 @@ class DirectView:
     instructions = "These are the tools that you may use now. The list changes when your grants change."
     changes = True
 
-    def __init__(self, parts: Parts, lists: ToolLists) -> None:
-        self._parts, self._lists = parts, lists
+    def __init__(self, parts: Parts, lists: ToolLists, calls: Calls) -> None:
+        self._parts, self._lists, self._calls = parts, lists, calls
 
     async def list(self, client: Client, cursor: str | None) -> Outcome:
         """A page of the caller's tools."""
@@ -46,16 +47,16 @@ class DirectView:
 
         return OfView(make)
 
-    async def call(self, client: Client, name: str, arguments: dict[str, Any]) -> Outcome:
-        """Call the tool that is listed by `name`."""
-        parts = self._parts
-        caller_view = await parts.state.caller_view(client.asker.identity)
+    async def call(self, client: Client, asked: ToolCall) -> Outcome:
+        """Call the tool that is listed by the name."""
+        name, arguments = asked.name, asked.arguments
+        caller_view = await self._parts.state.caller_view(client.asker.identity)
         found = await self._lists.of(caller_view.view, client.version)
         tool_id = found.by_name.get(name)
         tool = None if tool_id is None else caller_view.view.tools.get(tool_id)
         if tool is not None and is_stateless(client.version) and _MARK in tool.packed_input:
             mirrors.check_arguments(_mirrors(tool.packed_input), arguments, client.fields)
-        return await calling.call(parts, client, name if tool_id is None else tool_id, arguments)
+        return await self._calls.call(client, name if tool_id is None else tool_id, arguments, asked)
 
     async def digest(self, caller_view: CallerView, version: str) -> str:
         """Names the content of the caller's list."""

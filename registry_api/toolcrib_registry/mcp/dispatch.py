@@ -21,7 +21,7 @@ from toolcrib_registry.mcp.protocol import (
     RpcError,
     is_stateless,
 )
-from toolcrib_registry.mcp.requests import Client, Endpoint
+from toolcrib_registry.mcp.requests import Client, Endpoint, ToolCall
 
 log = logging.getLogger(__name__)
 _METHODS = frozenset({
@@ -43,8 +43,7 @@ async def answer(endpoint: Endpoint, client: Client, request: RpcRequest) -> Out
     _check(method, version, params)
     match method:
         case "tools/call":
-            arguments = params.get("arguments")
-            return await endpoint.call(client, params["name"], {} if arguments is None else arguments)
+            return await endpoint.call(client, ToolCall.of(params))
         case "tools/list":
             return await endpoint.list(client, params.get("cursor"))
         case "initialize":

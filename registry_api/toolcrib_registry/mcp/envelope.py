@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, PROTOCOL_VERSION_META_KEY
 
 from toolcrib_registry.mcp import mirrors
@@ -55,13 +53,6 @@ def check(request: RpcRequest, version: str, fields: Fields) -> None:
     if said != version:
         raise mirrors.mismatch("The header MCP-Protocol-Version does not equal the revision in params._meta.")
     mirrors.check(fields, request.method, request.params)
-
-
-def capabilities_of(request: RpcRequest) -> dict[str, Any]:
-    """What the client of a stateless request says it can do."""
-    meta = request.params.get("_meta")
-    said = meta.get(CLIENT_CAPABILITIES_META_KEY) if type(meta) is dict else None
-    return said if type(said) is dict else {}
 
 
 def _missing(*keys: str) -> RpcError:

@@ -18,9 +18,10 @@ from toolcrib.wire.publish import PublishedTool
 from toolcrib.wire.search import ServerName, Tag, Whole
 from toolcrib_registry.calls import definitions, service
 from toolcrib_registry.mcp import calling, results, tool_texts
+from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.outcomes import OfView, Outcome, Plain, Shown
 from toolcrib_registry.mcp.protocol import INVALID_PARAMS, RpcError
-from toolcrib_registry.mcp.requests import Client, Parts
+from toolcrib_registry.mcp.requests import Client, Parts, ToolCall
 from toolcrib_registry.policy.state import CallerView, is_long
 from toolcrib_registry.search.compat import finder, semantic
 from toolcrib_registry.search.compat.services import service_path
@@ -63,6 +64,8 @@ class MetaTools:
     """The endpoint. Its list is the same for every caller and never changes.
 
     Args:
+        parts: of the registry.
+        calls: makes calls.
         split_calls, compatible_names: see `tool_texts.offered`.
     """
 
@@ -73,11 +76,13 @@ class MetaTools:
     )
     changes = False
 
-    def __init__(self, parts: Parts, *, split_calls: bool = False, compatible_names: bool = False) -> None:
-        self._parts = parts
+    def __init__(
+        self, parts: Parts, calls: Calls, *, split_calls: bool = False, compatible_names: bool = False
+    ) -> None:
+        self._parts, self._calls = parts, calls
         self._offered = tool_texts.offered(split_calls=split_calls, compatible_names=compatible_names)
         self._listed = orjson.Fragment(orjson.dumps(self._offered))
-        known: Mapping[str, Callable[[Client, dict[str, Any]], Awaitable[Outcome]]] = {
+        known: Mapping[str, Callable[[Client, ToolCall], Awaitable[Outcome]]] = {
             "search_tools": self._search,
             "describe_tool": self._describe,
             "load_tools": self._load,
@@ -97,13 +102,13 @@ class MetaTools:
         self._parts.metrics.discovered(client.identity, self.path)
         return Plain(results.complete(client.version, {"tools": self._listed}, keep_ms=results.LONG_MS))
 
-    async def call(self, client: Client, name: str, arguments: dict[str, Any]) -> Outcome:
+    async def call(self, client: Client, asked: ToolCall) -> Outcome:
         """Do what one of them is for."""
-        tool = self._tools.get(name)
+        tool = self._tools.get(asked.name)
         if tool is None:
             raise calling.unknown_tool()
         try:
-            return await tool(client, arguments)
+            return await tool(client, asked)
         except ValidationError as error:
             return Plain(results.of_failure(client.version, "invalid_arguments", _mistakes(error)))
 
@@ -111,8 +116,8 @@ class MetaTools:
         """The list never changes."""
         return ""
 
-    async def _search(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        asked = _Search.model_validate(arguments)
+    async def _search(self, client: Client, call: ToolCall) -> Outcome:
+        asked = _Search.model_validate(call.arguments)
         wanted = Wanted(
             query=asked.query, tags=asked.tags, servers=asked.allow_servers, limit=asked.max_results
         )  # fmt: skip
@@ -122,12 +127,12 @@ class MetaTools:
 
         return await self._found(client, wanted, value)
 
-    async def _describe(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        name = _Describe.model_validate(arguments).tool_id
+    async def _describe(self, client: Client, call: ToolCall) -> Outcome:
+        name = _Describe.model_validate(call.arguments).tool_id
         try:
             named = await service.find(self._parts, client.asker, name, Action.DESCRIBE)
         except AmbiguousName as error:
-            return Plain(calling.failed(client.version, service.ambiguous(error), arguments))
+            return Plain(calling.failed(client.version, service.ambiguous(error), call.arguments))
         if named is None:
             raise calling.unknown_tool()
         service.note(
@@ -155,8 +160,8 @@ class MetaTools:
         }
         return Plain(results.of_value(client.version, {k: v for k, v in value.items() if v is not None}))
 
-    async def _load(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        ids = LoadRequest(tools=_Load.model_validate(arguments).tool_ids).tools
+    async def _load(self, client: Client, call: ToolCall) -> Outcome:
+        ids = LoadRequest(tools=_Load.model_validate(call.arguments).tool_ids).tools
 
         async def make(_: CallerView) -> Shown:
             loaded = await definitions.load(self._parts, client.asker, ids)
@@ -171,19 +176,19 @@ class MetaTools:
 
         return OfView(make)
 
-    async def _call(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        asked = _Call.model_validate(arguments)
-        return await calling.call(self._parts, client, asked.tool_id, asked.args)
+    async def _call(self, client: Client, call: ToolCall) -> Outcome:
+        asked = _Call.model_validate(call.arguments)
+        return await self._calls.call(client, asked.tool_id, asked.args, call)
 
-    async def _call_read(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        asked = _Call.model_validate(arguments)
+    async def _call_read(self, client: Client, call: ToolCall) -> Outcome:
+        asked = _Call.model_validate(call.arguments)
         if await self._reads(client, asked.tool_id) is False:
             text = "This tool may change something. Call it with call_write_tool."
             return Plain(results.of_failure(client.version, "not_read_only", text))
-        return await calling.call(self._parts, client, asked.tool_id, asked.args)
+        return await self._calls.call(client, asked.tool_id, asked.args, call)
 
-    async def _call_write(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        return await self._call(client, arguments)
+    async def _call_write(self, client: Client, call: ToolCall) -> Outcome:
+        return await self._call(client, call)
 
     async def _reads(self, client: Client, name: str) -> bool | None:
         """Whether the visible tool says that it only reads; None: the caller sees no such tool."""
@@ -194,8 +199,8 @@ class MetaTools:
             return None
         return None if tool is None else tool.annotations.get("readOnlyHint") is True
 
-    async def _finder(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        asked = FinderRequest.model_validate(arguments)
+    async def _finder(self, client: Client, call: ToolCall) -> Outcome:
+        asked = FinderRequest.model_validate(call.arguments)
 
         def value(found: Findings) -> dict[str, Any]:
             answer = finder.answer(asked, found.hits)
@@ -205,18 +210,18 @@ class MetaTools:
 
         return await self._found(client, finder.wanted(asked), value)
 
-    async def _registry(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        asked = SemanticRequest.model_validate(arguments)
+    async def _registry(self, client: Client, call: ToolCall) -> Outcome:
+        asked = SemanticRequest.model_validate(call.arguments)
         return await self._found(
             client,
             semantic.wanted(asked),
             lambda found: semantic.answer(asked, found).model_dump(by_alias=True),
         )
 
-    async def _invoke(self, client: Client, arguments: dict[str, Any]) -> Outcome:
-        asked = _Invoke.model_validate(arguments)
+    async def _invoke(self, client: Client, call: ToolCall) -> Outcome:
+        asked = _Invoke.model_validate(call.arguments)
         name = await self._of_server(client, asked.server_name, asked.tool_name)
-        return await calling.call(self._parts, client, name, asked.arguments)
+        return await self._calls.call(client, name, asked.arguments, call)
 
     async def _of_server(self, client: Client, server: str | None, name: str) -> str:
         """The id of the one visible tool of a server by its own name; else the name as it was given."""

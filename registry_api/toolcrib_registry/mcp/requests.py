@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mcp_types import CLIENT_CAPABILITIES_META_KEY
+
 from toolcrib.identity import Identity
+from toolcrib_registry.calls.assertions.signing import Assertions
+from toolcrib_registry.calls.backends.port import Progress
 from toolcrib_registry.calls.service import Parts as CallParts
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.limits.large_requests import LargeRequests
@@ -13,6 +18,10 @@ from toolcrib_registry.mcp.mirrors import Fields
 from toolcrib_registry.mcp.outcomes import Outcome
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.search.engine import SearchEngine
+
+PROGRESS_TOKEN = "progressToken"
+"""In `_meta`: by which the client knows notices of progress."""
+_OWN = "io.modelcontextprotocol/"
 
 
 class Parts(CallParts, Protocol):
@@ -24,6 +33,9 @@ class Parts(CallParts, Protocol):
     @property
     def large(self) -> LargeRequests: ...
 
+    @property
+    def assertions(self) -> Assertions: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Client:
@@ -34,18 +46,55 @@ class Client:
         version: the revision.
         request_id: the id of the HTTP request.
         fields: header fields of MCP.
+        progress: told how far a call has come; None: the client did not ask, or cannot be told.
     """
 
     asker: Asker
     version: str
     request_id: str
     fields: Fields
+    progress: Callable[[Progress], Awaitable[None]] | None = None
 
     @property
     def identity(self) -> Identity:
         """Who asks."""
         assert self.asker.identity is not None
         return self.asker.identity
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The parameters of `tools/call`.
+
+    Args:
+        name: of a tool of the endpoint.
+        arguments: for it.
+        capabilities: what the client says it can do.
+        meta: what it says of its request, MCP's own left out.
+        responses: to what the tool asked for, if it did.
+        state: given back with them.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    capabilities: Mapping[str, Any]
+    meta: Mapping[str, Any]
+    responses: Mapping[str, Any] | None
+    state: str | None
+
+    @classmethod
+    def of(cls, params: Mapping[str, Any]) -> ToolCall:
+        """The call that valid parameters are."""
+        meta = params.get("_meta") or {}
+        arguments = params.get("arguments")
+        return cls(
+            params["name"],
+            {} if arguments is None else arguments,
+            meta.get(CLIENT_CAPABILITIES_META_KEY) or {},
+            {key: value for key, value in meta.items() if key != PROGRESS_TOKEN and not key.startswith(_OWN)},
+            params.get("inputResponses"),
+            params.get("requestState"),
+        )
 
 
 class Endpoint(Protocol):
@@ -60,7 +109,7 @@ class Endpoint(Protocol):
         """Answer `tools/list`."""
         ...
 
-    async def call(self, client: Client, name: str, arguments: dict[str, Any]) -> Outcome:
+    async def call(self, client: Client, asked: ToolCall) -> Outcome:
         """Answer `tools/call`."""
         ...
 

@@ -8,12 +8,22 @@ from typing import Any
 
 import orjson
 
-from toolcrib_registry.calls.backends.port import Binary, Block, ResourceLink, Text, ToolAnswer
+from toolcrib_registry.calls.backends.port import (
+    Binary,
+    Block,
+    Embedded,
+    InputRequired,
+    ResourceLink,
+    Text,
+    ToolAnswer,
+)
 from toolcrib_registry.mcp.protocol import SERVER_META, is_stateless
 
 SHORT_MS, LONG_MS = 1_000, 3_600_000
 """For how long a client may keep a list that may change, and an answer that does not while the registry is the same. A call
 is decided anew in any case."""
+_UNNAMED = "toolcrib:answer"
+"""The URI of bytes that came without one."""
 CODE_META, RETRY_META = "toolcrib.dev/code", "toolcrib.dev/retry-after"
 """Keys of a failed call's `_meta`: the problem's code, and seconds after which another try makes sense."""
 
@@ -44,7 +54,17 @@ def of_tool(version: str, answer: ToolAnswer) -> bytes:
         fields["structuredContent"] = orjson.Fragment(answer.raw)
     if answer.is_error:
         fields["isError"] = True
-    return complete(version, fields)
+    return complete(version, fields, meta=answer.meta)
+
+
+def of_question(question: InputRequired, state: str | None) -> bytes:
+    """What a tool asks its caller's client, in the stateless era. `state` is what the client gives back, sealed."""
+    fields: dict[str, Any] = {"resultType": "input_required", "_meta": SERVER_META}
+    if question.requests:
+        fields["inputRequests"] = dict(question.requests)
+    if state is not None:
+        fields["requestState"] = state
+    return orjson.dumps(fields)
 
 
 def of_value(version: str, value: Mapping[str, Any]) -> bytes:
@@ -85,5 +105,17 @@ def _block(block: Block) -> dict[str, Any]:
             data, kind = base64.b64encode(block.data).decode(), block.media_type.partition("/")[0]
             if kind in ("image", "audio"):
                 return {"type": kind, "data": data, "mimeType": block.media_type}
-            resource = {"uri": "toolcrib:answer", "blob": data, "mimeType": block.media_type}
-            return {"type": "resource", "resource": resource}
+            return _resource(Embedded(_UNNAMED, block.data, block.media_type))
+        case Embedded():
+            return _resource(block)
+
+
+def _resource(block: Embedded) -> dict[str, Any]:
+    made: dict[str, Any] = {"uri": block.uri}
+    if block.media_type is not None:
+        made["mimeType"] = block.media_type
+    if isinstance(block.content, str):
+        made["text"] = block.content
+    else:
+        made["blob"] = base64.b64encode(block.content).decode()
+    return {"type": "resource", "resource": made}

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from jwt.algorithms import ECAlgorithm
 
 from toolcrib_registry.identity.issuer import private_files
@@ -45,6 +46,11 @@ class SigningKey:
     private: ec.EllipticCurvePrivateKey = field(repr=False)
     jwk: dict[str, str] = field(repr=False)
     since: float = 0.0
+
+    def derived(self, purpose: bytes) -> bytes:
+        """A key of 32 bytes for another purpose (RFC 5869)."""
+        secret = self.private.private_numbers().private_value.to_bytes(32)
+        return HKDF(hashes.SHA256(), 32, salt=None, info=purpose).derive(secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,15 @@ class AssertionKeys:
         """The public halves, as a JSON Web Key Set."""
         pair = self._current()
         return {"keys": [key.jwk for key in (pair.signing, pair.previous) if key is not None]}
+
+    def sealing(self, purpose: bytes) -> tuple[bytes, ...]:
+        """Keys of 32 bytes with which replicas seal what comes back to any of them; the first seals, each opens."""
+        pair, signing = self._current(), self.signing()
+        every = [
+            signing,
+            *(key for key in (pair.signing, pair.previous) if key is not None and key is not signing),
+        ]
+        return tuple(key.derived(purpose) for key in every)
 
     def _current(self) -> _Pair:
         now = self._elapsed()

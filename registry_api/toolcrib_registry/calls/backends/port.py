@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,7 +37,61 @@ class ResourceLink:
     media_type: str | None = None
 
 
-Block = Text | Binary | ResourceLink
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A resource that came with the answer: text, or bytes."""
+
+    uri: str
+    content: str | bytes = field(repr=False)
+    media_type: str | None = None
+
+
+Block = Text | Binary | ResourceLink | Embedded
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequired:
+    """What a tool needs to know before it can answer.
+
+    Attributes:
+        requests: by a name that the tool chose, each `{method, params}` for the caller's client.
+        state: to be given back with the responses; None: there is none.
+    """
+
+    requests: Mapping[str, Mapping[str, Any]]
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a call has come, of how much (None: unknown)."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What of the caller's client goes on to a backend whose protocol can carry it.
+
+    Attributes:
+        capabilities: what the client says it can do.
+        meta: what it says of its request, the protocol's own left out (`traceparent`).
+        responses: to what the tool asked for (`InputRequired`), by the same names.
+        state: of `InputRequired`, given back.
+        progress: told how far the call has come; None: the client did not ask.
+    """
+
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    responses: Mapping[str, Any] | None = None
+    state: str | None = None
+    progress: Callable[[Progress], Awaitable[None]] | None = None
+
+
+NO_EXCHANGE = Exchange()
+"""Of a caller whose protocol has nothing to carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +104,8 @@ class ToolAnswer:
         is_json: `raw` is JSON, or empty, which is null.
         blocks: the content; None: `raw` is all of it.
         is_error: the tool ran and says that it failed.
+        input_required: the tool has not answered yet: it asks for something first.
+        meta: what the backend says of its answer, its protocol's own left out.
         elapsed: seconds the call took, retries included.
     """
 
@@ -58,6 +115,8 @@ class ToolAnswer:
     blocks: tuple[Block, ...] | None = None
     is_error: bool = False
     elapsed: float = 0.0
+    input_required: InputRequired | None = None
+    meta: Mapping[str, Any] | None = None
 
     @property
     def content(self) -> tuple[Block, ...]:
@@ -76,7 +135,12 @@ class ToolBackend(Protocol):
     """Executes tools. It decides nothing: who may call was decided before. One contract suite: `tests/contract/test_tool_backends.py`."""
 
     async def call(
-        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+        self,
+        tool: PublishedTool,
+        arguments: CheckedArguments,
+        request_id: str,
+        caller: Identity,
+        exchange: Exchange = NO_EXCHANGE,
     ) -> ToolAnswer:
         """Send `arguments` to the tool's backend, for `caller`; what it answers, within `calls.bounds`.
 

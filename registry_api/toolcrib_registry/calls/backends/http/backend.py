@@ -7,10 +7,10 @@ import base64
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
@@ -20,7 +20,7 @@ from toolcrib.wire.publish import PublishedAuth, PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.http.request import fill
 from toolcrib_registry.calls.backends.http.response import judged
-from toolcrib_registry.calls.backends.port import ToolAnswer
+from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
@@ -51,6 +51,8 @@ _TELLING = 8
 """Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
 _LARGE = 256 << 10
 """Bytes of an answer above which it is judged in a thread, one at a time."""
+_TRACE_PARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACE_STATE = 512
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -95,9 +97,14 @@ class HttpBackend:
         self._clock = clock
 
     async def call(
-        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+        self,
+        tool: PublishedTool,
+        arguments: CheckedArguments,
+        request_id: str,
+        caller: Identity,
+        exchange: Exchange = NO_EXCHANGE,
     ) -> ToolAnswer:
-        """What the tool's backend answers.
+        """What the tool's backend answers. Of `exchange` HTTP carries the trace's context alone.
 
         Raises:
             CallError: see `calls.errors`.
@@ -119,6 +126,8 @@ class HttpBackend:
         hints = tool.annotations
         repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
         headers = _headers(sent, request_id)
+        if exchange.meta:
+            headers |= _trace(exchange.meta)
         if repeatable and backend.method in (Method.POST, Method.PATCH):
             # for our own second try. Never the request's id: callers choose that, and with another's id a backend
             # might answer what it answered the other
@@ -227,6 +236,17 @@ def _headers(body: bytes | None, request_id: str) -> dict[str, str]:
     if _REQUEST_ID.fullmatch(request_id):
         headers["x-request-id"] = request_id
     return headers
+
+
+def _trace(meta: Mapping[str, Any]) -> dict[str, str]:
+    """The context of a trace (W3C Trace Context) that the caller's client named."""
+    parent, state = meta.get("traceparent"), meta.get("tracestate")
+    if not isinstance(parent, str) or _TRACE_PARENT.fullmatch(parent) is None:
+        return {}
+    found = {"traceparent": parent}
+    if isinstance(state, str) and len(state) <= _TRACE_STATE and state.isascii() and state.isprintable():
+        found["tracestate"] = state
+    return found
 
 
 def _translated(error: OutboundError) -> CallError:
