@@ -12,7 +12,7 @@ from stub_server import Answer, Asked, answering
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import Publish, PublishedTool, Revision
 from toolcrib_registry.calls.arguments import CheckedArguments
-from toolcrib_registry.calls.backends.port import Binary, Text, ToolAnswer
+from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Binary, Exchange, Text, ToolAnswer
 from toolcrib_registry.compose import Registry
 
 
@@ -89,7 +89,12 @@ class Stub:
         self.answer = ToolAnswer(b"", "", is_json=True)
 
     async def call(
-        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+        self,
+        tool: PublishedTool,
+        arguments: CheckedArguments,
+        request_id: str,
+        caller: Identity,
+        exchange: Exchange = NO_EXCHANGE,
     ) -> ToolAnswer:
         return self.answer
 

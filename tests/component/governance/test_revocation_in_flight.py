@@ -241,7 +241,7 @@ class AtTheLastMoment:
         self.state: PolicyState | None = None
 
     async def call(
-        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity, *_: object
     ) -> ToolAnswer:
         assert self.state is not None
         base = self.state.snapshot.revision

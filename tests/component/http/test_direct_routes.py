@@ -29,7 +29,7 @@ class Backends:
     """Tools that answer by their name, always the same."""
 
     async def call(
-        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity, *_: object
     ) -> ToolAnswer:
         match tool.name:
             case "text":

@@ -36,7 +36,7 @@ class Answers:
     """A backend that answers everything at once."""
 
     async def call(
-        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity, *_: object
     ) -> ToolAnswer:
         return ToolAnswer(b'"done"', "application/json", is_json=True, elapsed=0.001)
 

@@ -50,7 +50,7 @@ def _metrics(r: RunningRegistry) -> str:
 class BrokenBackend:
     """Fails in a way that nobody foresaw."""
 
-    async def call(self, tool: object, arguments: object, request_id: str, caller: object) -> Any:
+    async def call(self, tool: object, arguments: object, request_id: str, caller: object, *_: object) -> Any:
         raise RuntimeError("s3cret inside")
 
 

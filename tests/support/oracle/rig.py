@@ -67,7 +67,7 @@ class Backends:
     """Takes every call that the registry lets through."""
 
     async def call(
-        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity
+        self, tool: PublishedTool, arguments: CheckedArguments, request_id: str, caller: Identity, *_: object
     ) -> ToolAnswer:
         """Which tool was called."""
         raw = json.dumps({"called": tool.tool_id}).encode()
