@@ -10,6 +10,7 @@ import asyncio
 import ctypes
 import gc
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -52,11 +53,19 @@ def _ordinary(i: int) -> Schema:
     return _object(one) | {"required": ["argument_0"]}
 
 
+def _own_words(i: int) -> Schema:
+    """250 words that no other tool has: what search remembers of a term is then of one tool."""
+    draw = random.Random(i)
+    words = ("".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(250))
+    return _object({"a": {"type": "string", "description": " ".join(words)}})
+
+
 CATALOGS: dict[str, tuple[int, int, Callable[[int], Schema]]] = {
     "large, prose": (LARGE, 2, _prose),
     "large, names": (LARGE, 2, _names),
     "large, nested": (LARGE, 2, _nested),
     "ordinary": (ORDINARY, 1, _ordinary),
+    "words of its own": (ORDINARY // 2, 1, _own_words),
 }
 """Tools, schemas of each, and how one is made."""
 

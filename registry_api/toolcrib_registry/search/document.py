@@ -24,8 +24,7 @@ FIELD_WEIGHTS: Mapping[str, float] = {
 and a document's length does not depend on the order of addition."""
 
 MOST_TERMS = 256
-"""Different terms of a tool that are indexed, in the order of the fields; the 2,651 real tools have 100 at most. Each takes
-200 bytes where no other tool has it."""
+"""Different terms of a tool that are indexed, in the order of the fields; the 2,651 real tools have 100 at most."""
 EXAMPLES_EMBEDDED = 8
 """Examples of a tool that are embedded, the first ones: each costs an encoding when the tool is indexed."""
 EXAMPLE_SHARE = 0.25

@@ -10,15 +10,14 @@ outnumber the living, the postings are written anew. Not thread-safe: the owner 
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib_registry.search.document import Document
+from toolcrib_registry.search.postings import Postings
 
 K1 = 1.5
 B = 0.6
@@ -34,8 +33,6 @@ _FEW = 64
 """What a term adds to fewer rows is not worth remembering."""
 _TERM_BYTES = 128
 """A row: what is remembered of terms for one view."""
-_NOWHERE: Rows = np.zeros(0, np.int64)
-_NOTHING: Scores = np.zeros(0, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,51 +45,11 @@ class LexicalScores:
     without words."""
 
 
-class _Postings:
-    """The rows that hold one term, with its weighted frequency in each and its share of the row's name."""
-
-    __slots__ = ("_arrays", "frequencies", "rows", "shares")
-
-    def __init__(self) -> None:
-        self.rows = array("q")
-        self.frequencies = array("d")
-        self.shares = array("d")
-        self._arrays: tuple[Rows, Scores, Scores] | None = None
-
-    def append(self, row: int, frequency: float, share: float) -> None:
-        self.rows.append(row)
-        self.frequencies.append(frequency)
-        self.shares.append(share)
-        self._arrays = None
-
-    def arrays(self) -> tuple[Rows, Scores, Scores]:
-        if self._arrays is None:
-            self._arrays = (
-                np.array(self.rows, np.int64),
-                np.array(self.frequencies, np.float64),
-                np.array(self.shares, np.float64),
-            )
-        return self._arrays
-
-
-_One: TypeAlias = tuple[int, float, float]
-"""The only row that holds a term, its frequency there and its share of the name: a fifth of the memory of `_Postings`."""
-
-
-def _arrays(postings: _Postings | _One) -> tuple[Rows, Scores, Scores]:
-    if isinstance(postings, _Postings):
-        return postings.arrays()
-    row, frequency, share = postings
-    return np.array([row], np.int64), np.array([frequency], np.float64), np.array([share], np.float64)
-
-
 class LexicalIndex:
     """An inverted index over numbered rows."""
 
     def __init__(self) -> None:
-        self._postings: dict[str, _Postings | _One] = {}
-        self._numbers: dict[float, float] = {}
-        """Frequencies and shares: few different ones, so each is one object."""
+        self._postings = Postings()
         self._lengths: Scores = np.zeros(256, np.float64)
         self._next = 0
 
@@ -103,39 +60,15 @@ class LexicalIndex:
         if row >= len(self._lengths):
             self._lengths = np.concatenate([self._lengths, np.zeros(len(self._lengths), np.float64)])
         self._lengths[row] = doc.length
-        for term, frequency in doc.frequencies.items():
-            share = 1.0 / len(doc.named) if term in doc.named else 0.0
-            postings = self._postings.get(term)
-            if postings is None:
-                own = self._numbers.setdefault
-                self._postings[term] = row, own(frequency, frequency), own(share, share)
-                continue
-            if not isinstance(postings, _Postings):
-                first, postings = postings, _Postings()
-                postings.append(*first)
-                self._postings[term] = postings
-            postings.append(row, frequency, share)
+        words = len(doc.named)
+        self._postings.add(row, ((t, f, words if t in doc.named else 0) for t, f in doc.frequencies.items()))
         return row
 
     def compact(self, living: Rows) -> None:
         """Keep only the rows `living` (ascending), numbered from 0 in that order."""
         renumbered = np.full(self._next, -1, np.int64)
         renumbered[living] = np.arange(len(living))
-        kept: dict[str, _Postings | _One] = {}
-        for term, postings in self._postings.items():
-            if not isinstance(postings, _Postings):
-                if (row := int(renumbered[postings[0]])) >= 0:
-                    kept[term] = row, *postings[1:]
-                continue
-            rows, frequencies, shares = postings.arrays()
-            new = renumbered[rows]
-            alive = new >= 0
-            if alive.any():
-                shrunk = kept[term] = _Postings()
-                shrunk.rows = array("q", new[alive].tolist())
-                shrunk.frequencies = array("d", frequencies[alive].tolist())
-                shrunk.shares = array("d", shares[alive].tolist())
-        self._postings = kept
+        self._postings.compact(renumbered)
         lengths = np.zeros(max(256, len(living)), np.float64)
         lengths[: len(living)] = self._lengths[living]
         self._lengths = lengths
@@ -179,7 +112,7 @@ class LexicalScope:
 
     __slots__ = ("_added", "_bound", "_damping", "_fixed", "_kept", "_position", "_postings", "rows")
 
-    def __init__(self, postings: dict[str, _Postings | _One], lengths: Scores, size: int, rows: Rows) -> None:
+    def __init__(self, postings: Postings, lengths: Scores, size: int, rows: Rows) -> None:
         self.rows = rows
         self._postings = postings
         total = len(rows)
@@ -227,13 +160,10 @@ class LexicalScope:
         return found
 
     def _made(self, term: str) -> _Added:
-        postings = self._postings.get(term)
-        where, frequency, share = _NOWHERE, _NOTHING, _NOTHING
-        if postings is not None:
-            rows, frequencies, shares = _arrays(postings)
-            places = self._position[rows]
-            visible = places >= 0
-            where, frequency, share = places[visible].astype(np.int64), frequencies[visible], shares[visible]
+        rows, frequencies, shares = self._postings.of(term)
+        places = self._position[rows]
+        visible = places >= 0
+        where, frequency, share = places[visible].astype(np.int64), frequencies[visible], shares[visible]
         seen = len(where)
         most = math.log(1.0 + (len(self.rows) - seen + 0.5) / (seen + 0.5)) * (K1 + 1.0)
         in_name = share > 0.0

@@ -72,7 +72,7 @@ def _normalised(text: str, limit: int) -> str:
     return cut if cut.isascii() else unicodedata.normalize("NFKC", cut)[:limit]
 
 
-@lru_cache(maxsize=65_536)
+@lru_cache(maxsize=16_384)
 def _terms_of(linked: str) -> tuple[str, ...]:
     if _UNSPACED.search(linked):
         return tuple(_pairs(linked))
