@@ -19,7 +19,16 @@ try:
 
     from toolcrib import __version__
     from toolcrib_cli import options, output
-    from toolcrib_cli.commands import access, agents_view, audit, doctor, health, manifests_view, services
+    from toolcrib_cli.commands import (
+        access,
+        agents_view,
+        audit,
+        doctor,
+        health,
+        manifests_view,
+        mcp,
+        services,
+    )
     from toolcrib_cli.output import Format
 except KeyboardInterrupt:
     # Loading these takes most of the start; who stops it there wants no traceback either.
@@ -54,6 +63,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str | None], ...] = (
     ("tools", agents_view.tools, _AGENTS),
     ("search", agents_view.search, _AGENTS),
     ("call", agents_view.call, _AGENTS),
+    ("mcp", mcp.mcp, _AGENTS),
     ("validate", manifests_view.validate, _MANIFESTS),
     ("crds", manifests_view.crds, _MANIFESTS),
     ("health", health.health, _CLUSTER),
