@@ -27,6 +27,7 @@ try:
         health,
         manifests_view,
         mcp,
+        mcp_clients,
         services,
     )
     from toolcrib_cli.output import Format
@@ -75,6 +76,7 @@ for _name, _command, _panel in _COMMANDS:
 app.command("serve", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.serve)
 app.command("operator", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.operator)
 
+app.add_typer(mcp_clients.app, name="client", rich_help_panel=_AGENTS)
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
 app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
 agent = typer.Typer(help="Run agents.", no_args_is_help=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +63,12 @@ CaFile = Annotated[
         exists=True,
         dir_okay=False,
         help="Trust the registry's certificate if this CA (PEM) issued it, instead of the system's.",
+    ),
+]
+Direct = Annotated[
+    bool,
+    typer.Option(
+        "--direct", help="The identity's tools themselves, instead of tools that search and call them."
     ),
 ]
 Kubeconfig = Annotated[
@@ -172,3 +179,12 @@ def mcp_endpoint(url: str, direct: bool) -> str:
     if not base.endswith("/mcp"):
         base += "/mcp"
     return f"{base}/direct" if direct else base
+
+
+def own_command() -> list[str]:
+    """How another program starts this one, from any folder and with any search path."""
+    # links stay as they are: Python finds its environment by the path that it was started with
+    for folder in (Path(sys.argv[0]).absolute().parent, Path(sys.executable).absolute().parent):
+        if (script := folder / "toolcrib").is_file() and os.access(script, os.X_OK):
+            return [str(script)]
+    return [str(Path(sys.executable).absolute()), "-m", "toolcrib_cli"]

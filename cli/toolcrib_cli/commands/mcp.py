@@ -14,12 +14,7 @@ from toolcrib_cli.errors import CliError, Exit
 
 def mcp(
     as_: options.As = None,
-    direct: Annotated[
-        bool,
-        typer.Option(
-            "--direct", help="The identity's tools themselves, instead of tools that search and call them."
-        ),
-    ] = False,
+    direct: options.Direct = False,
     url: options.Url = None,
     data: options.Data = None,
     token_file: options.TokenFile = None,
