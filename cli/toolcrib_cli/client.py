@@ -140,11 +140,14 @@ def check_address(url: str) -> None:
     """Refuse what is no address of a registry.
 
     Raises:
-        CliError: it is no address, or one with a query, a fragment or credentials.
+        CliError: it is no address of HTTP, or one with a query, a fragment or credentials.
     """
     try:
-        if odd := _odd(httpx.URL(url)):
+        read = httpx.URL(url)
+        if odd := _odd(read):
             raise _no_address(url, f"it has {odd}")
+        if read.scheme not in ("http", "https") or not read.host:
+            raise _no_address(url, "it begins with neither http:// nor https://, or names no host")
     except (httpx.InvalidURL, UnicodeError) as error:
         raise _no_address(url, str(error)) from error
 

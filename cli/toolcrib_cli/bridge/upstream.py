@@ -43,7 +43,7 @@ class Refusal(Exception):
     @property
     def text(self) -> str:
         """Message and hint in one, for clients that show nothing else."""
-        return f"{self.message}. Hint: {self.hint}" if self.hint else self.message
+        return f"{self.message.rstrip('.')}. Hint: {self.hint}" if self.hint else self.message
 
 
 class Upstream:
