@@ -172,7 +172,9 @@ class Session:
             return None
         body = await body_of(response)
         parsed = messages.decoded(body) if kind in (JSON, "application/problem+json") else None
-        if message.kind is Kind.BATCH and (isinstance(parsed, list) or messages.error_code(parsed) is not None):
+        if message.kind is Kind.BATCH and (
+            isinstance(parsed, list) or messages.error_code(parsed) is not None
+        ):
             await self._write(messages.one_line(body))
             return None
         if len(message.asked) != 1 or not messages.answers(parsed, message.asked[0]):

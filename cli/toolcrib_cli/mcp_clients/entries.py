@@ -115,7 +115,7 @@ def usual_file(client: Client, server: Server) -> Path:
 def remark(client: Client, server: Server) -> str:
     """What a person has to do besides; empty: nothing."""
     if client is Client.CLAUDE and isinstance(server, Command):
-        return "Claude Desktop: quit and start it again. Claude Code reads the same block from .mcp.json of a project."
+        return "Claude Desktop: quit and start it again. In Claude Code the same block goes into .mcp.json of a project, where you approve it once."
     if client is Client.CLAUDE:
         return "For Claude Code. In Claude Desktop add the URL under Settings > Connectors."
     if client is Client.INSPECTOR:

@@ -1,6 +1,7 @@
 """`toolcrib client config`: what each client reads, and files of which nothing is lost."""
 
 import json
+import re
 import stat
 import sys
 import tomllib
@@ -345,3 +346,12 @@ def test_a_toml_table_is_found_however_its_name_is_written(name: str) -> None:
 )  # fmt: skip
 def test_an_entry_that_is_there_changes_nothing(client: Client, make: Callable[[], str]) -> None:
     assert put(client, make()) == make()
+
+
+def test_the_blocks_of_the_guide_are_what_the_clients_read() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "guides" / "connect-a-client.md").read_text()
+    first, inputs = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
+
+    server = Command("/opt/toolcrib/bin/toolcrib", ("mcp", "--as", "heist/planner"))
+    assert json.loads(first) == json.loads(block(Client.CLAUDE, "toolcrib", server))
+    jsonschema_rs.validator_for(SCHEMAS[Client.VSCODE]).validate(json.loads(inputs))
