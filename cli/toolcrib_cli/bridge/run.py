@@ -33,9 +33,9 @@ class Plan:
 def run(plan: Plan) -> None:
     """Bridge until the end of standard input, SIGTERM, or a client that no longer reads."""
     # whatever some library prints goes to standard error: the client reads nothing but messages
-    answers = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    asyncio.run(_serve(plan, sys.stdin.fileno(), answers))
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    asyncio.run(_serve(plan, 0, answers))
 
 
 async def _serve(plan: Plan, requests: int, answers: int) -> None:

@@ -168,7 +168,7 @@ class Session:
             return None
         if response.status_code == 202 or (response.is_success and not message.asked):
             if message.asked:
-                raise Refusal("the registry took the message and gave no answer", status=202)
+                raise Refusal("the registry accepted the request but sent no answer", status=202)
             return None
         body = await body_of(response)
         parsed = messages.decoded(body) if kind in (JSON, "application/problem+json") else None
@@ -180,7 +180,7 @@ class Session:
         if len(message.asked) != 1 or not messages.answers(parsed, message.asked[0]):
             if response.is_success:
                 raise Refusal(
-                    "what answers there is no MCP server", "check --url", status=response.status_code
+                    "the URL does not look like an MCP server", "check --url", status=response.status_code
                 )
             raise await refused(response, body)
         assert isinstance(parsed, dict)
@@ -192,7 +192,7 @@ class Session:
 
     async def _events(self, message: Message, response: Any) -> None:
         missing = set(message.asked)
-        async for text in events_of(response):
+        async for text in events_of(response, CALL_SECONDS):
             parsed = messages.decoded(text.encode())
             if parsed is None:
                 continue

@@ -19,6 +19,8 @@ from toolcrib_cli.errors import CliError
 JSON, EVENTS = "application/json", "text/event-stream"
 _ACCEPT = f"{JSON}, {EVENTS}"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_TOKEN_PATIENCE = 3.0
+"""Seconds in which a local mode that is just starting leaves the names of its accounts."""
 _AWAY = (502, 503, 504)
 _CONNECT_SECONDS = 10.0
 ANSWER_SECONDS, CALL_SECONDS = 60.0, 400.0
@@ -110,7 +112,8 @@ class Upstream:
         self, method: str, headers: Mapping[str, str], body: bytes | None, seconds: float, again: bool
     ) -> AsyncIterator[httpx.Response]:
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + self._patience, _FIRST_PAUSE
+        begun, pause = loop.time(), _FIRST_PAUSE
+        deadline = begun + self._patience
         token_refused = False
         while True:
             try:
@@ -119,8 +122,8 @@ class Upstream:
                     method, {**headers, "Authorization": f"Bearer {token}"}, body, seconds
                 )
             except CliError as error:
-                # the local mode may be about to start
-                refusal, may_repeat = Refusal(error.message, error.hint, code="no_token"), True
+                refusal = Refusal(error.message, error.hint, code="no_token")
+                may_repeat = loop.time() < begun + _TOKEN_PATIENCE
             except httpx.TransportError as error:
                 refusal, may_repeat = self._unreachable(error, again)
             except (httpx.InvalidURL, UnicodeError, ValueError) as error:
@@ -165,17 +168,17 @@ class Upstream:
     def _unreachable(self, error: httpx.TransportError, again: bool) -> tuple[Refusal, bool]:
         where = self._endpoint()
         if (why := client.distrust(error)) is not None:
-            hint = "name its CA with --ca-file or TOOLCRIB_CA_FILE"
+            hint = "specify its CA with --ca-file or TOOLCRIB_CA_FILE"
             return Refusal(f"the certificate of {where} is not trusted: {why}", hint, code="untrusted"), False
         if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
             return Refusal(f"the message cannot be sent: {error}"), False
         # a connection that was never made has carried nothing
         unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
         if unsent or again:
-            text = f"no registry answers at {where} ({client.cause(error)})"
+            text = f"cannot reach a registry at {where} ({client.cause(error)})"
             hint = "start the local mode with `toolcrib up`, or check --url"
             return Refusal(text, hint, away=True, code="unreachable"), True
-        text = f"the connection to {where} broke during the call, which may have been carried out ({client.cause(error)})"
+        text = f"the connection to {where} broke during the call; the call may have been executed ({client.cause(error)})"
         return Refusal(text, away=True, code="connection_lost"), False
 
     def _note(self, reached: bool, why: str) -> None:
@@ -204,9 +207,9 @@ async def body_of(response: httpx.Response) -> bytes:
     return bytes(held)
 
 
-async def events_of(response: httpx.Response) -> AsyncIterator[str]:
-    """The messages of an event stream, until it ends in whatever way."""
-    response.request.extensions["timeout"]["read"] = SILENCE
+async def events_of(response: httpx.Response, silence: float = SILENCE) -> AsyncIterator[str]:
+    """The messages of an event stream until it ends, breaks, or is silent for too long."""
+    response.request.extensions["timeout"]["read"] = silence
     try:
         async for event in httpx_sse.EventSource(response).aiter_sse():
             if event.event == "message" and event.data:
@@ -229,5 +232,5 @@ async def refused(response: httpx.Response, body: bytes | None = None) -> Refusa
     code, _, _ = error.message.partition(":")
     hint = error.hint
     if response.status_code in (404, 405) and code.startswith("http_"):
-        hint = "name the address of a registry that serves MCP"
+        hint = "check --url: it must be the address of a registry that serves MCP"
     return Refusal(error.message, hint, status=response.status_code, code=code)

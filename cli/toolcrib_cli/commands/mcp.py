@@ -39,6 +39,6 @@ def mcp(
 
     check_address(endpoint())
     if as_ is None and token_file is None and not os.environ.get("TOOLCRIB_TOKEN"):
-        hint = "say --as NAME (local mode), --token-file FILE, or set TOOLCRIB_TOKEN"
-        raise CliError("who is asking?", hint=hint, code=Exit.USAGE)
+        hint = "specify --as NAME (local mode) or --token-file FILE, or set TOOLCRIB_TOKEN"
+        raise CliError("no identity specified", hint=hint, code=Exit.USAGE)
     run(Plan(endpoint, options.tokens(as_, token_file, data), trust(ca_file), wait))

@@ -71,12 +71,14 @@ def config(
     In a cluster: toolcrib client config vscode --url https://toolcrib.example.com --write
     """
     if not _NAME.fullmatch(name):
-        hint = "letters, digits, - and _, at most 48"
-        raise CliError(f"--name: not a name: {name!r}", hint=hint, code=Exit.USAGE)
+        hint = "use letters, digits, - and _, at most 48"
+        raise CliError(f"--name: invalid name: {name!r}", hint=hint, code=Exit.USAGE)
     server = _server(as_, direct, url, data, token_file, token_env, ca_file)
     made = entry(client, server)
     if file is not None and not write:
-        raise CliError("--file is where --write writes", hint="add --write", code=Exit.USAGE)
+        raise CliError(
+            "--file needs --write", hint="add --write, or redirect standard output", code=Exit.USAGE
+        )
     target = file or usual_file(client, server)
     if not write:
         sys.stdout.write(block(client, name, server))
@@ -108,14 +110,14 @@ def _server(
         check_address(url)
     if as_ is None and token_file is None and url is not None:
         if token_env is not None and not _VARIABLE.fullmatch(token_env):
-            raise CliError(f"--token-env: not the name of a variable: {token_env!r}", code=Exit.USAGE)
+            raise CliError(f"--token-env: invalid variable name: {token_env!r}", code=Exit.USAGE)
         if ca_file is not None:
             hint = "add --token-file, and the client starts `toolcrib mcp`, which trusts the CA"
-            raise CliError("a client's configuration names no CA", hint=hint, code=Exit.USAGE)
+            raise CliError("a client's configuration cannot specify a CA", hint=hint, code=Exit.USAGE)
         return Address(options.mcp_endpoint(url, direct), token_env)
     if token_env is not None:
-        hint = "give --url with it, without --as and --token-file"
-        raise CliError("--token-env is for a client that connects by itself", hint=hint, code=Exit.USAGE)
+        hint = "specify --url, without --as and --token-file"
+        raise CliError("--token-env needs a client that connects by HTTP", hint=hint, code=Exit.USAGE)
     if as_ is not None and token_file is not None:
         raise CliError("specify either --as or --token-file", code=Exit.USAGE)
     arguments = [*options.own_command(), "mcp"]
@@ -126,8 +128,8 @@ def _server(
     elif token_file is not None:
         arguments += ["--token-file", str(token_file.absolute())]
     else:
-        hint = "--as NAME for the local mode, --url https://HOST for a registry elsewhere"
-        raise CliError("which identity, or which registry?", hint=hint, code=Exit.USAGE)
+        hint = "specify --as NAME for the local mode, or --url https://HOST for a registry elsewhere"
+        raise CliError("no identity and no registry specified", hint=hint, code=Exit.USAGE)
     if direct:
         arguments.append("--direct")
     if url is not None:

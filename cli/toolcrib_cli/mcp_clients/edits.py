@@ -15,7 +15,7 @@ from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local.store import write_durably
 from toolcrib_cli.mcp_clients.entries import HOLDER, Client, toml_table
 
-_BY_HAND = "paste the entry by hand: the command prints it without --write"
+_BY_HAND = "paste the entry by hand: without --write the command prints it"
 
 
 class Written:
@@ -45,7 +45,9 @@ def write(file: Path, client: Client, name: str, entry: dict[str, Any]) -> Writt
             backup = target.with_name(f"{target.name}.{datetime.now(UTC):%Y%m%dT%H%M%S%f}.bak")
             write_durably(backup, before.decode())
         if (target.read_bytes() if target.exists() else None) != before:
-            raise CliError(f"{file} was changed by another program meanwhile", hint="run the command again")
+            raise CliError(
+                f"{file} was changed by another program at the same time", hint="run the command again"
+            )
         write_durably(target, made.decode())
     except OSError as error:
         raise CliError(f"cannot write {file}: {error.strerror}", code=Exit.USAGE) from error
@@ -69,13 +71,13 @@ def with_entry(before: bytes, client: Client, name: str, entry: dict[str, Any], 
         )
         return (made.replace("\n", "\r\n") if "\r\n" in text else made).encode()
     except (ValueError, RecursionError) as error:
-        raise CliError(f"{shown} was left as it is: {error}", hint=_BY_HAND, code=Exit.USAGE) from error
+        raise CliError(f"{shown} was not changed: {error}", hint=_BY_HAND, code=Exit.USAGE) from error
 
 
 def _json(text: str, holder: str, name: str, entry: dict[str, Any]) -> str:
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         if len({key for key, _ in pairs}) != len(pairs):
-            raise ValueError("it has a key twice")
+            raise ValueError("it has a duplicate key")
         return dict(pairs)
 
     try:
@@ -84,7 +86,7 @@ def _json(text: str, holder: str, name: str, entry: dict[str, Any]) -> str:
         raise ValueError(f"it is not plain JSON, perhaps because of comments ({error})") from error
     servers = config.setdefault(holder, {}) if isinstance(config, dict) else None
     if not isinstance(servers, dict):
-        raise ValueError(f"its {holder} is no object")
+        raise ValueError(f"its {holder} is not an object")
     if servers.get(name) == entry:
         return text
     servers[name] = entry
@@ -101,7 +103,7 @@ def _toml(text: str, holder: str, name: str, entry: dict[str, Any]) -> str:
     expected = copy.deepcopy(config)
     servers = expected.setdefault(holder, {})
     if not isinstance(servers, dict):
-        raise ValueError(f"its {holder} is no table")
+        raise ValueError(f"its {holder} is not a table")
     if servers.get(name) == entry:
         return text
     servers[name] = entry
@@ -112,7 +114,7 @@ def _toml(text: str, holder: str, name: str, entry: dict[str, Any]) -> str:
     except tomllib.TOMLDecodeError:
         kept = False
     if not kept:
-        raise ValueError("the entry could not be put in without changing something else")
+        raise ValueError("adding the entry would change something else")
     return made
 
 

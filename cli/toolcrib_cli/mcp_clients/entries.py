@@ -71,8 +71,8 @@ def entry(client: Client, server: Server) -> dict[str, Any]:
         return {**found, "bearer_token_env_var": server.token_variable}
     if client not in _VARIABLE:
         raise CliError(
-            f"the configuration of {client} cannot name a variable",
-            hint="use --token-file, which makes the client start `toolcrib mcp`",
+            f"the configuration of {client} cannot reference an environment variable",
+            hint="use --token-file: the client then starts `toolcrib mcp`",
             code=Exit.USAGE,
         )
     return {**found, "headers": {"Authorization": f"Bearer {_VARIABLE[client] % server.token_variable}"}}

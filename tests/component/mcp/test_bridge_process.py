@@ -144,7 +144,7 @@ def test_a_registry_that_was_killed_is_an_error_for_each_request_until_it_is_bac
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "who is asking?"),
+        ((), "no identity specified"),
         (("--as", "x", "--url", "ftp://x"), "not an address"),
         (("--as", "x", "--url", "http://u:p@127.0.0.1:9"), "it has credentials"),
         (("--as", "x", "--ca-file", __file__), "holds no certificate"),

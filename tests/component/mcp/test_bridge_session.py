@@ -298,7 +298,7 @@ async def test_what_answers_and_is_no_mcp_server_is_an_error(body: bytes) -> Non
     with mcp_stub(lambda wire: wire.answer(body)) as stub:
         async with client(stub.url) as c:
             error = (await c.ask(plain("tools/list", 1)))["error"]
-    assert error["message"] == "what answers there is no MCP server. Hint: check --url"
+    assert error["message"] == "the URL does not look like an MCP server. Hint: check --url"
 
 
 async def test_a_redirect_is_not_followed_with_the_token() -> None:
@@ -323,7 +323,7 @@ async def test_a_registry_that_comes_back_in_time_answers() -> None:
             await c.answer(2)
     assert len(again.asked) == 2
     assert told == [told[0], "the registry answers again"]
-    assert "no registry answers at" in told[0]
+    assert "cannot reach a registry at" in told[0]
 
 
 async def test_a_registry_that_stays_away_is_an_error_for_each_request() -> None:
@@ -346,7 +346,7 @@ async def test_a_call_whose_connection_breaks_is_not_sent_again_and_a_list_is() 
     with mcp_stub(answer) as stub:
         async with client(stub.url, patience=30) as c:
             error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
-            assert "may have been carried out" in error["message"]
+            assert "may have been executed" in error["message"]
             assert (await c.ask(plain("tools/list", 2)))["result"] == {"tools": []}
     assert len(stub.of("tools/call")) == 1
     assert len(stub.of("tools/list")) == 2

@@ -77,7 +77,7 @@ def read(client: Client, text: str | bytes) -> Any:
 @pytest.mark.parametrize("client", Client)
 def test_a_block_is_what_the_client_reads(client: Client, server: Server) -> None:
     if client is Client.INSPECTOR and server is VARIABLE:
-        with pytest.raises(CliError, match="cannot name a variable"):
+        with pytest.raises(CliError, match="cannot reference an environment variable"):
             block(client, "toolcrib", server)
         return
 
@@ -163,15 +163,15 @@ def test_with_a_token_file_and_a_ca_the_client_starts_the_bridge(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "which identity, or which registry?"),
+        ((), "no identity and no registry specified"),
         (("--as", "nobody"), "no account is called 'nobody'"),
         (("--as", "bot", "--token-file", "x"), "either --as or --token-file"),
-        (("--as", "bot", "--token-env", "X"), "--token-env is for a client that connects by itself"),
-        (("--url", "https://x", "--token-env", "Bearer abc"), "not the name of a variable"),
-        (("--url", "https://x", "--ca-file", "data/local.json"), "names no CA"),
+        (("--as", "bot", "--token-env", "X"), "--token-env needs a client that connects by HTTP"),
+        (("--url", "https://x", "--token-env", "Bearer abc"), "invalid variable name"),
+        (("--url", "https://x", "--ca-file", "data/local.json"), "cannot specify a CA"),
         (("--url", "x"), "not an address"),
-        (("--url", "https://x", "--file", "y"), "--file is where --write writes"),
-        (("--url", "https://x", "--name", "a.b"), "--name: not a name"),
+        (("--url", "https://x", "--file", "y"), "--file needs --write"),
+        (("--url", "https://x", "--name", "a.b"), "--name: invalid name"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(
@@ -252,7 +252,7 @@ def test_a_file_that_cannot_be_kept_whole_is_left_as_it_is(
     assert file.read_bytes() == before
     assert [f.name for f in file.parent.iterdir()] == [file.name]
     err = capsys.readouterr().err
-    assert "was left as it is" in err
+    assert "was not changed" in err
     assert "paste the entry by hand" in err
 
 
