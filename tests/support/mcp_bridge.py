@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from mcp_types.jsonrpc import jsonrpc_message_adapter
+
 from realparts.processes import end, spawn
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
@@ -98,7 +100,8 @@ class BridgeProcess:
         if kind is None:
             said = b"\n".join([*self.lines, self.errors])
             assert not [s for s in self.secrets if s.encode() in said], "a secret was printed"
-            assert all(_is_message(json.loads(line)) for line in self.lines)
+            for line in self.lines:
+                jsonrpc_message_adapter.validate_json(line)
 
     def _follow(self) -> None:
         for line in self._output:
@@ -139,13 +142,3 @@ class BridgeProcess:
         assert self.process.stdin
         self.process.stdin.close()
         return self.process.wait(60)
-
-
-def _is_message(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_message, value))
-    return (
-        isinstance(value, dict)
-        and value.get("jsonrpc") == "2.0"
-        and bool({"method", "result", "error"} & set(value))
-    )

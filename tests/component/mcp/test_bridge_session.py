@@ -352,6 +352,56 @@ async def test_a_call_whose_connection_breaks_is_not_sent_again_and_a_list_is() 
     assert len(stub.of("tools/list")) == 2
 
 
+async def test_a_gateway_without_a_registry_behind_it_is_waited_for_unless_a_tool_is_called() -> None:
+    def answer(wire: Wire) -> None:
+        if len(stub.asked) < 3:
+            wire.answer(b"no backend", 503)
+        else:
+            wire.result(tools=[])
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url, patience=30) as c:
+            error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
+            assert error["data"]["status"] == 503
+            assert (await c.ask(plain("tools/list", 2)))["result"] == {"tools": []}
+    assert [w.message["id"] for w in stub.asked] == [1, 2, 2]
+
+
+async def test_an_id_that_is_used_again_belongs_to_the_later_request() -> None:
+    closed = threading.Event()
+
+    def answer(wire: Wire) -> None:
+        if wire.message["method"] == "tools/call" and wire.gone():
+            closed.set()
+        else:
+            wire.result(tools=[])
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            await c.send(plain("tools/call", 1, name="slow"))
+            await until(lambda: stub.asked)
+            assert (await c.ask(plain("tools/list", 1)))["result"] == {"tools": []}
+            assert await asyncio.to_thread(closed.wait, 30)
+            assert len(c.lines) == 1
+
+
+async def test_more_requests_at_once_than_any_client_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib_cli.bridge.session._MOST", 2)
+    go = threading.Event()
+
+    def answer(wire: Wire) -> None:
+        go.wait(30)
+        wire.result()
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            await c.send(*(plain("ping", number) for number in range(3)))
+            assert (await c.answer(2))["error"]["message"] == "more than 2 messages at once"
+            go.set()
+            assert "result" in await c.answer(0)
+            assert "result" in await c.answer(1)
+
+
 # ----------------------------------------------------------------------------------------------------- tokens
 
 
