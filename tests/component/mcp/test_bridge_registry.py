@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from mcp_bridge import INITIALIZED, BridgeProcess, initialize, modern, plain
 from realparts.processes import wait_until
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import SlowBackend, slow_backend
+from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Progress, ToolAnswer
 
 LIST_CHANGED = "notifications/tools/list_changed"
 ERAS = pytest.mark.parametrize("era", [plain, modern], ids=["2025-11-25", "2026-07-28"])
@@ -114,6 +116,38 @@ def test_a_cancelled_call_reaches_the_tools_own_service(
         slow.given_up.get(timeout=60)
         assert names(bridge, era, 6) == ["calculator"]
     assert not [line for line in bridge.lines if b'"id":5' in line]
+
+
+class Reporting:
+    """A backend that says how far it has come."""
+
+    async def call(
+        self, tool: Any, arguments: Any, request_id: str, caller: Any, exchange: Exchange = NO_EXCHANGE
+    ) -> ToolAnswer:
+        assert exchange.progress is not None
+        for step in (1.0, 2.0):
+            await exchange.progress(Progress(step, 2.0))
+        return ToolAnswer(b'"done"', "application/json", True)
+
+
+@ERAS
+def test_progress_arrives_before_the_answer(slow: SlowBackend, era: Any) -> None:
+    made = tool("calculator", backend=backend(slow.port))
+    with (
+        running_registry([made], [binding("bot")], backend=Reporting()) as registry,
+        bridge_to(registry) as bridge,
+    ):
+        begin(bridge, era)
+        call = era("tools/call", 1, name="calculator", arguments={})
+        call["params"].setdefault("_meta", {})["progressToken"] = "p"
+        answer = bridge.ask(call)
+        told = [json.loads(line)["params"] for line in bridge.lines if b"notifications/progress" in line]
+
+    assert [(t["progressToken"], t["progress"], t["total"]) for t in told] == [
+        ("p", 1.0, 2.0),
+        ("p", 2.0, 2.0),
+    ]
+    assert answer["result"]["content"][0]["text"] == '"done"'
 
 
 @ERAS
