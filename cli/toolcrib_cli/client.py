@@ -45,14 +45,10 @@ class RegistryClient:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         # a proxy between the command line and a registry would see the token
-        try:
-            if odd := _odd(httpx.URL(url)):
-                raise _no_address(url, f"it has {odd}")
-            self._http = httpx.Client(
-                base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=_trust(ca_file)
-            )
-        except (httpx.InvalidURL, UnicodeError) as error:
-            raise _no_address(url, str(error)) from error
+        check_address(url)
+        self._http = httpx.Client(
+            base_url=url, headers=headers, timeout=timeout, trust_env=False, verify=trust(ca_file)
+        )
 
     def __enter__(self) -> RegistryClient:
         return self
@@ -82,19 +78,19 @@ class RegistryClient:
         except httpx.DecodingError as error:
             raise self._none(path) from error
         except httpx.TransportError as error:
-            if (why := _distrust(error)) is not None:
+            if (why := distrust(error)) is not None:
                 raise CliError(
                     f"the certificate of {self.url} is not trusted: {why}",
                     hint="name its CA with --ca-file or TOOLCRIB_CA_FILE",
                     code=Exit.UNREACHABLE,
                 ) from error
             raise CliError(
-                f"no registry answers at {self.url} ({_cause(error)})",
+                f"no registry answers at {self.url} ({cause(error)})",
                 hint=f"start one with `toolcrib up`, or {_where(path)}",
                 code=Exit.UNREACHABLE,
             ) from error
         if not response.is_success:
-            raise _error(response)
+            raise refusal(response)
         answer = _json(response)
         if not isinstance(answer, dict) or not all(
             name in answer and isinstance(answer[name], kind) for name, kind in _MEMBERS[path].items()
@@ -140,7 +136,28 @@ def _odd(url: httpx.URL) -> str:
     return "a query" if b"?" in url.raw_path else "a fragment" if url.fragment else ""
 
 
-def _trust(ca_file: Path | None) -> ssl.SSLContext | bool:
+def check_address(url: str) -> None:
+    """Refuse what is no address of a registry.
+
+    Raises:
+        CliError: it is no address of HTTP, or one with a query, a fragment or credentials.
+    """
+    try:
+        read = httpx.URL(url)
+        if odd := _odd(read):
+            raise _no_address(url, f"it has {odd}")
+        if read.scheme not in ("http", "https") or not read.host:
+            raise _no_address(url, "it begins with neither http:// nor https://, or names no host")
+    except (httpx.InvalidURL, UnicodeError) as error:
+        raise _no_address(url, str(error)) from error
+
+
+def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
+    """Which certificate authorities to trust: those of the file, else the system's.
+
+    Raises:
+        CliError: the file holds no certificate that can be used.
+    """
     if ca_file is None:
         return True
     try:
@@ -159,12 +176,12 @@ def _no_address(url: str, why: str) -> CliError:
     )
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
     """What the system said of a request that failed, else the kind of failure: some say nothing."""
     return truncate(str(error), 200) or type(error).__name__
 
 
-def _distrust(error: BaseException | None) -> str | None:
+def distrust(error: BaseException | None) -> str | None:
     """Why a certificate was refused, if that is at the bottom of `error`."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
@@ -197,7 +214,8 @@ def _ids(body: dict[str, Any]) -> str:
     )
 
 
-def _error(response: httpx.Response) -> CliError:
+def refusal(response: httpx.Response) -> CliError:
+    """What an answer that is no success says, with a hint what to do."""
     problem = _json(response)
     body = problem if isinstance(problem, dict) else {}
     code = str(body.get("code", f"http_{response.status_code}"))

@@ -19,7 +19,17 @@ try:
 
     from toolcrib import __version__
     from toolcrib_cli import options, output
-    from toolcrib_cli.commands import access, agents_view, audit, doctor, health, manifests_view, services
+    from toolcrib_cli.commands import (
+        access,
+        agents_view,
+        audit,
+        doctor,
+        health,
+        manifests_view,
+        mcp,
+        mcp_clients,
+        services,
+    )
     from toolcrib_cli.output import Format
 except KeyboardInterrupt:
     # Loading these takes most of the start; who stops it there wants no traceback either.
@@ -54,6 +64,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str | None], ...] = (
     ("tools", agents_view.tools, _AGENTS),
     ("search", agents_view.search, _AGENTS),
     ("call", agents_view.call, _AGENTS),
+    ("mcp", mcp.mcp, _AGENTS),
     ("validate", manifests_view.validate, _MANIFESTS),
     ("crds", manifests_view.crds, _MANIFESTS),
     ("health", health.health, _CLUSTER),
@@ -65,6 +76,7 @@ for _name, _command, _panel in _COMMANDS:
 app.command("serve", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.serve)
 app.command("operator", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.operator)
 
+app.add_typer(mcp_clients.app, name="client", rich_help_panel=_AGENTS)
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
 app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
 agent = typer.Typer(help="Run agents.", no_args_is_help=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import platformdirs
 import typer
@@ -13,6 +14,9 @@ import typer
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
+
+if TYPE_CHECKING:
+    from toolcrib_cli.bridge.identity import Tokens
 
 DEFAULT_PORT = 8765
 _TOKEN = re.compile(r"[!-~]+")
@@ -59,6 +63,12 @@ CaFile = Annotated[
         exists=True,
         dir_okay=False,
         help="Trust the registry's certificate if this CA (PEM) issued it, instead of the system's.",
+    ),
+]
+Direct = Annotated[
+    bool,
+    typer.Option(
+        "--direct", help="The identity's tools themselves, instead of tools that search and call them."
     ),
 ]
 Kubeconfig = Annotated[
@@ -122,6 +132,22 @@ def bearer(given_as: str | None, token_file: Path | None, data: Path | None) -> 
     return _token(token, "TOOLCRIB_TOKEN")
 
 
+def tokens(given_as: str | None, token_file: Path | None, data: Path | None) -> Tokens:
+    """The source of the tokens that `bearer` would give, for a program that outlives one of them."""
+    from toolcrib_cli.bridge.identity import Minted, Read
+
+    if given_as is None:
+        return Read(lambda: bearer(None, token_file, data))
+    name, folder = given_as, data_folder(data)
+
+    def mint(ttl: float) -> str:
+        from toolcrib_cli.local import accounts
+
+        return accounts.mint(folder, name, ttl=ttl)
+
+    return Minted(mint)
+
+
 def _token(held: str, where: str) -> str:
     token = held.strip()
     if not token:
@@ -143,3 +169,22 @@ def registry_url(given: str | None, data: Path | None) -> str:
 
     state = read_state(data_folder(data))
     return str(state["url"]) if state else f"http://127.0.0.1:{DEFAULT_PORT}"
+
+
+def mcp_endpoint(url: str, direct: bool) -> str:
+    """The address of a registry's MCP endpoint; `url` may name it already."""
+    base = url.rstrip("/")
+    if base.endswith("/mcp/direct"):
+        return base
+    if not base.endswith("/mcp"):
+        base += "/mcp"
+    return f"{base}/direct" if direct else base
+
+
+def own_command() -> list[str]:
+    """How another program starts this one, from any folder and with any search path."""
+    # links stay as they are: Python finds its environment by the path that it was started with
+    for folder in (Path(sys.argv[0]).absolute().parent, Path(sys.executable).absolute().parent):
+        if (script := folder / "toolcrib").is_file() and os.access(script, os.X_OK):
+            return [str(script)]
+    return [str(Path(sys.executable).absolute()), "-m", "toolcrib_cli"]

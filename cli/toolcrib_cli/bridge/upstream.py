@@ -1,0 +1,236 @@
+"""HTTP to the registry's `/mcp`: tokens, retries while it is away, and refusals in words."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import httpx_sse
+
+from toolcrib import __version__
+from toolcrib_cli import client
+from toolcrib_cli.bridge.identity import Tokens
+from toolcrib_cli.errors import CliError
+
+JSON, EVENTS = "application/json", "text/event-stream"
+_ACCEPT = f"{JSON}, {EVENTS}"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_TOKEN_PATIENCE = 3.0
+"""Seconds in which a local mode that is just starting leaves the names of its accounts."""
+_AWAY = (502, 503, 504)
+_CONNECT_SECONDS = 10.0
+ANSWER_SECONDS, CALL_SECONDS = 60.0, 400.0
+"""How long an answer may stay away: a call may take as long as the longest deadline of a Tool, and wait in a queue."""
+SILENCE = 60.0
+"""Seconds without a byte after which an event stream counts as broken: keep-alives come every 15."""
+_TOLD = ("content-type", "retry-after", "x-request-id")
+_LARGEST = 64 * 1024 * 1024
+
+
+class Refusal(Exception):
+    """The registry did not answer a message: it cannot be reached, or says no."""
+
+    def __init__(self, message: str, hint: str = "", *, away: bool = False, **data: Any) -> None:
+        self.message = message
+        self.hint = hint
+        self.away = away
+        """Whether it could not be reached at all."""
+        self.data = {name: value for name, value in data.items() if value is not None}
+        super().__init__(message)
+
+    @property
+    def text(self) -> str:
+        """Message and hint in one, for clients that show nothing else."""
+        return f"{self.message.rstrip('.')}. Hint: {self.hint}" if self.hint else self.message
+
+
+class Upstream:
+    """One MCP endpoint of one registry, as one identity."""
+
+    def __init__(
+        self,
+        endpoint: Callable[[], str],
+        tokens: Tokens,
+        *,
+        verify: ssl.SSLContext | bool = True,
+        patience: float = 20.0,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """
+        Args:
+            endpoint: where it is now; asked before each attempt, since a local mode may come back at another port.
+            patience: how many seconds a message waits for a registry that is away.
+            tell: gets a line when the registry is lost or found.
+        """
+        self._endpoint = endpoint
+        self._tokens = tokens
+        self._patience = patience
+        self._tell = tell
+        self._reached: bool | None = None
+        self._http = httpx.AsyncClient(
+            headers={"User-Agent": f"toolcrib-mcp/{__version__}"},
+            verify=verify,
+            # a proxy between the bridge and a registry would see the token
+            trust_env=False,
+            # shorter than the registry keeps them, so that no message meets a connection that is being closed
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=4.0),
+        )
+
+    async def close(self) -> None:
+        """Close every connection: what the registry still does for us ends."""
+        await self._http.aclose()
+
+    @asynccontextmanager
+    async def post(
+        self, body: bytes, headers: Mapping[str, str], *, seconds: float = ANSWER_SECONDS, again: bool = True
+    ) -> AsyncIterator[httpx.Response]:
+        """Send one message; its answer's status and headers are there, its body is not read yet.
+
+        Args:
+            seconds: how long the answer may stay away.
+            again: it may be sent a second time where it is not known whether the first one arrived.
+
+        Raises:
+            Refusal: the registry stayed away, or there is no token.
+        """
+        sent = {"Content-Type": JSON, "Accept": _ACCEPT, **headers}
+        async with self._open("POST", sent, body, seconds, again) as response:
+            yield response
+
+    @asynccontextmanager
+    async def get(self, headers: Mapping[str, str]) -> AsyncIterator[httpx.Response]:
+        """Open the change stream; errors as `post`."""
+        async with self._open("GET", {"Accept": EVENTS, **headers}, None, ANSWER_SECONDS, True) as response:
+            yield response
+
+    @asynccontextmanager
+    async def _open(
+        self, method: str, headers: Mapping[str, str], body: bytes | None, seconds: float, again: bool
+    ) -> AsyncIterator[httpx.Response]:
+        loop = asyncio.get_running_loop()
+        begun, pause = loop.time(), _FIRST_PAUSE
+        deadline = begun + self._patience
+        token_refused = False
+        while True:
+            try:
+                token = self._tokens.current()
+                response = await self._send(
+                    method, {**headers, "Authorization": f"Bearer {token}"}, body, seconds
+                )
+            except CliError as error:
+                refusal = Refusal(error.message, error.hint, code="no_token")
+                may_repeat = loop.time() < begun + _TOKEN_PATIENCE
+            except httpx.TransportError as error:
+                refusal, may_repeat = self._unreachable(error, again)
+            except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+                raise Refusal(f"the message cannot be sent: {error}") from error
+            else:
+                if response.status_code == 401 and not token_refused and self._other_token(token):
+                    token_refused = True
+                    await response.aclose()
+                    continue
+                if response.status_code not in _AWAY or not again or loop.time() + pause > deadline:
+                    self._note(True, "")
+                    try:
+                        yield response
+                    finally:
+                        await response.aclose()
+                    return
+                refusal, may_repeat = await refused(response), True
+                await response.aclose()
+            self._note(False, refusal.message)
+            if not may_repeat or loop.time() + pause > deadline:
+                raise refusal
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _send(
+        self, method: str, headers: Mapping[str, str], body: bytes | None, seconds: float
+    ) -> httpx.Response:
+        timeout = httpx.Timeout(_CONNECT_SECONDS, read=seconds, write=30.0, pool=None)
+        request = self._http.build_request(
+            method, self._endpoint(), headers=headers, content=body, timeout=timeout
+        )
+        return await self._http.send(request, stream=True)
+
+    def _other_token(self, refused: str) -> bool:
+        """Whether there is another token than the one that was refused."""
+        self._tokens.discard()
+        try:
+            return self._tokens.current() != refused
+        except CliError:
+            return False
+
+    def _unreachable(self, error: httpx.TransportError, again: bool) -> tuple[Refusal, bool]:
+        where = self._endpoint()
+        if (why := client.distrust(error)) is not None:
+            hint = "specify its CA with --ca-file or TOOLCRIB_CA_FILE"
+            return Refusal(f"the certificate of {where} is not trusted: {why}", hint, code="untrusted"), False
+        if isinstance(error, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
+            return Refusal(f"the message cannot be sent: {error}"), False
+        # a connection that was never made has carried nothing
+        unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+        if unsent or again:
+            text = f"cannot reach a registry at {where} ({client.cause(error)})"
+            hint = "start the local mode with `toolcrib up`, or check --url"
+            return Refusal(text, hint, away=True, code="unreachable"), True
+        text = f"the connection to {where} broke during the call; the call may have been executed ({client.cause(error)})"
+        return Refusal(text, away=True, code="connection_lost"), False
+
+    def _note(self, reached: bool, why: str) -> None:
+        if reached and self._reached is False:
+            self._tell("the registry answers again")
+        elif not reached and self._reached is not False:
+            self._tell(why)
+        self._reached = reached
+
+
+async def body_of(response: httpx.Response) -> bytes:
+    """The whole body of an answer.
+
+    Raises:
+        Refusal: it is too large, or the connection broke.
+    """
+    held = bytearray()
+    try:
+        async for chunk in response.aiter_bytes():
+            held += chunk
+            if len(held) > _LARGEST:
+                raise Refusal("the registry's answer is larger than 64 MiB", code="answer_too_large")
+    except httpx.HTTPError as error:
+        text = f"the answer broke off ({client.cause(error)})"
+        raise Refusal(text, away=True, code="connection_lost") from error
+    return bytes(held)
+
+
+async def events_of(response: httpx.Response, silence: float = SILENCE) -> AsyncIterator[str]:
+    """The messages of an event stream until it ends, breaks, or is silent for too long."""
+    response.request.extensions["timeout"]["read"] = silence
+    try:
+        async for event in httpx_sse.EventSource(response).aiter_sse():
+            if event.event == "message" and event.data:
+                yield event.data
+    except (httpx.HTTPError, httpx_sse.SSEError):
+        return
+
+
+async def refused(response: httpx.Response, body: bytes | None = None) -> Refusal:
+    """What an answer that is no JSON-RPC says; `body`, where it was read already."""
+    if body is None:
+        try:
+            body = await body_of(response)
+        except Refusal:
+            body = b""
+    told = {name: response.headers[name] for name in _TOLD if name in response.headers}
+    error = client.refusal(
+        httpx.Response(response.status_code, headers=told, content=body, request=response.request)
+    )
+    code, _, _ = error.message.partition(":")
+    hint = error.hint
+    if response.status_code in (404, 405) and code.startswith("http_"):
+        hint = "check --url: it must be the address of a registry that serves MCP"
+    return Refusal(error.message, hint, status=response.status_code, code=code)

@@ -1,0 +1,44 @@
+"""`toolcrib mcp`: the stdio bridge, for MCP clients that start a command."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from toolcrib_cli import options
+from toolcrib_cli.client import check_address, trust
+from toolcrib_cli.errors import CliError, Exit
+
+
+def mcp(
+    as_: options.As = None,
+    direct: options.Direct = False,
+    url: options.Url = None,
+    data: options.Data = None,
+    token_file: options.TokenFile = None,
+    ca_file: options.CaFile = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", min=0, max=600, help="Seconds that a message waits for a registry that is away."
+        ),
+    ] = 20.0,
+) -> None:
+    """Connect an MCP client that starts a command: MCP on standard input and output, carried to a registry.
+
+    Clients run this, people configure it: toolcrib client config claude --as planner
+
+    By hand: echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | toolcrib mcp --as planner
+    """
+    from toolcrib_cli.bridge.run import Plan, run
+
+    def endpoint() -> str:
+        return options.mcp_endpoint(options.registry_url(url, data), direct)
+
+    check_address(endpoint())
+    if as_ is None and token_file is None and not os.environ.get("TOOLCRIB_TOKEN"):
+        hint = "specify --as NAME (local mode) or --token-file FILE, or set TOOLCRIB_TOKEN"
+        raise CliError("no identity specified", hint=hint, code=Exit.USAGE)
+    run(Plan(endpoint, options.tokens(as_, token_file, data), trust(ca_file), wait))
