@@ -189,7 +189,9 @@ class Ranker:
             documents = [document(e) for e in new[start : start + _PART]]
             with self._lock:
                 for doc in documents:
-                    self._index.put(doc)
+                    # another search may have taken it in meanwhile
+                    if self._index.get(doc.entry.tool_id) != doc.entry:
+                        self._index.put(doc)
         process.heap.grown(len(new))
         return None
 
