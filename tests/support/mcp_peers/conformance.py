@@ -32,6 +32,11 @@ _BOTH = (
     "tools-list",
     "tools-call-simple-text",
     "tools-call-error",
+    "tools-call-image",
+    "tools-call-audio",
+    "tools-call-embedded-resource",
+    "tools-call-mixed-content",
+    "tools-call-with-progress",
     "dns-rebinding-protection",
     "server-sse-multiple-streams",
     "json-schema-2020-12",
@@ -46,17 +51,27 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
         "caching:sep-2549-tools-list-caching-hints",
         "caching:sep-2549-ttl-non-negative",
         "caching:sep-2549-cache-scope-valid",
+        *(
+            f"input-required-result-{what}"
+            for what in (
+                "basic-elicitation",
+                "basic-sampling",
+                "basic-list-roots",
+                "request-state",
+                "multiple-input-requests",
+                "multi-round",
+                "missing-input-response",
+                "result-type",
+                "unsupported-methods",
+                "tampered-state",
+                "capability-check",
+                "ignore-extra-params",
+                "validate-input",
+            )
+        ),
     ),
 }
 """Scenarios of each revision, or single checks of them (`scenario:check`), that pass here."""
-
-UNTESTABLE: Mapping[str, frozenset[str]] = {
-    # A tool has to ask for something that its caller lacks; no HTTP backend can ask.
-    "server-stateless": frozenset(
-        {"sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400"}
-    )
-}
-"""Checks of a required scenario that may fail all the same."""
 
 ON_THE_WIRE = "wire-schema-valid"
 """What every scenario checks besides: each message that we sent fits the revision's schema."""
@@ -96,7 +111,6 @@ def violations(required: Sequence[str], results: Mapping[str, Sequence[Check]]) 
     for entry in required:
         scenario, _, single = entry.partition(":")
         judged = [c for c in results.get(scenario, ()) if not single or c.id == single]
-        judged = [c for c in judged if c.id not in UNTESTABLE.get(scenario, ())]
         if not any(c.status == "SUCCESS" for c in judged):
             yield f"{entry}: no check of it passed"
         yield from (f"{entry}: {c.id}: {c.message}" for c in judged if c.failed)
@@ -143,6 +157,16 @@ def run(revision: str, url: str, folder: Path) -> bool:
     return not missed and status == 0
 
 
+def twice(revision: str, url: str, folder: Path) -> bool:
+    """`run`, and once more where it failed: the suite waits 0.5 to 1.5 s for streams, and a busy machine may miss that."""
+    if run(revision, url, folder / revision):
+        return True
+    if not run(revision, url, folder / f"{revision}-again"):
+        return False
+    print(f"FLAKY: {revision} failed once and passed when run again (docs/contributing/mcp.md)")
+    return True
+
+
 def _last_lines(log: Path) -> list[str]:
     text = re.sub(r"\x1b\[[0-9;]*m", "", log.read_text(errors="replace"))
     _, _, verdict = text.rpartition("=== SUMMARY ===")
@@ -174,7 +198,7 @@ def main(arguments: Sequence[str]) -> int:
         )
         url = f"http://127.0.0.1:{port}/mcp/direct"
         revisions = [options.only] if options.only else list(REQUIRED)
-        good = [run(revision, url, folder.resolve() / revision) for revision in revisions]
+        good = [twice(revision, url, folder.resolve()) for revision in revisions]
     print("\nconformance: all as expected" if all(good) else "\nconformance: FAILED")
     return 0 if all(good) else 1
 

@@ -1,17 +1,20 @@
 """A registry with the tools that the conformance suite asks for by name, over HTTP backends of our own.
 
-The suite's text output, error and schema are what its scenarios describe; content that no HTTP backend has (images,
-sounds, resources, progress) is not here, and its scenarios are in `expected_failures/`.
+Text, errors and schemas are what the suite's scenarios describe. What no HTTP backend can answer does `suite_backend`.
 """
 
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
+from mcp_peers.suite_backend import BEHAVIOURS, SuiteBackend
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry import compose
+from toolcrib_registry.calls.backends.http.backend import HttpBackend
 
 ACCOUNT = ("team", "conformance")
 _SCOPE = "suite:use"
@@ -53,8 +56,8 @@ _SCHEMAS = {
     "test_logging_tool": _NO_ARGUMENTS,
     "test_mirrored_header": _MIRRORED,
     "test_simple_text": _NO_ARGUMENTS,
-    "test_streaming_elicitation": _NO_ARGUMENTS,
     "test_trigger_tool_change": _NO_ARGUMENTS,
+    **dict.fromkeys(BEHAVIOURS, _NO_ARGUMENTS),
 }
 
 
@@ -80,7 +83,14 @@ def serving_suite_tools() -> Iterator[RunningRegistry]:
 
         tools = [published(name, schema) for name, schema in _SCHEMAS.items()]
         extra = published("test_changing", _NO_ARGUMENTS)
-        with running_registry(tools, [binding(ACCOUNT[1], (_SCOPE,))]) as registry:
+
+        def composed(*given: Any, **options: Any) -> SuiteBackend:
+            return SuiteBackend(HttpBackend(*given, **options))
+
+        with (
+            mock.patch.object(compose, "HttpBackend", composed),
+            running_registry(tools, [binding(ACCOUNT[1], (_SCOPE,))]) as registry,
+        ):
             change.append(_toggling(registry, extra))
             yield registry
 
