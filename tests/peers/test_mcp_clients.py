@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from mcp_peers import environments
-from mcp_peers.peer import PEERS, Kind, Peer, PeerFailedError, Refused, running
+from mcp_peers.peer import PEERS, Kind, Peer, PeerFailedError, Refused, Result, running
+from mcp_peers.suite_tools import ACCOUNT, serving_suite_tools
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
@@ -134,6 +135,24 @@ def test_a_client_of_the_meta_tools_searches_describes_and_calls(
     assert "team/add" in found.text
     assert "Adds two numbers." in described.text
     assert (json.loads(answer.text), answer.failed) == ({"sum": 3}, False)
+
+
+@pytest.mark.parametrize("kind", [k for k in PEERS.values() if k.hears], ids=lambda kind: kind.name)
+def test_a_client_answers_what_a_tool_asks_where_its_revision_can_carry_it(
+    kind: Kind, tmp_path: Path
+) -> None:
+    """Two rounds, each with a state that the client gives back. A client of before is told what was asked."""
+    with serving_suite_tools() as registry:
+        token = registry.token(*ACCOUNT)
+        with running(kind, f"{registry.url}/mcp/direct", token, tmp_path) as peer:
+            assert "test_input_required_result_multi_round" in peer.tools()
+            answer = peer.call("test_input_required_result_multi_round", {})
+
+    if kind.version == "2026-07-28":
+        assert answer == Result("state-ok", failed=False)
+    else:
+        assert answer.failed
+        assert "What is your name?" in answer.text
 
 
 def test_a_client_without_a_valid_token_is_refused(

@@ -92,7 +92,7 @@ def steps(seed: int) -> tuple[Step, ...]:
             "mcp-peers",
             "MCP clients of others: make mcp-peers",
             ("mcp-peers", "TOOLCRIB_REQUIRE_REAL=1"),
-            900,
+            1200,
             2,
             "peers",
         ),

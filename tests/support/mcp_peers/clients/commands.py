@@ -42,6 +42,11 @@ class Changes:
         self._heard.clear()
 
 
+def filled(schema: dict[str, Any]) -> dict[str, Any]:
+    """What the person at this client fills into every form: each field is text."""
+    return dict.fromkeys(schema["properties"], "Ada")
+
+
 async def obey(
     version: str | None,
     list_tools: Callable[[], Awaitable[list[str]]],

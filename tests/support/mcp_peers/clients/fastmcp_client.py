@@ -3,17 +3,23 @@
 import asyncio
 from typing import Any
 
-from commands import HEADERS, MODE, URL, Changes, obey, text_of
+from commands import HEADERS, MODE, URL, Changes, filled, obey, text_of
 from fastmcp import Client
 from fastmcp.client.transports import StreamableHttpTransport
 from mcp.client.subscriptions import listen
+
+
+async def fill(message: str, response: Any, params: Any, context: Any) -> dict[str, Any]:
+    """Answer a question of a tool."""
+    return filled(params.requested_schema)
 
 
 async def main() -> None:
     """Connect and obey."""
     changes = Changes()
     transport = StreamableHttpTransport(URL, headers=HEADERS)
-    async with Client(transport, mode=MODE, message_handler=changes.hear) as client:
+    options = {"mode": MODE, "message_handler": changes.hear, "elicitation_handler": fill}
+    async with Client(transport, **options) as client:
 
         async def list_tools() -> list[str]:
             return [tool.name for tool in await client.list_tools()]

@@ -4,9 +4,15 @@ import asyncio
 from typing import Any
 
 import httpx2
-from commands import HEADERS, MODE, URL, Changes, obey, text_of
+from commands import HEADERS, MODE, URL, Changes, filled, obey, text_of
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.types import ElicitResult
+
+
+async def fill(context: Any, params: Any) -> ElicitResult:
+    """Answer a question of a tool."""
+    return ElicitResult(action="accept", content=filled(params.requested_schema))
 
 
 async def main() -> None:
@@ -15,7 +21,8 @@ async def main() -> None:
     timeout = httpx2.Timeout(30, read=300)
     async with httpx2.AsyncClient(headers=HEADERS, timeout=timeout) as http:
         transport = streamable_http_client(URL, http_client=http)
-        async with Client(transport, mode=MODE, message_handler=changes.hear) as client:
+        options = {"mode": MODE, "message_handler": changes.hear, "elicitation_callback": fill}
+        async with Client(transport, **options) as client:
 
             async def list_tools() -> list[str]:
                 names: list[str] = []
