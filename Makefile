@@ -19,9 +19,10 @@ LIMIT ?=
 STORES ?= auto
 SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
+PEERS := tests/support/mcp_peers
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing large-namespaces bulkheads image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +65,7 @@ lock: env ## Resolve the dependencies anew and write requirements/*.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel -o requirements/runtime.txt
 	$(BIN)/uv $(LOCK) pyproject.toml --extra otel --group dev -o requirements/dev.txt
 	$(BIN)/uv $(LOCK) --group image -c requirements/dev.txt -o requirements/build.txt
+	for name in current earlier; do $(BIN)/uv $(LOCK) $(PEERS)/python/$$name.in -o $(PEERS)/python/$$name.txt || exit 1; done
 	@$(BIN)/python requirements/environment.py $(VENV)
 
 build-tools: env ## Find or build (once, with Go, about 20 minutes) the real servers that tests run against
@@ -90,6 +92,14 @@ proof: env ## Ask a real registry 100,000 random questions over every path, hold
 
 attack: env build-tools ## Attack running registries and a real API server with generated cases of every class, in two minutes; SEED=N repeats a run, COUNT=N cases a class
 	@PYTHONPATH=tests/support $(BIN)/python -m attack.run $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
+
+mcp-conformance: env ## MCP's conformance suite against /mcp/direct, in both revisions; needs npm, once (ARGS="--keep FOLDER" keeps its output)
+	@$(BIN)/python $(PEERS)/environments.py
+	@PYTHONPATH=tests/support $(BIN)/python -m mcp_peers.conformance $(ARGS)
+
+mcp-peers: env ## MCP clients of others against a registry: SDKs, frameworks, the inspector; needs npm, once
+	@$(BIN)/python $(PEERS)/environments.py
+	$(BIN)/python -m pytest -m peers tests/peers $(ARGS)
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)

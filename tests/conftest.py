@@ -2,8 +2,8 @@
 
 Tests that use them carry the markers `apiserver` and `weaviate` by themselves (`-m "not apiserver"`). Tests marked
 `node` run only with `-m node` (`make cluster-test`), those marked `fresh` only with `-m fresh` (`make
-fresh-machine-test`). Tests marked `long` are left out of a run of everything, so that it
-stays short (`make test-long` runs them); a path, `-k` or `-m long` finds them.
+fresh-machine-test`), those marked `peers` only with `-m peers` (`make mcp-peers`). Tests marked `long` are left out of
+a run of everything, so that it stays short (`make test-long` runs them); a path, `-k` or `-m long` finds them.
 """
 
 import gc
@@ -83,8 +83,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # A whole node or machine is made only where it is asked for by its marker, whatever else a `-m` says.
-    for marker in ("node", "fresh"):
+    # A whole node or machine is made only where it is asked for by its marker, whatever else a `-m` says; so are the
+    # environments of other people's clients.
+    for marker in ("node", "fresh", "peers"):
         if marker not in (config.option.markexpr or ""):
             left_out = [item for item in items if item.get_closest_marker(marker)]
             items[:] = [item for item in items if not item.get_closest_marker(marker)]

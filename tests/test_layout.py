@@ -1,5 +1,6 @@
 """The layout of the repository keeps what it promises (docs/decisions/0001)."""
 
+import json
 import re
 import subprocess
 import sys
@@ -110,9 +111,18 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("name", ["bootstrap.txt", "build.txt", "runtime.txt", "dev.txt"])
+PEERS = "tests/support/mcp_peers"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"requirements/{name}.txt" for name in ("bootstrap", "build", "runtime", "dev")),
+        *(f"{PEERS}/python/{name}.txt" for name in ("current", "earlier")),
+    ],
+)
 def test_dependencies_are_locked_with_hashes_and_without_addresses(name: str) -> None:
-    text = (ROOT / "requirements" / name).read_text()
+    text = (ROOT / name).read_text()
     entries = [e for e in text.replace("\\\n", " ").splitlines() if e.strip() and not e.startswith("#")]
 
     assert entries
@@ -120,6 +130,17 @@ def test_dependencies_are_locked_with_hashes_and_without_addresses(name: str) ->
         assert re.match(r"^[a-zA-Z0-9._-]+(\[[a-z,]+\])?==\S+ ", entry), entry[:80]
         assert "--hash=sha256:" in entry, entry[:80]
     assert ADDRESSES.search(text) is None
+
+
+def test_packages_of_node_are_locked_with_hashes_and_without_addresses() -> None:
+    locked = json.loads((ROOT / PEERS / "npm" / "package-lock.json").read_text())["packages"]
+    packages = {name: entry for name, entry in locked.items() if name}
+
+    assert packages
+    assert [
+        name for name, entry in packages.items() if not entry.get("integrity", "").startswith("sha512-")
+    ] == []
+    assert [name for name, entry in packages.items() if "resolved" in entry] == []
 
 
 def test_everything_needed_at_run_time_is_locked_alike_for_developers() -> None:

@@ -75,6 +75,8 @@ class SealedStates:
             raw = urlsafe_b64decode(sealed) if len(sealed) <= MOST else b""
         except ValueError:
             raise StateRefused from None
+        if urlsafe_b64encode(raw).decode() != sealed:  # Python's decoder ignores what follows the padding
+            raise StateRefused
         for key in self._keys.sealing(PURPOSE):
             try:
                 until, state = orjson.loads(AESGCM(key).decrypt(raw[:_NONCE], raw[_NONCE:], belongs))

@@ -368,6 +368,20 @@ def test_each_changed_character_of_a_state_is_noticed(r: RunningRegistry, script
         assert refused.status_code == 400, at
 
 
+@pytest.mark.parametrize("more", ["-TAMPERED", "=", "\n", "A" * 4])
+@pytest.mark.parametrize("text", ["step 1", "step 12", "step 123"], ids=len)
+def test_nothing_can_be_appended_to_a_state(
+    r: RunningRegistry, scripted: Scripted, text: str, more: str
+) -> None:
+    """Three lengths: with two, one and no characters of padding."""
+    scripted.asks(InputRequired(ASKS, text))
+    state = result(called(r, capabilities=ELICITS))["requestState"]
+
+    refused = called(r, capabilities=ELICITS, inputResponses=ANSWERS, requestState=state + more)
+
+    assert refused.status_code == 400
+
+
 def test_a_state_is_good_for_ten_minutes_and_while_the_tools_route_stays(
     r: RunningRegistry, scripted: Scripted, clock: ManualClock
 ) -> None:

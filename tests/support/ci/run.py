@@ -80,6 +80,22 @@ def steps(seed: int) -> tuple[Step, ...]:
         ),
         # one seed: what a new one finds is work for its finder, and none of the change that is judged here
         Step("attack", "generated attacks on running registries: make attack", ("attack", "SEED=13"), 600, 2),
+        # a variable given to make is one of the programs that it starts
+        Step(
+            "mcp-conformance",
+            "MCP's conformance suite: make mcp-conformance (the first run installs it and the clients)",
+            ("mcp-conformance", "TOOLCRIB_REQUIRE_REAL=1"),
+            1200,
+            2,
+        ),
+        Step(
+            "mcp-peers",
+            "MCP clients of others: make mcp-peers",
+            ("mcp-peers", "TOOLCRIB_REQUIRE_REAL=1"),
+            1200,
+            2,
+            "peers",
+        ),
         Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 2),
         Step(
             "cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"
@@ -87,7 +103,6 @@ def steps(seed: int) -> tuple[Step, ...]:
         Step(
             "fresh-machine",
             "every step of the README on a new Debian: make fresh-machine-test",
-            # a variable given to make is one of the programs that it starts
             ("fresh-machine-test", "TOOLCRIB_REQUIRE_REAL=1"),
             1800,
             2,
@@ -117,7 +132,7 @@ class Run:
         for step in steps:
             if self.over.is_set():
                 return
-            if why := self.step(step, f"{step.name:<13} | " if beside else ""):
+            if why := self.step(step, f"{step.name:<15} | " if beside else ""):
                 self.refused.setdefault(step.name, why)
                 self.over.set()
 
@@ -184,7 +199,7 @@ class Run:
         """Where the time went, on standard output."""
         say("\n=== where the time went")
         for name, seconds, verdict in self.took:
-            say(f"  {minutes(seconds)}  {name:<14} {verdict}")
+            say(f"  {minutes(seconds)}  {name:<16} {verdict}")
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         say(
             f"  {minutes(time.monotonic() - self.began)}  all, and {minutes(used.ru_utime + used.ru_stime).strip()} of processor time"
@@ -291,7 +306,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = [step for step in every if not options.steps or step.name in options.steps]
     if options.list:
         for step in chosen:
-            say(f"{step.name:<14} {step.title}")
+            say(f"{step.name:<16} {step.title}")
         return 0
     say(f"TOOLCRIB_PROOF_SEED={seed}")
     environ = {**os.environ, "CI": "true", "PYTHONUNBUFFERED": "1", "TOOLCRIB_PROOF_SEED": str(seed)}

@@ -288,7 +288,7 @@ def test_lanes_run_side_by_side_and_each_line_names_its_step(repository: Reposit
     done = repository.run()
 
     assert done.returncode == 0, done.stdout
-    assert "cluster-test  | 1 2\n" in done.stdout
+    assert "cluster-test    | 1 2\n" in done.stdout
     assert "of processor time" in done.stdout
 
 
