@@ -142,6 +142,18 @@ def test_a_client_is_told_to_ask_for_the_scope(stepping_up: RunningRegistry, pat
     assert again.json()["result"]["_meta"]["toolcrib.dev/code"] == "no_backend"
 
 
+def test_a_client_that_follows_progress_is_told_too(stepping_up: RunningRegistry) -> None:
+    params = {"name": "vault", "arguments": {}, "_meta": {"progressToken": 1}}
+    answer = stepping_up.http.post(
+        stepping_up.url + "/mcp/direct",
+        json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params},
+        headers={"Authorization": f"Bearer {alice()}", "Accept": "application/json, text/event-stream"},
+    )
+
+    assert answer.status_code == 403
+    assert 'scope="seen:use vault:open"' in answer.headers["www-authenticate"]
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/direct"])
 @pytest.mark.parametrize("name", ["denied", "disabled", "ungranted", "over", "nothing"])
 def test_what_is_not_granted_is_unknown_also_with_step_up(
