@@ -28,15 +28,18 @@ TOKEN = ("unauthenticated", "invalid_token")
 _PRIVATE = ((b"cache-control", b"private, no-cache"), (b"vary", b"Authorization"))
 
 
+_FILES = {
+    "name": "dev.toolcrib.heist/files",
+    "description": "2 tools of files in heist, served at dev.toolcrib/toolcrib",
+    "title": "heist/files",
+    "version": "0.0.0-v1f2e3d4c5b6a",
+}
+_LISTED = servers.listed(_FILES)
+
+
 class ServerJson(BaseModel):
     """A server.json document; `remotes` are the addresses that a client can connect to."""
 
-    model_config = example(
-        name="dev.toolcrib.heist/files",
-        description="2 tools of files in heist, served at dev.toolcrib/toolcrib",
-        title="heist/files",
-        version="0.0.0-v1f2e3d4c5b6a",
-    )
     schema_: str | None = Field(default=None, alias="$schema")
     name: str
     description: str
@@ -49,6 +52,7 @@ class ServerJson(BaseModel):
 class ServerAnswer(BaseModel):
     """A server, and what the registry adds."""
 
+    model_config = example(**_LISTED)
     server: ServerJson
     meta: dict[str, Any] = Field(alias="_meta")
 
@@ -63,6 +67,7 @@ class ServersMetadata(BaseModel):
 class ServerPage(BaseModel):
     """A page of servers."""
 
+    model_config = example(servers=[_LISTED], metadata={"count": 1})
     servers: list[ServerAnswer]
     metadata: ServersMetadata
 
