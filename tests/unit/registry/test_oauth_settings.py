@@ -1,12 +1,15 @@
 """Settings of OAuth: the registry's public URL, where clients log in, and what must not be mixed up."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from toolcrib_registry.settings import RegistrySettings
 
+ROOT = Path(__file__).parents[3]
 CLUSTER = {"issuer": "https://cluster.test", "audience": ["toolcrib"], "cluster": True, "scopes": "bindings"}
 LOGIN = {"issuer": "https://login.test", "audience": ["toolcrib"]}
 DEX = {"issuer": "https://dex.test", "audience": ["toolcrib"], "scopes": "bindings"}
@@ -78,3 +81,15 @@ def test_a_protected_resource_is_no_audience_of_anything_else(path: str) -> None
 
 def test_step_up_is_off() -> None:
     assert settings().discovery.step_up is False
+
+
+def test_the_settings_that_the_guide_shows_are_settings() -> None:
+    guide = (ROOT / "docs/guides/identity-providers.md").read_text(encoding="utf-8")
+    section = guide.partition("## MCP clients that log in")[2]
+    shown = yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0])
+
+    found = settings(**shown)
+
+    assert found.own_url == "https://toolcrib.example.com"
+    assert found.oauth.scopes_supported == ("calculator:use",)
+    assert found.authorization_servers == ("https://keycloak.example.com/realms/agents",)
