@@ -19,7 +19,9 @@ PAIRS = 20_000
 GOAL = 2.0
 """Microseconds."""
 NAMES = 200
-ROUTES = (("POST", "/v1/describe", True), ("POST", "/v1/call", True), ("GET", "/tools/", False))
+ROUTES = (
+    ("POST", "/v1/describe"), ("POST", "/v1/call"), ("GET", "/tools/"), ("POST", "/mcp"), ("POST", "/mcp/direct"),
+)  # fmt: skip
 
 
 def run(quick: bool) -> dict[str, Any]:
@@ -43,8 +45,8 @@ def run(quick: bool) -> dict[str, Any]:
         with process(configuration(Path(folder) / "registry", audit=audit)) as registry:
             registry.publish(tool("calculator"), *hidden, bindings=tuple(grants))
             token = mint("system:serviceaccount:team:bot")
-            for method, path, in_body in ROUTES:
-                found = _measured(registry.agents, token, method, path, in_body, pairs)
+            for method, path in ROUTES:
+                found = _measured(registry.agents, token, method, path, pairs)
                 figures[f"{method} {path}"] = found
                 shown = [f"{found[k]:+.2f} µs" for k in ("hidden", "hidden_error", "noise", "noise_error")]
                 shown[1], shown[3] = shown[1].replace("+", "± "), shown[3].replace("+", "± ")
@@ -64,16 +66,27 @@ def run(quick: bool) -> dict[str, Any]:
     return {"goal": GOAL, "missed": missed, "routes": figures}
 
 
-def _measured(port: int, token: str, method: str, path: str, in_body: bool, pairs: int) -> dict[str, float]:
+def _body(path: str, name: str) -> dict[str, Any] | None:
+    """What is sent to ask for a tool; None: its name stands in the path."""
+    if path == "/tools/":
+        return None
+    if path.startswith("/mcp"):
+        params = {"name": name, "arguments": {}}
+        if path == "/mcp":
+            params = {"name": "call_tool", "arguments": {"tool_id": name}}
+        return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return {"tool": name} | ({"arguments": {}} if path == "/v1/call" else {})
+
+
+def _measured(port: int, token: str, method: str, path: str, pairs: int) -> dict[str, float]:
     """Medians of the differences, in microseconds, and how far 95 % of such medians are from the true one."""
     draw = random.Random(1)
 
     def request(name: str) -> bytes:
-        body = (
-            json.dumps({"tool": name} | ({"arguments": {}} if path == "/v1/call" else {})) if in_body else ""
-        )
-        target = path if in_body else path + name
-        kind = "content-type: application/json\r\n" if in_body else ""
+        asked = _body(path, name)
+        body = "" if asked is None else json.dumps(asked)
+        target = path + name if asked is None else path
+        kind = "" if asked is None else "content-type: application/json\r\n"
         head = f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n{kind}"
         return f"{head}content-length: {len(body)}\r\n\r\n{body}".encode()
 

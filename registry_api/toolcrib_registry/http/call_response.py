@@ -145,16 +145,16 @@ def sent(deps: Deps, named: calls.Named, body: bytes, media_type: MediaType) -> 
     """An answer to the call of `named`: cut where it is not granted any more while it is being sent."""
     identity = named.caller_view.identity
     assert identity is not None
-
-    def on_cut(decision: Decision) -> None:
-        calls.note(
-            deps, Action.CALL, identity, named.listed, named.tool, decision, named.caller_view, "revoked"
-        )
-
     return CallAnswer(
         body,
         media_type,
         hold=lambda: deps.in_flight.hold(identity, named.tool, named.decision, named.charged),
-        on_cut=on_cut,
+        on_cut=lambda decision: note_cut(deps, named, decision),
         sending=lambda size: deps.large.sending(identity.account, size),
     )
+
+
+def note_cut(deps: Deps, named: calls.Named, decision: Decision) -> None:
+    """Record that an answer to the call of `named` was not sent, or not whole; `decision` says why."""
+    view = named.caller_view
+    calls.note(deps, Action.CALL, view.identity, named.listed, named.tool, decision, view, "revoked")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,13 +28,13 @@ from toolcrib_registry.http.event_stream import EventStream, disconnected
 from toolcrib_registry.http.problems import ProblemError, unrouted
 from toolcrib_registry.http.progress_stream import Answered, ProgressStream, Tell, body_only
 from toolcrib_registry.http.slices import SLICE
-from toolcrib_registry.http.view_answers import Made, send_view_answer
+from toolcrib_registry.http.view_answers import Made, is_same, send_view_answer
 from toolcrib_registry.mcp import dispatch, envelope, messages
 from toolcrib_registry.mcp.calling import unknown_tool
 from toolcrib_registry.mcp.change_notices import ChangeNotices, event
 from toolcrib_registry.mcp.messages import MOST_IN_A_BATCH, Id, RpcRequest
 from toolcrib_registry.mcp.mirrors import Fields
-from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, Plain
+from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, Plain, Shown
 from toolcrib_registry.mcp.protocol import (
     ASSUMED,
     INTERNAL_ERROR,
@@ -210,7 +210,8 @@ class _Called(Answered):
 
     async def send_event(self, send: Send) -> None:
         """Send it as a stream's last event, for as long as the call is granted."""
-        body = event(await _in_time(self.asked, self.id, self.outcome))
+        (message,) = await _in_time(self.asked, [(self.id, self.outcome)])
+        body = event(message)
         if isinstance(self.outcome, Called):
             last = call_response.sent(self.asked.deps, self.outcome.named, body, "application/json")
         else:
@@ -267,19 +268,39 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
 
     async with _while_there(asked.receive):
         found = await asyncio.gather(*map(one, values))
-    # what took long is over: each result is looked at in the moment in which all are sent
-    bodies = [await _in_batch(asked, *each) for each in found if each is not None]
-    return Reply(b"[%b]" % b",".join(bodies)) if bodies else Reply(b"", 202)
+        answers = [each for each in found if each is not None]
+        bodies = await _in_time(asked, answers)
+    if not answers:
+        return Reply(b"", 202)
+    whole = (
+        body if len(body) <= SLICE else messages.failed(id_, _TOO_LARGE)
+        for (id_, _), body in zip(answers, bodies, strict=True)
+    )
+    return Reply(b"[%b]" % b",".join(whole))
 
 
-async def _in_batch(asked: Asked, id_: Id | None, outcome: Outcome | RpcError) -> bytes:
-    """One of the answers to a batch."""
-    body = await _in_time(asked, id_, outcome)
-    return body if len(body) <= SLICE else messages.failed(id_, _TOO_LARGE)
+async def _in_time(asked: Asked, answers: Sequence[tuple[Id | None, Outcome | RpcError]]) -> list[bytes]:
+    """Messages that took time to come to, each looked at in the moment in which all are sent."""
+    state, identity = asked.deps.state, asked.asker.identity
+    now = await state.caller_view(identity)
+    while True:
+        seen, made = now, {}
+        for number, (_, outcome) in enumerate(answers):
+            if isinstance(outcome, OfView):
+                made[number] = await outcome.make(seen)
+        now = await state.caller_view(identity)
+        if not made or is_same(now, seen):
+            break
+    # nothing is waited for from here on
+    return [
+        await _at_last(asked, id_, outcome, now, made.get(number))
+        for number, (id_, outcome) in enumerate(answers)
+    ]
 
 
-async def _in_time(asked: Asked, id_: Id | None, outcome: Outcome | RpcError) -> bytes:
-    """A message that took time to come to, looked at in the moment in which it is sent."""
+async def _at_last(
+    asked: Asked, id_: Id | None, outcome: Outcome | RpcError, now: CallerView, made: Shown | None
+) -> bytes:
     deps = asked.deps
     if isinstance(outcome, RpcError):
         return messages.failed(id_, outcome)
@@ -291,15 +312,15 @@ async def _in_time(asked: Asked, id_: Id | None, outcome: Outcome | RpcError) ->
             try:
                 async with deps.in_flight.hold(identity, named.tool, named.decision, named.charged):
                     body = outcome.result
-            except Revoked:
+            except Revoked as revoked:
+                call_response.note_cut(deps, named, revoked.decision)
                 return messages.failed(
                     id_, RpcError(INTERNAL_ERROR, "The grant was revoked while the call was in progress.")
                 )
         case OfView():
-            seen = await deps.state.caller_view(asked.asker.identity)
-            shown = await outcome.make(seen)
-            shown.record(seen)
-            body = shown.result
+            assert made is not None
+            made.record(now)
+            body = made.result
         case Plain():
             body = outcome.result
         case Listening():

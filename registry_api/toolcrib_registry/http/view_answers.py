@@ -60,7 +60,7 @@ async def send_view_answer(deps: Deps, asker: Asker, make: Make, send: Send, *, 
             now = await _send_large(deps, asker, seen, made, send, head=head)
         else:
             now = await state.caller_view(identity, bad_token=bad_token)
-            if _same(now, seen):
+            if is_same(now, seen):
                 await _send(now, made, send, head=head)
                 return
         if now is None:
@@ -76,7 +76,7 @@ async def _send_large(
     try:
         async with deps.large.sending(asker.account, len(made.body), id(made.body)):
             now = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
-            if not _same(now, seen):
+            if not is_same(now, seen):
                 return now
             begun = True
             await _send(now, made, send, head=head)
@@ -91,7 +91,8 @@ async def _send_large(
         ) from None
 
 
-def _same(now: CallerView, seen: CallerView) -> bool:
+def is_same(now: CallerView, seen: CallerView) -> bool:
+    """Whether an answer made of `seen` is one to the caller who sees `now`."""
     return now is seen or (now.view.digest == seen.view.digest and now.scopes == seen.scopes)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from oracle import worlds
+from oracle import revisions, worlds
 from oracle.rig import Rig, rig
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry, tool
@@ -27,12 +27,18 @@ from toolcrib_registry.audit import refusal_reasons
 pytestmark = pytest.mark.guarantee
 WORLDS = 200
 ROUTES = (
-    ("POST", "/v1/describe", True),
-    ("POST", "/v1/call", True),
-    ("GET", "/tools/", False),
-    ("POST", "/tools/", False),
+    ("POST", "/v1/describe"),
+    ("POST", "/v1/call"),
+    ("GET", "/tools/"),
+    ("POST", "/tools/"),
+    ("describe_tool", "/mcp"),
+    ("call_tool", "/mcp"),
+    ("tools/call", "/mcp/direct"),
 )
-"""Method, path, and whether the name stands in the body."""
+"""Method and path; of MCP, what is called there."""
+ANYONE = ROUTES[2:3]
+"""Who has no identity may read names, and is refused at the edge elsewhere."""
+REVISIONS = ("2025-11-25", "2026-07-28")
 
 
 class Counted:
@@ -55,14 +61,26 @@ class Counted:
         gc.enable()
 
 
-async def _asked(one: Rig, caller: Any, route: tuple[str, str, bool], name: str) -> tuple[Any, Counter[str]]:
+def _request(route: tuple[str, str], name: str, version: str) -> tuple[str, str, Any, dict[str, str]]:
+    """Method, path, body and header fields."""
+    method, path = route
+    if path.startswith("/mcp"):
+        params: dict[str, Any] = {"name": name, "arguments": {}}
+        if path == "/mcp":
+            params = {"name": method, "arguments": {"tool_id": name}}
+        return "POST", path, *revisions.request(version, "tools/call", params)
+    if path == "/tools/":
+        return method, path + name, {} if method == "POST" else None, {}
+    return method, path, {"tool": name} | ({"arguments": {}} if path == "/v1/call" else {}), {}
+
+
+async def _asked(
+    one: Rig, caller: Any, route: tuple[str, str], name: str, version: str
+) -> tuple[Any, Counter[str]]:
     """The answer without its name, and what it took. What is left for later is no part of it."""
-    method, path, in_body = route
-    body: Any = {"tool": name} if in_body else {} if method == "POST" else None
-    if path == "/v1/call":
-        body["arguments"] = {}
+    method, path, body, fields = _request(route, name, version)
     with Counted() as calls:
-        answer = await one.ask(method, path if in_body else path + name, caller, body)
+        answer = await one.ask(method, path, caller, body, **fields)
     one.registry.deps.refusals.settle()
     return (answer.status, answer.body.replace(f"'{name}'".encode(), b"'NAME'")), calls
 
@@ -120,18 +138,23 @@ def test_hidden_and_absent_make_the_same_number_of_python_calls(
                 one.clock.set(draw.choice(worlds.moments(draw, world, 1)))
                 caller = draw.choice(list(world["callers"].values()))
                 hidden, known = await _names(one, world, caller)
-                # nobody may read names, and is refused at the edge elsewhere
-                for route in ROUTES if known else ROUTES[2:3]:
+                for route in ROUTES if known else ANYONE:
+                    version = draw.choice(REVISIONS)
                     for name in draw.sample(hidden, min(3, len(hidden))):
                         case = f"seed {seed}, world {number}, {route}, {name}, {caller}, {world}"
-                        await _asked(one, caller, route, _absent(name))  # the view is made by the first
-                        there = await _asked(one, caller, route, name)
-                        nowhere = await _asked(one, caller, route, _absent(name))
+                        # the view, and a list for models, are made by the first
+                        await _asked(one, caller, route, _absent(name), version)
+                        there = await _asked(one, caller, route, name, version)
+                        nowhere = await _asked(one, caller, route, _absent(name), version)
                         assert there == nowhere, case
-                        assert there[0][0] in (403, 404), case
-                        asked[route[1]] += 1
+                        if route[1].startswith("/mcp"):
+                            assert b'{"code":-32602,"message":"Unknown tool"}' in there[0][1], case
+                        else:
+                            assert there[0][0] in (403, 404), case
+                        asked[" ".join(route)] += 1
 
     asyncio.run(compare())
+    assert asked.keys() == {" ".join(route) for route in ROUTES}
     assert min(asked.values()) > WORLDS // 2
     # the names were refused for many reasons, and that was found out afterwards
     assert explained >= {"unknown_tool", "tool_disabled", "denied", "no_binding", "scope_not_granted"}
@@ -156,6 +179,20 @@ def _told(r: RunningRegistry, records: float) -> Counter[str]:
     return found
 
 
+MCP = {"describe_tool": "describe", "call_tool": "call", "load_tools": "load", "tools/call": "call"}
+"""What is asked over MCP, and the action of its record."""
+
+
+def _rpc(question: str, word: str) -> tuple[str, dict[str, Any], dict[str, str]]:
+    if question == "tools/call":
+        path, params = "/mcp/direct", {"name": word, "arguments": {}}
+    else:
+        arguments: dict[str, Any] = {"tool_ids": [word]} if question == "load_tools" else {"tool_id": word}
+        path, params = "/mcp", {"name": question, "arguments": arguments}
+    body, _ = revisions.request("2025-11-25", "tools/call", params)
+    return path, body, {"MCP-Protocol-Version": "2025-11-25"}
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_what_a_scraper_reads_is_the_same_for_a_hidden_tool_and_for_none(seed: int, tmp_path: Path) -> None:
     draw = random.Random(seed)
@@ -171,7 +208,8 @@ def test_what_a_scraper_reads_is_the_same_for_a_hidden_tool_and_for_none(seed: i
     ]
     tools = [tool("calculator"), tool(name, scopes=scopes, **fields)]
     audit = {"path": str(tmp_path / "decisions.jsonl")}
-    questions = [draw.choice(("describe", "call", "load", "GET", "POST")) for _ in range(12)]
+    kinds = ("describe", "call", "load", "GET", "POST", *MCP)
+    questions = [draw.choice(kinds) for _ in range(16)]
     told = []
     with running_registry(tools, grants, audit=audit) as r:
         headers = r.auth("team", "bot")
@@ -183,11 +221,15 @@ def test_what_a_scraper_reads_is_the_same_for_a_hidden_tool_and_for_none(seed: i
                 word = asked[number % 2]
                 if question in ("GET", "POST"):
                     r.http.request(question, f"{r.url}/tools/{word}", headers=headers)
+                elif question in MCP:
+                    path, body, fields = _rpc(question, word)
+                    answer = r.http.post(r.url + path, headers=headers | fields, json=body)
+                    assert answer.status_code == 200
                 else:
                     body = {"tools": [word]} if question == "load" else {"tool": word}
                     r.http.post(f"{r.url}/v1/{question}", headers=headers, json=body)
             # the first of each action and name is written, the rest are counted
-            actions = {"GET": "list", "POST": "call"}
+            actions = {"GET": "list", "POST": "call", **MCP}
             records += len({(actions.get(q, q), n % 2) for n, q in enumerate(questions)})
             after = _told(r, records)
             told.append({key: after[key] - before[key] for key in after if after[key] != before[key]})

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 import toolcrib.view
-from oracle import decisions, paths, worlds
+from oracle import decisions, paths, revisions, worlds
 from oracle.decisions import Issuers, Tool, World
 from oracle.rig import Answer, Rig, Stream, rig
+from toolcrib_registry.mcp.direct_view import DirectView
+from toolcrib_registry.mcp.protocol import RpcError
 from toolcrib_registry.policy import discovery
 from toolcrib_registry.policy.state import CallerView
 
@@ -75,13 +77,40 @@ def elsewhere(draw: random.Random, world: World, key: str, moments: list[float])
     return other
 
 
-def requests(draw: random.Random, world: World, key: str, at: float) -> list[tuple[str, str, Any, str]]:
-    """(method, path, body, query), all over the surface; names of both worlds are among those asked for."""
+Sent = tuple[str, str, Any, str, dict[str, str]]
+"""Method, path, body, query, header fields."""
+
+
+def of_mcp(draw: random.Random, path: str, said: Any) -> Sent:
+    """A request of the path's kind; now and then several at one time, where the revision has that."""
+    where = path.split()[1].rstrip(",")
+    if " list" in path:
+        version, method, params = said, "tools/list", draw.choice(({}, {"cursor": "dGVhbS1hL3Rvb2w"}))
+    elif where == "/mcp/direct":
+        version, method, params = said[0], "tools/call", {"name": said[1], "arguments": {}}
+    else:
+        version, name, argument = said[0], path.split()[2].rstrip(","), said[1]
+        arguments = argument if name == "search_tools" else {"tool_id": argument}
+        if name == "load_tools":
+            arguments = {"tool_ids": argument}
+        method, params = "tools/call", {"name": name, "arguments": arguments}
+    body, fields = revisions.request(version, method, params)
+    several = version in (None, "2025-03-26") and worlds.rarely(draw, 2)
+    return "POST", where, [body, body] if several else body, "", fields
+
+
+def requests(draw: random.Random, world: World, key: str, at: float) -> list[Sent]:
+    """All over the surface; names of both worlds are among those asked for."""
     found: list[tuple[str, str, Any, str]] = []
+    of_models: list[Sent] = []
     for _ in range(REQUESTS):
         path = draw.choice(tuple(paths.PATHS))
-        said = paths.argument(draw, path, world, key, at) if path != paths.CHANGE else None
+        if path in paths.CHANGES:
+            continue
+        said = paths.argument(draw, path, world, key, at)
         match path:
+            case _ if "/mcp" in path:
+                of_models.append(of_mcp(draw, path, said))
             case "GET /" | "GET /stats":
                 found.append(("GET", path.removeprefix("GET "), None, ""))
             case "GET /v1/tools" | "GET /v0.1/servers":
@@ -104,7 +133,7 @@ def requests(draw: random.Random, world: World, key: str, at: float) -> list[tup
                 found.append(("POST", path.removeprefix("POST "), said, ""))
             case _ if "search" in path:
                 found.append(("POST", "/v1/search", {k: v for k, v in said.items() if v is not None}, ""))
-    return found
+    return [*((*one, {}) for one in found), *of_models]
 
 
 async def compared(one: Rig, other: Rig, draw: random.Random) -> tuple[int, int]:
@@ -133,7 +162,8 @@ async def compared(one: Rig, other: Rig, draw: random.Random) -> tuple[int, int]
     other.epoch += draw.randint(0, 5)
     await one.publish(world, index=True)
     await other.publish(twin, index=True)
-    answers, streams = 0, (one.watch(caller), other.watch(caller))
+    answers, streams = 0, [(one.watch(caller), other.watch(caller))]
+    streams += [(one.notices(caller, v), other.notices(caller, v)) for v in ("2025-11-25", "2026-07-28")]
     try:
         for at, step in zip(moments, (None, None, (later, later_twin)), strict=True):
             one.clock.set(at)
@@ -147,11 +177,11 @@ async def compared(one: Rig, other: Rig, draw: random.Random) -> tuple[int, int]
                 await one.index()
                 await other.index()
                 world = later
-            for method, path, body, query in requests(draw, world, key, at):
+            for method, path, body, query, fields in requests(draw, world, key, at):
                 if worlds.rarely(draw, 3):
                     await other.ask("GET", "/v1/tools", world["callers"][draw.choice(known)])
-                found = await one.ask(method, path, caller, body, query)
-                mirrored = await other.ask(method, path, caller, body, query)
+                found = await one.ask(method, path, caller, body, query, **fields)
+                mirrored = await other.ask(method, path, caller, body, query, **fields)
                 if found != mirrored:
                     raise Interference(
                         f"{method} {path} {query} {body}\n{found}\n{mirrored}\n{world}\n{other.world}"
@@ -165,20 +195,22 @@ async def compared(one: Rig, other: Rig, draw: random.Random) -> tuple[int, int]
                     ]
                     assert [s.status for s in same] == [304, 304]
             await _settled(streams)
-            if streams[0].data != streams[1].data:
-                raise Interference(f"{streams[0].data!r}\n{streams[1].data!r}\n{world}\n{other.world}")
+            for mine, others in streams:
+                if mine.data != others.data:
+                    raise Interference(f"{mine.data!r}\n{others.data!r}\n{world}\n{other.world}")
     finally:
-        for stream in streams:
-            await stream.close()
-    return answers, len(streams[0].events)
+        for pair in streams:
+            for stream in pair:
+                await stream.close()
+    return answers, sum(len(mine.events) for mine, _ in streams)
 
 
-async def _settled(streams: tuple[Stream, Stream]) -> None:
-    """Let both say what they have to say."""
+async def _settled(streams: list[tuple[Stream, Stream]]) -> None:
+    """Let each say what it has to say."""
     for _ in range(40):
         await asyncio.sleep(0)
     for _ in range(1_000):  # two seconds; only a difference waits so long
-        if streams[0].data == streams[1].data:
+        if all(mine.data == others.data for mine, others in streams):
             return
         await asyncio.sleep(0.002)
 
@@ -244,8 +276,37 @@ def searches_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib_registry.search.engine.SearchEngine.entries_of", entries_of)
 
 
+def gives_notice_of_every_publish(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def digest(self: DirectView, caller_view: CallerView, version: str) -> str:
+        return str(caller_view.snapshot.revision)
+
+    monkeypatch.setattr(DirectView, "digest", digest)
+
+
+def says_that_a_tool_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = DirectView.call
+
+    async def call(self: DirectView, client: Any, name: str, arguments: dict[str, Any]) -> Any:
+        try:
+            return await real(self, client, name, arguments)
+        except RpcError as error:
+            if name.replace("__", "/") in self._parts.state.snapshot.tools:
+                raise RpcError(error.code, "Not permitted") from None
+            raise
+
+    monkeypatch.setattr(DirectView, "call", call)
+
+
 @pytest.mark.parametrize(
-    "broken", [counts_everything, names_the_revision, takes_names_for_hidden_tools, searches_everything]
+    "broken",
+    [
+        counts_everything,
+        names_the_revision,
+        takes_names_for_hidden_tools,
+        searches_everything,
+        gives_notice_of_every_publish,
+        says_that_a_tool_is_denied,
+    ],
 )
 def test_a_registry_that_tells_of_hidden_things_is_found_out(
     broken: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

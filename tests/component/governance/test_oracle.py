@@ -1,4 +1,4 @@
-"""Every path shows exactly what the oracle allows, in 2,000 random cases; `make proof` asks 100,000.
+"""Every path shows exactly what the oracle allows, in 3,400 random cases; `make proof` asks 100,000.
 
 TOOLCRIB_PROOF_SEED draws the same worlds again; a difference names its seed and prints the smallest case.
 """
@@ -29,7 +29,7 @@ from toolcrib_registry.policy.state import PolicyState
 
 pytestmark = pytest.mark.guarantee
 
-CASES = 2_000
+CASES = 3_400
 AGREES_WITH = {
     0: {decisions.YES},
     1: {decisions.NO_IDENTITY},
@@ -165,6 +165,7 @@ def calls_without_a_decision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PolicyState, "publish", remembered)
     monkeypatch.setattr(toolcrib.view.View, "resolve", resolve)
     monkeypatch.setattr(toolcrib.view.View, "listed_name", listed)
+    monkeypatch.setattr(toolcrib.view.View, "model_name", listed)
     monkeypatch.setattr(calls, "decide", allow)
 
 
@@ -215,7 +216,8 @@ def test_a_difference_is_told_with_a_small_case_that_shows_it_again(monkeypatch:
     without_territory(monkeypatch)
 
     with pytest.raises(Disagreement) as found:
-        asyncio.run(proof.run(20_000, 10, patience=0.1))
+        # a seed whose first difference is of a grant: that of a deny takes a grant beside it
+        asyncio.run(proof.run(20_000, 14, patience=0.1))
 
     small = json.loads(str(found.value).partition("\n")[2])
     assert len(small["script"]) == 1

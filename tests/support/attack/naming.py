@@ -119,3 +119,19 @@ def _listed(target: Any, names: list[str]) -> None:
         names=models,
         tools=names,
     )
+    shown = _over_mcp(target, "tools/list", {})["tools"]
+    ids = {t["name"]: t["_meta"]["toolcrib.dev/tool-id"] for t in shown}
+    hold(
+        "MCP lists tools by their names for models", sorted(ids) == sorted(models), listed=ids, models=models
+    )
+    for name, tool_id in ids.items():
+        reached = _over_mcp(target, "tools/call", {"name": name})["structuredContent"]["reached"]
+        hold("a name for models means one tool", reached == tool_id, name=name, reached=reached, tools=ids)
+
+
+def _over_mcp(target: Any, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer = target.http.post(target.url + "/mcp/direct", headers=target.auth(), json=body)
+    hold("MCP answers with a result", "result" in answer.json(), answer=answer.text, asked=body)
+    result: dict[str, Any] = answer.json()["result"]
+    return result

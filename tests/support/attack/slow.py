@@ -16,6 +16,7 @@ from registry_harness import binding, tool
 HALF_SENT = 400
 BOUND = 15.0
 KINDS = ("nothing", "byte", "line", "headers", "drip", "body", "chunked", "drip body", "pipelined")
+PATHS = ("/v1/call", "/mcp", "/mcp/direct")
 
 
 def attack(stage: Stage, draw: random.Random, count: int) -> int:
@@ -32,7 +33,7 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
                 made = socket.create_connection(("127.0.0.1", target.running.agents), timeout=60)
                 kinds[made] = kind
                 selector.register(made, selectors.EVENT_READ)
-                made.sendall(_begun(kind, target).encode())
+                made.sendall(_begun(kind, target, draw.choice(PATHS)).encode())
             slowest = _until_gone(target, selector, dict(kinds), before)
             ended = _server_s_time(target)
         finally:
@@ -45,9 +46,9 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
     return HALF_SENT
 
 
-def _begun(kind: str, target: Target) -> str:
+def _begun(kind: str, target: Target, path: str) -> str:
     token = target.auth()["Authorization"]
-    head = f"POST /v1/call HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {token}\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {token}\r\nContent-Type: application/json\r\n"
     return {
         "nothing": "",
         "byte": "P",

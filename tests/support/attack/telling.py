@@ -10,6 +10,13 @@ from attack.stage import JSON, Stage, Target, code_of, hold, service
 from registry_harness import binding, tool
 from toolcrib.resources.tools import ToolState
 
+
+def _tool_call(name: str, arguments: str) -> str:
+    """A message of MCP, in the revision that takes no header."""
+    params = f'{{"name":"{name}","arguments":{arguments}}}'
+    return f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}'
+
+
 ROUTES = (
     ("GET", "/tools/$", None),
     ("POST", "/tools/$", "{}"),
@@ -24,6 +31,14 @@ ROUTES = (
     ("POST", "/v1/search", '{"tags":["$"]}'),
     ("GET", "/v1/tools?server=$", None),
     ("GET", "/v1/access-review?tool=$", None),
+    ("POST", "/mcp", _tool_call("call_tool", '{"tool_id":"$","args":{"a":[1,2]}}')),
+    ("POST", "/mcp", _tool_call("describe_tool", '{"tool_id":"$"}')),
+    ("POST", "/mcp", _tool_call("load_tools", '{"tool_ids":["$","seen"]}')),
+    ("POST", "/mcp", _tool_call("search_tools", '{"query":"$","allow_servers":["$"]}')),
+    ("POST", "/mcp", _tool_call("$", "{}")),
+    ("POST", "/mcp/direct", _tool_call("$", "{}")),
+    ("POST", "/mcp/direct", f"[{_tool_call('$', '{}')},{_tool_call('team__$', '{}')}]"),
+    ("POST", "/mcp/direct", '{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":"$"}}'),
 )
 METRICS = (
     "/metrics",

@@ -1,10 +1,11 @@
-"""Paths that list: discovery, statistics, definitions in pages, servers."""
+"""Paths that list: discovery, statistics, definitions in pages, tools for models, servers."""
 
 from typing import Any
 from urllib.parse import urlencode
 
-from oracle import decisions
+from oracle import decisions, rpc
 from oracle.asked import Asked, Difference, same
+from oracle.revisions import STATELESS
 
 
 async def discovery(q: Asked) -> list[str]:
@@ -97,4 +98,31 @@ async def servers(q: Asked) -> list[str]:
             name = f"dev.toolcrib.{tool['namespace']}/{tool['server']}"
             wanted[name] = (wanted.get(name) or 0) + 1
     same("servers, in order", list(found.items()), sorted(wanted.items()))
+    return q.names.visible
+
+
+async def for_models(q: Asked) -> list[str]:
+    """`tools/list` of `/mcp/direct`, in pages, to the end: the view, by its names for models, in the order of the ids."""
+    found: list[dict[str, Any]] = []
+    more: dict[str, str] = {}
+    while True:
+        said = await rpc.ask(q, "/mcp/direct", q.argument, "tools/list", **more)
+        if said is None:
+            return []
+        same("error", said.error, None)
+        if len(said.result["tools"]) > q.rig.page:
+            raise Difference(f"a page of {q.rig.page} holds {len(said.result['tools'])}")
+        if q.argument in STATELESS:
+            same("who may keep it", said.result["cacheScope"], "private")
+        found += said.result["tools"]
+        if "nextCursor" not in said.result:
+            break
+        more = {"cursor": said.result["nextCursor"]}
+    ids = [t["_meta"]["toolcrib.dev/tool-id"] for t in found]
+    same("tools, in order", ids, q.names.visible)
+    for tool_id, shown in zip(ids, found, strict=True):
+        same(f"the name of {tool_id} for models", shown["name"], q.names.for_models(tool_id))
+        same(
+            f"the description of {tool_id}", shown["description"], f"Does {q.tool(tool_id)['marker']} things."
+        )
     return q.names.visible

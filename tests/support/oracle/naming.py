@@ -60,6 +60,10 @@ class Names:
             return name
         return joined + "_" + sha256(tool_id.encode()).hexdigest()[:6]
 
+    def of_models(self, name: str) -> list[str]:
+        """Visible ids, as `meaning`: a name of the list for models first, else as everywhere."""
+        return [i for i in self.visible if self.for_models(i) == name] or self.meaning(name)
+
     def conflicts(self, name: str) -> bool:
         """Whether several tools could mean the bare name, so that it means none, however few of them are active."""
         return self.holder.get(name, "") is None

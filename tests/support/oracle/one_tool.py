@@ -1,5 +1,8 @@
 """Paths that name a tool: reads of one, describe, load, and calls."""
 
+from typing import Any
+
+from oracle import rpc
 from oracle.asked import Asked, same
 from oracle.rig import Answer
 
@@ -61,12 +64,15 @@ async def describe(q: Asked) -> list[str]:
 
 async def load(q: Asked) -> list[str]:
     """`POST /v1/load`: each of many names by itself."""
-    wanted = list(dict.fromkeys(q.argument))
     answer = await q.post("/v1/load", {"tools": q.argument})
     if q.refused(answer):
         return []
     same("status", answer.status, 200)
-    body = answer.json
+    return _loaded(q, q.argument, answer.json)
+
+
+def _loaded(q: Asked, asked: list[str], body: dict[str, Any]) -> list[str]:
+    wanted = list(dict.fromkeys(asked))
     found = {t["_meta"]["toolcrib.dev/tool-id"]: t["name"] for t in body["tools"]}
     models = {
         t["_meta"]["toolcrib.dev/tool-id"]: t["_meta"]["toolcrib.dev/model-name"] for t in body["tools"]
@@ -106,3 +112,51 @@ async def plain_call(q: Asked) -> list[str]:
     if q.refused(answer) or not _is_one(q, answer, (403, "not_permitted")):
         return []
     return _is_meant(q, answer.json["called"])
+
+
+async def mcp_describe(q: Asked) -> list[str]:
+    """`describe_tool` of `/mcp`."""
+    version, name = q.argument
+    one = Asked(q.rig, q.world, q.caller, q.at, name)
+    said = await rpc.call(q, "/mcp", version, "describe_tool", tool_id=name)
+    if said is None or not rpc.is_one(one, said, _ids(one), name):
+        return []
+    shown = said.result["structuredContent"]
+    return _is_meant(one, shown["tool_id"], shown["name"])
+
+
+async def mcp_load(q: Asked) -> list[str]:
+    """`load_tools` of `/mcp`."""
+    version, names = q.argument
+    said = await rpc.call(q, "/mcp", version, "load_tools", tool_ids=names)
+    if said is None:
+        return []
+    same("error", (said.error, said.code), (None, None))
+    return _loaded(q, names, said.result["structuredContent"])
+
+
+async def mcp_call(q: Asked) -> list[str]:
+    """`call_tool` of `/mcp`: the tool that was called, or as one that does not exist."""
+    version, name = q.argument
+    one = Asked(q.rig, q.world, q.caller, q.at, name)
+    said = await rpc.call(q, "/mcp", version, "call_tool", tool_id=name, args={})
+    if said is None or not rpc.is_one(one, said, _ids(one), name):
+        return []
+    return _is_meant(one, said.result["structuredContent"]["called"])
+
+
+async def direct_call(q: Asked) -> list[str]:
+    """`tools/call` of `/mcp/direct`: by the names for models, and by those that are names everywhere."""
+    version, name = q.argument
+    ids = q.names.of_models(name)
+    said = await rpc.call(q, "/mcp/direct", version, name)
+    listed = any(q.names.for_models(i) == name for i in q.names.visible)
+    if said is None:
+        return []
+    if listed:
+        same("error", (said.error, said.code), (None, None))
+    elif not rpc.is_one(q, said, ids, name):
+        return []
+    called: str = said.result["structuredContent"]["called"]
+    same(f"the tool that {name!r} means", [called], ids)
+    return [called]

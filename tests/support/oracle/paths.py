@@ -7,17 +7,31 @@ the tools that were to be shown or reached. `argument` draws what a question nee
 
 import random
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from typing import Any
 
 from oracle import decisions, worlds
 from oracle.asked import Asked, Question
 from oracle.decisions import Tool, World
-from oracle.listing import discovery, pages, servers, stats
-from oracle.one_tool import call, definition, describe, entry, load, plain_call
+from oracle.listing import discovery, for_models, pages, servers, stats
+from oracle.naming import Names
+from oracle.one_tool import (
+    call,
+    definition,
+    describe,
+    direct_call,
+    entry,
+    load,
+    mcp_call,
+    mcp_describe,
+    mcp_load,
+    plain_call,
+)
 from oracle.reviewing import review
+from oracle.revisions import HANDSHAKE, STATELESS
 from oracle.rig import Rig
-from oracle.searching import finder, search, semantic
-from oracle.streams import changes, snapshot
+from oracle.searching import finder, mcp_search, search, semantic
+from oracle.streams import changes, notices, snapshot
 
 PathFunction = Callable[[Asked], Awaitable[list[str]]]
 
@@ -43,11 +57,30 @@ PATHS: dict[str, PathFunction] = {
     "GET /v1/access-review": review,
     "GET /v1/watch (snapshot)": snapshot,
     "GET /v1/watch (changes)": changes,
+    "POST /mcp search_tools, 2025": mcp_search,
+    "POST /mcp search_tools, 2026": mcp_search,
+    "POST /mcp describe_tool, 2025": mcp_describe,
+    "POST /mcp describe_tool, 2026": mcp_describe,
+    "POST /mcp load_tools, 2025": mcp_load,
+    "POST /mcp load_tools, 2026": mcp_load,
+    "POST /mcp call_tool, 2025": mcp_call,
+    "POST /mcp call_tool, 2026": mcp_call,
+    "POST /mcp/direct list, 2025": for_models,
+    "POST /mcp/direct list, 2026": for_models,
+    "POST /mcp/direct call, 2025": direct_call,
+    "POST /mcp/direct call, 2026": direct_call,
+    "GET /mcp/direct (notices)": notices,
+    "POST /mcp/direct (notices)": notices,
 }
+"""2025 stands for the revisions with a handshake, 2026 for the stateless one."""
 
-
-CHANGE = "GET /v1/watch (changes)"
-"""The path whose question changes the world."""
+CHANGES = ("GET /v1/watch (changes)", "GET /mcp/direct (notices)", "POST /mcp/direct (notices)")
+"""The paths whose questions change the world."""
+CALLS = (
+    "POST /v1/call",
+    "POST /tools/{name}",
+    *(path for path, asked in PATHS.items() if asked in (mcp_call, direct_call)),
+)
 
 
 async def ask(rig: Rig, question: Question) -> tuple[Asked, list[str]]:
@@ -70,6 +103,8 @@ def argument(draw: random.Random, path: str, world: World, caller: str, at: floa
     if seen and not worlds.rarely(draw, 3):
         tools = [t for t in tools if t["id"] in seen]
     ids = [t["id"] for t in tools]
+    if "/mcp" in path:
+        return _of_mcp(draw, path, world, caller, at, tools)
     if path in ("GET /v1/tools", "GET /v0.1/servers"):
         return draw.choice((1, 2, 3, 100))
     if path == "GET /v1/tools/{ns}/{name}":
@@ -84,13 +119,58 @@ def argument(draw: random.Random, path: str, world: World, caller: str, at: floa
         return _arguments(draw, tools)
     if path == "POST /api/search/semantic":
         return _semantic(draw, tools)
-    if path == CHANGE:
-        later = worlds.moments(draw, world, 4)
-        return {"world": worlds.changed(draw, world), "at": max(at, draw.choice(later))}
+    if path in CHANGES:
+        return _change(draw, world, at)
     found = name(draw, tools)
     while path == "POST /tools/{name}" and found == "register":  # that is another route
         found = name(draw, tools)
     return found if "{name}" in path or path in ("POST /v1/describe", "POST /v1/call") else None
+
+
+def _change(draw: random.Random, world: World, at: float) -> dict[str, Any]:
+    later = worlds.moments(draw, world, 4)
+    return {"world": worlds.changed(draw, world), "at": max(at, draw.choice(later))}
+
+
+def _of_mcp(draw: random.Random, path: str, world: World, caller: str, at: float, tools: list[Tool]) -> Any:
+    """A revision of the era, and what is asked for beside it."""
+    stateless = path.endswith("2026") or path == "POST /mcp/direct (notices)"
+    version = draw.choice(STATELESS if stateless else HANDSHAKE)
+    if path in CHANGES:
+        return _change(draw, world, at) | {"version": version}
+    if " list" in path:
+        return version
+    if "load" in path:
+        return version, [name(draw, tools) for _ in range(draw.randint(1, 6))]
+    if "search" in path:
+        return version, _for_agents(draw, tools)
+    if "/direct" in path and tools and not worlds.rarely(draw, 3):
+        return version, _of_models(draw, world, caller, at, tools)
+    return version, name(draw, tools)
+
+
+def _of_models(draw: random.Random, world: World, caller: str, at: float, tools: list[Tool]) -> str:
+    """What a model calls a visible tool; or a name of that kind for one that may not be there."""
+    names = Names(world, world["callers"][caller], worlds.issuers(world["kind"]), at)
+    tool = draw.choice(tools)
+    if tool["id"] in names.visible and not worlds.rarely(draw, 4):
+        return names.for_models(tool["id"])
+    joined = str(tool["id"]).replace("/", "__")
+    return draw.choice((joined, joined + "_" + sha256(tool["id"].encode()).hexdigest()[:6]))
+
+
+def _for_agents(draw: random.Random, tools: list[Tool]) -> dict[str, Any]:
+    made: dict[str, Any] = {"query": "" if worlds.rarely(draw, 2) else _words(draw, tools), "tags": []}
+    made["allow_servers"] = worlds.some(draw, ("github", "web", "team-a/github", "a/GIT"), 1, 2)
+    if not worlds.rarely(draw, 3):
+        made["allow_servers"] = []
+    if worlds.rarely(draw, 3):
+        made["tags"] = worlds.some(draw, ("files", "code", "REST"), 1, 2)
+    if not worlds.rarely(draw, 3):
+        made["max_results"] = draw.choice((1, 3, 100))
+    if worlds.rarely(draw, 2):
+        made["schemas"] = True
+    return made
 
 
 def name(draw: random.Random, tools: list[Tool]) -> str:

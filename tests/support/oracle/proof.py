@@ -23,7 +23,7 @@ from typing import Any
 from oracle import decisions, paths, worlds
 from oracle.asked import Asked, Difference, Question
 from oracle.decisions import World
-from oracle.paths import CHANGE, PATHS
+from oracle.paths import CALLS, CHANGES, PATHS
 from oracle.rig import Rig, rig
 
 
@@ -42,7 +42,7 @@ class Tally:
         """Count one case that agreed, and each tool's decision in it."""
         self.cases[question.path] += 1
         self.shown[question.path] += bool(ids)
-        action = "call" if question.path in ("POST /v1/call", "POST /tools/{name}") else "list"
+        action = "call" if question.path in CALLS else "list"
         for tool in asked.world["tools"]:
             self.reasons[
                 decisions.decide(asked.world, asked.caller, asked.issuers, tool, action, asked.at)[1]
@@ -51,15 +51,15 @@ class Tally:
     def table(self) -> str:
         """For people, and for the docs."""
         total = sum(self.cases.values())
-        lines = [f"{'path':<32}{'cases':>9}{'allowed':>9}{'refused':>9}"]
+        lines = [f"{'path':<44}{'cases':>9}{'allowed':>9}{'refused':>9}"]
         for path in PATHS:
             if self.cases[path]:
                 count, shown = self.cases[path], self.shown[path]
-                lines.append(f"{path:<32}{count:>9,}{shown:>9,}{count - shown:>9,}")
+                lines.append(f"{path:<44}{count:>9,}{shown:>9,}{count - shown:>9,}")
         shown = sum(self.shown.values())
-        lines.append(f"{'all':<32}{total:>9,}{shown:>9,}{total - shown:>9,}")
-        lines += ["", f"{'decision of a tool in a case':<32}{'count':>9}"]
-        lines += [f"{reason:<32}{count:>9,}" for reason, count in self.reasons.most_common()]
+        lines.append(f"{'all':<44}{total:>9,}{shown:>9,}{total - shown:>9,}")
+        lines += ["", f"{'decision of a tool in a case':<44}{'count':>9}"]
+        lines += [f"{reason:<44}{count:>9,}" for reason, count in self.reasons.most_common()]
         lines += [
             "",
             f"{total:,} cases in {self.worlds:,} worlds, no difference; seed {self.seed}; {self.seconds:.0f} s",
@@ -168,7 +168,7 @@ def _smaller(world: World, questions: list[Question]) -> Iterator[tuple[World, l
     """World and script with one thing less: of the world, or of one that a change leads to."""
     yield from ((fewer, questions) for fewer in _without(world))
     for at, question in enumerate(questions):
-        if question.path == CHANGE:
+        if question.path in CHANGES:
             for fewer in _without(question.argument["world"]):
                 less = replace(question, argument=question.argument | {"world": fewer})
                 yield world, [*questions[:at], less, *questions[at + 1 :]]

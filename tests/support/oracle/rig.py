@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hash_embedder import HashEmbedder
-from oracle import worlds
+from oracle import revisions, worlds
 from oracle.decisions import World
 from oracle.wire import published_account, published_binding, published_tool
 from registry_harness import ManualClock
@@ -34,6 +35,7 @@ from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.identity.key_store import KeyStore
+from toolcrib_registry.mcp import change_notices, tool_list
 from toolcrib_registry.outbound.guard import EgressPolicy
 from toolcrib_registry.search.embedding import NullEmbedder
 from toolcrib_registry.search.vectors import Embedder
@@ -84,10 +86,12 @@ class Stream:
         self.begun = asyncio.Event()
         """Set with the first event, or the end."""
         self._gone = asyncio.Event()
+        self._content = b""
         self._task: asyncio.Task[None] | None = None
 
-    def open(self, app: Any, scope: dict[str, Any]) -> None:
+    def open(self, app: Any, scope: dict[str, Any], content: bytes = b"") -> None:
         """Start to read."""
+        self._content = content
         self._task = asyncio.create_task(app(scope, self._receive, self._send))
 
     async def close(self) -> None:
@@ -107,6 +111,9 @@ class Stream:
         return found
 
     async def _receive(self) -> dict[str, Any]:
+        if self._content:
+            content, self._content = self._content, b""
+            return {"type": "http.request", "body": content, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
@@ -140,6 +147,8 @@ class Rig:
     admin: Any
     epoch: int = 0
     seq: int = 0
+    page: int = 3
+    """Tools on a page of a list for models: worlds are small."""
     patience: float = 20.0
     """Seconds that a stream may take to show what it must; only a difference waits so long."""
     world: World | None = None
@@ -245,6 +254,18 @@ class Rig:
         stream.open(self.agents, scope_of("GET", "/v1/watch", self.token(caller)))
         return stream
 
+    def notices(self, caller: Any, version: str | None) -> Stream:
+        """Open a change stream of `/mcp/direct`: a GET in the handshake era, a request in the stateless one."""
+        stream, token, path = Stream(), self.token(caller), "/mcp/direct"
+        if version not in revisions.STATELESS:
+            fields = {} if version is None else {"mcp-protocol-version": version}
+            stream.open(self.agents, scope_of("GET", path, token, headers=fields))
+            return stream
+        wanted = {"notifications": {"toolsListChanged": True}}
+        body, fields = revisions.request(version, "subscriptions/listen", wanted)
+        stream.open(self.agents, scope_of("POST", path, token, headers=fields), json.dumps(body).encode())
+        return stream
+
 
 @contextlib.asynccontextmanager
 async def rig(kind: str, *, embedder: Embedder | None = None, **settings: Any) -> AsyncIterator[Rig]:
@@ -285,8 +306,11 @@ async def rig(kind: str, *, embedder: Embedder | None = None, **settings: Any) -
             embedder=embedder,
         )
         await registry.start()
+        one = Rig(kind, registry, clock, registry.agents, registry.admin)
         try:
-            yield Rig(kind, registry, clock, registry.agents, registry.admin)
+            # by this clock no second passes, so none is waited for between two notices
+            with patch.object(tool_list, "PAGE", one.page), patch.object(change_notices, "BETWEEN", 0.0):
+                yield one
         finally:
             await registry.aclose()
             await outbound.close()

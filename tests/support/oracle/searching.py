@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from oracle import rpc
 from oracle.asked import Asked, Difference, same
 from oracle.decisions import Tool
 
@@ -95,6 +96,30 @@ async def semantic(q: Asked) -> list[str]:
     if {"tool", "mcp_server"} & set(kinds):
         _complete(q, tools or found, filters, wanted["max_results"])
     return sorted(set(tools) | set(found))
+
+
+async def mcp_search(q: Asked) -> list[str]:
+    """`search_tools` of `/mcp`: hits with exactly five fields, and the schema where it is asked for."""
+    version, wanted = q.argument
+    said = await rpc.call(q, "/mcp", version, "search_tools", **wanted)
+    if said is None:
+        return []
+    same("error", (said.error, said.code), (None, None))
+    hits = said.result["structuredContent"]["tools"]
+    fields = {"tool_id", "name", "short_desc", "server", "confidence"}
+    if wanted.get("schemas"):
+        fields.add("inputSchema")
+    filters = {"query": wanted["query"], "tags": wanted["tags"], "servers": wanted["allow_servers"]}
+    found = _known(q, [(hit["short_desc"], hit["name"]) for hit in hits], filters)
+    same("ids", [hit["tool_id"] for hit in hits], found)
+    for hit in hits:
+        same("fields of a hit", set(hit), fields)
+        same("server", hit["server"], q.tool(hit["tool_id"])["server"])
+        if wanted.get("schemas"):
+            marked = hit["inputSchema"]["properties"]["path"]["description"]
+            same("the schema", marked, q.tool(hit["tool_id"])["marker"])
+    _complete(q, found, filters, wanted.get("max_results", 5))
+    return sorted(found)
 
 
 def _known(q: Asked, rows: list[tuple[str, str]], wanted: dict[str, Any]) -> list[str]:

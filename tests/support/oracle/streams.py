@@ -1,8 +1,9 @@
-"""The watch path: the first event, and the events after the world and the clock have moved on."""
+"""Streams: what they begin with, and what they say after the world and the clock have moved on."""
 
 import asyncio
 
 from oracle.asked import Asked, Difference, same
+from oracle.revisions import STATELESS
 from oracle.rig import Stream
 
 OPENING = 30.0
@@ -82,6 +83,59 @@ async def until_shown(q: Asked, stream: Stream) -> None:
                 _shows(q, stream)
             elif not stream.ended:
                 same("tools", sorted(_shown(stream)), [])
+            return
+        except Difference:
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+            await asyncio.sleep(0.001)
+
+
+async def notices(q: Asked) -> list[str]:
+    """The change streams of `/mcp/direct`, of both eras: one notice when the caller's own list differs, and else none."""
+    version = q.argument["version"]
+    stream = q.rig.notices(q.caller, version)
+    try:
+        async with asyncio.timeout(OPENING):
+            await stream.begun.wait()
+        live = q.identified
+        same("status", stream.status, 200 if live else 401)
+        begun = 1 if version in STATELESS else 0  # the stateless era acknowledges
+        told, listed = 0, _listed(q)
+        await q.rig.step(q.argument["world"])
+        for at in (q.at, q.argument["at"]):
+            q.rig.clock.set(at)
+            later = Asked(q.rig, q.argument["world"], q.caller, at, None)
+            live = live and later.identified
+            if live:
+                now = _listed(later)
+                told, listed = told + (now != listed), now
+                await _until_told(q.rig.patience, stream, begun, told)
+    finally:
+        await stream.close()
+    if live:
+        _told(stream, begun, told)
+    return later.names.visible
+
+
+def _listed(q: Asked) -> list[tuple[str, str, str]]:
+    """What the list for models holds."""
+    return [(i, q.names.for_models(i), q.tool(i)["marker"]) for i in q.names.visible]
+
+
+def _told(stream: Stream, begun: int, told: int) -> None:
+    methods = [data["method"] for _, data in stream.events]
+    same("how it begins", methods[:begun], ["notifications/subscriptions/acknowledged"] * begun)
+    same("notices", methods[begun:], ["notifications/tools/list_changed"] * told)
+
+
+async def _until_told(patience: float, stream: Stream, begun: int, told: int) -> None:
+    deadline = asyncio.get_running_loop().time() + patience
+    while True:
+        for _ in range(12):
+            await asyncio.sleep(0)
+        try:
+            same("the stream's end", stream.ended, False)
+            _told(stream, begun, told)
             return
         except Difference:
             if asyncio.get_running_loop().time() > deadline:
