@@ -84,7 +84,11 @@ def _name_of(host: str) -> str:
 
 
 class Edge:
-    """The agents' listener: wraps an app, and enforces `table` for it. `direct` are the routes that pass it by."""
+    """The agents' listener: wraps an app, and enforces `table` for it. `direct` are the routes that pass it by.
+
+    Raises:
+        RouteTableError: one of `direct` has no line.
+    """
 
     def __init__(
         self,
@@ -96,8 +100,7 @@ class Edge:
         self._app = app
         self._deps = deps
         self._table = table
-        made = ((table.rule(*route), answer) for route, answer in direct.items())
-        self._direct: dict[Rule | None, Direct] = {rule: answer for rule, answer in made if rule is not None}
+        self._direct: Mapping[Rule | None, Direct] = {table.rule(*route): direct[route] for route in direct}
         self._rules = HostRules(deps.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

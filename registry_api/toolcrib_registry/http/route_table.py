@@ -188,9 +188,16 @@ class RouteTable:
                 return Match(rule, rule, matched.groupdict())
         return Match(None, next(self._at(path), None), _NOTHING)
 
-    def rule(self, method: str, path: str) -> Rule | None:
-        """The rule of the line that says just so."""
-        return next((r for r in self._rules if (r.line.method, r.line.path) == (method, path)), None)
+    def rule(self, method: str, path: str) -> Rule:
+        """The rule of the line that says just so.
+
+        Raises:
+            RouteTableError: there is none.
+        """
+        for rule in self._rules:
+            if (rule.line.method, rule.line.path) == (method, path):
+                return rule
+        raise RouteTableError(f"{method} {path} is answered past the app and has no line.")
 
     def methods(self, path: str) -> tuple[str, ...]:
         """What may be done at this path."""
