@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolcrib.authorizer import Action
 from toolcrib.telemetry import logs, tracing
 from toolcrib_registry.audit.log import GONE, TOKEN, reason_of
 from toolcrib_registry.deps import Deps
@@ -145,7 +146,7 @@ class Edge:
                 problem = self._gate(access, asker)
             scope[ASKER] = asker
         if problem is not None:
-            action = near.line.action if near is not None else "list"
+            action = near.line.action if near is not None else Action.LIST
             self._deps.decisions.refused(action, reason_of(problem.code), asker.identity)
         elif path == "/" and found.rule is not None:
             problem = await self._discover(asker, none_match, request_id, scope, send)
@@ -234,7 +235,7 @@ class Edge:
 
             def record(seen: CallerView) -> None:
                 deps.metrics.discovered(seen.identity, "/")
-                deps.decisions.listed("list", seen)
+                deps.decisions.listed(Action.LIST, seen)
                 # the one line that is worth a look at the level first: this is asked thousands of times a second
                 if access_log.log.isEnabledFor(logging.DEBUG):
                     access_log.write(logging.DEBUG, scope, "/", 304 if unchanged else 200, request_id)
@@ -245,7 +246,7 @@ class Edge:
             await send_view_answer(deps, asker, make, send, head=scope["method"] == "HEAD")
         except (Failure, ProblemError) as error:
             problem = problem_of(error) if isinstance(error, Failure) else error
-            deps.decisions.refused("list", problem.code, asker.identity)
+            deps.decisions.refused(Action.LIST, problem.code, asker.identity)
             return problem
         return None
 
