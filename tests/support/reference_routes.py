@@ -15,6 +15,7 @@ from fastapi import APIRouter, Body, FastAPI, Path, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
+from toolcrib.telemetry import logs
 from toolcrib.wire.api import CallAnswer, CallRequest
 from toolcrib.wire.search import SearchAnswer, SearchRequest, SearchResult
 from toolcrib_registry.calls import service as calls
@@ -22,7 +23,7 @@ from toolcrib_registry.deps import Deps
 from toolcrib_registry.http import app, route_table, strict_json
 from toolcrib_registry.http.edge import Edge
 from toolcrib_registry.http.problems import ProblemError
-from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, deps_of
+from toolcrib_registry.http.requests import AskerOf, DepsOf, deps_of
 from toolcrib_registry.http.route_table import Body as Takes
 from toolcrib_registry.http.route_table import RouteTable
 from toolcrib_registry.search.question import Wanted
@@ -96,9 +97,9 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 @router.post("/v1/call", response_model=CallAnswer)
-async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRequest) -> Response:
+async def call(deps: DepsOf, asker: AskerOf, body: CallRequest) -> Response:
     """Tool and arguments in the body."""
-    named, answer = await calls.call(deps, asker, body.tool, body.arguments, request_id)
+    named, answer = await calls.call(deps, asker, body.tool, body.arguments, str(logs.request_id.get()))
     content = orjson.dumps({
         "tool_id": named.tool.tool_id,
         "content_type": answer.media_type,
@@ -112,12 +113,11 @@ async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRe
 async def call_by_name(
     deps: DepsOf,
     asker: AskerOf,
-    request_id: RequestId,
     name: Annotated[str, Path(min_length=1, max_length=512)],
     arguments: Annotated[dict[str, Any] | None, Body()] = None,
 ) -> Response:
     """The body is the arguments."""
-    _, answer = await calls.call(deps, asker, name, arguments or {}, request_id)
+    _, answer = await calls.call(deps, asker, name, arguments or {}, str(logs.request_id.get()))
     kind = "application/json" if answer.is_json else "text/plain"
     return Response(answer.raw or b"null", media_type=kind, headers=_NO_STORE)
 

@@ -19,7 +19,7 @@ from toolcrib_registry.audit.log import GONE, TOKEN, reason_of
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
-from toolcrib_registry.http.access_log import ASKER, CODE, REQUEST_ID, ROUTE, Exchange
+from toolcrib_registry.http.access_log import ASKER, CODE, ROUTE, Exchange
 from toolcrib_registry.http.bodies import BODY, PARSED, Intake, Unreadable
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct
 from toolcrib_registry.http.problems import (
@@ -152,7 +152,6 @@ class Edge:
             problem = await self._discover(asker, none_match, request_id, scope, send)
             if problem is None:
                 return
-        scope[REQUEST_ID] = request_id
         exchange = Exchange(scope, send, request_id)
         try:
             if problem is not None:
