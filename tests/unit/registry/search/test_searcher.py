@@ -232,24 +232,10 @@ async def test_vectors_that_do_not_fit_are_not_held_and_the_store_is_asked_each_
     loose.asked, loose.fetched = [], []
     await searcher.search(view_of(everything[1:]), Wanted("read", limit=5, min_score=0.0))
     assert (loose.asked, loose.fetched) == ([], [])
-
-
-async def test_vectors_are_let_go_where_a_grown_snapshot_does_not_fit(
-    loose: LooseStore, searchers: Callable[..., Searcher]
-) -> None:
-    """Half a matrix would make answers depend on which half."""
-    everything = [tool(i) for i in range(400)]
-    await fill(loose, everything)
-    searcher = searchers(loose, EMBEDDER, resident_bytes=399 * 4 * EMBEDDER.dimension)
-    small = view_of(everything[1:])
-    await searcher.prepare(everything[1:])
-    await searcher.search(small, Wanted("read", limit=5, min_score=0.0))
-    held = len(loose.asked)
-
+    # more again: none is held, since half a matrix would make answers depend on which half
     await searcher.prepare(everything)
-    await searcher.search(small, Wanted("read", limit=5, min_score=0.0))
-
-    assert (held, len(loose.asked)) == (0, 1)
+    await searcher.search(view_of(everything[1:]), Wanted("read", limit=5, min_score=0.0))
+    assert len(loose.asked) == 1
 
 
 async def test_while_the_store_is_away_what_is_here_ranks_on(
