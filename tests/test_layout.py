@@ -41,17 +41,41 @@ def test_python_finds_its_own_modules_from_the_root_of_the_repository() -> None:
     assert "operator.itemgetter" in done.stdout
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_the_folder_table_of_a_package_names_every_room(package: str) -> None:
-    (folder,) = (p for p in ROOT.glob(f"*/{package}") if (p / "py.typed").exists())
-    rooms = {p.stem for p in folder.glob("*.py")} | {
-        p.parent.name + "/" for p in folder.glob("*/__init__.py")
-    }
-    told = (folder.parent / "README.md").read_text()
-    rows = re.findall(r"^\|.*`.*\|$", told, re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+def names_by_room(readme: str) -> dict[str, set[str]]:
+    """What the rows of a README's tables name, by the room in their first cell; a row without one goes on with the last."""
+    named: dict[str, set[str]] = {}
+    rooms: list[str] = []
+    for row in re.findall(r"^\|.*\|$", readme, re.MULTILINE):
+        first = row.split("|")[1].strip()
+        rooms = re.findall(r"`([^`]+)`", first) if first else rooms
+        for room in (*rooms, ""):
+            named.setdefault(room, set()).update(re.findall(r"`([^`]+)`", row))
+    return named
 
-    assert rooms - named - {"__init__"} == set()
+
+def rooms_of(folder: Path) -> set[str]:
+    """The modules of a folder, and its folders with a slash."""
+    modules = {p.stem for p in folder.glob("*.py")} - {"__init__"}
+    return modules | {p.parent.name + "/" for p in folder.glob("*/__init__.py")}
+
+
+def is_named(room: str, named: set[str]) -> bool:
+    """By its name, or by a pattern: `checks_…`."""
+    return room in named or any(n.endswith("…") and room.startswith(n[:-1]) for n in named)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_folder_table_of_a_package_names_every_room_and_the_row_of_a_room_what_is_in_it(
+    package: str,
+) -> None:
+    """A folder within a room is named as a whole: its modules need no name in the table."""
+    (folder,) = (p for p in ROOT.glob(f"*/{package}") if (p / "py.typed").exists())
+    named = names_by_room((folder.parent / "README.md").read_text())
+    rooms = rooms_of(folder)
+    inside = {f"{r}{m}": (m, r) for r in rooms if r.endswith("/") for m in rooms_of(folder / r)}
+
+    assert {room for room in rooms if not is_named(room, named[""])} == set()
+    assert {path for path, (module, room) in inside.items() if not is_named(module, named[room])} == set()
 
 
 def test_unit_tests_stand_in_the_tree_of_what_they_test() -> None:

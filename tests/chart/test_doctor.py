@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 
 from chart import NAMESPACE, render
-from toolcrib_cli.doctor import table
-from toolcrib_cli.doctor.cluster import KINDS_READ
+from toolcrib_cli.doctor import cluster, table
 from toolcrib_cli.doctor.facts import Facts, Place
 
 
 def failing(values: dict[str, Any]) -> set[str]:
     """The items that do not pass."""
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS_READ}
+    found: dict[str, list[dict[str, Any]]] = {
+        kind: [] for kind in ("Workload", *cluster._WHOLE, *cluster._WITHIN, *cluster._OWN)
+    }
     for item in render(values).objects:
         if "helm.sh/hook" in (item["metadata"].get("annotations") or {}):
             continue

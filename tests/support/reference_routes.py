@@ -15,14 +15,15 @@ from fastapi import APIRouter, Body, FastAPI, Path, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
+from toolcrib.telemetry import logs
 from toolcrib.wire.api import CallAnswer, CallRequest
 from toolcrib.wire.search import SearchAnswer, SearchRequest, SearchResult
 from toolcrib_registry.calls import service as calls
 from toolcrib_registry.deps import Deps
-from toolcrib_registry.http import app, direct, route_table, strict_json
+from toolcrib_registry.http import app, route_table, strict_json
 from toolcrib_registry.http.edge import Edge
 from toolcrib_registry.http.problems import ProblemError
-from toolcrib_registry.http.requests import AskerOf, DepsOf, RequestId, deps_of
+from toolcrib_registry.http.requests import AskerOf, DepsOf, deps_of
 from toolcrib_registry.http.route_table import Body as Takes
 from toolcrib_registry.http.route_table import RouteTable
 from toolcrib_registry.search.question import Wanted
@@ -90,13 +91,15 @@ class StrictRoute(APIRoute):
 
 
 router = APIRouter(route_class=StrictRoute)
+ROUTES = (("POST", "/v1/call"), ("POST", "/tools/{name:path}"), ("POST", "/v1/search"))
+"""What stands below. Not read from the product: a route that it dropped would be dropped here, too."""
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
 @router.post("/v1/call", response_model=CallAnswer)
-async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRequest) -> Response:
+async def call(deps: DepsOf, asker: AskerOf, body: CallRequest) -> Response:
     """Tool and arguments in the body."""
-    named, answer = await calls.call(deps, asker, body.tool, body.arguments, request_id)
+    named, answer = await calls.call(deps, asker, body.tool, body.arguments, str(logs.request_id.get()))
     content = orjson.dumps({
         "tool_id": named.tool.tool_id,
         "content_type": answer.media_type,
@@ -110,12 +113,11 @@ async def call(deps: DepsOf, asker: AskerOf, request_id: RequestId, body: CallRe
 async def call_by_name(
     deps: DepsOf,
     asker: AskerOf,
-    request_id: RequestId,
     name: Annotated[str, Path(min_length=1, max_length=512)],
     arguments: Annotated[dict[str, Any] | None, Body()] = None,
 ) -> Response:
     """The body is the arguments."""
-    _, answer = await calls.call(deps, asker, name, arguments or {}, request_id)
+    _, answer = await calls.call(deps, asker, name, arguments or {}, str(logs.request_id.get()))
     kind = "application/json" if answer.is_json else "text/plain"
     return Response(answer.raw or b"null", media_type=kind, headers=_NO_STORE)
 
@@ -149,7 +151,7 @@ def reference(deps: Deps) -> Edge:
     made.include_router(router)
     app._agents(made, None)
     lines = [
-        replace(line, body=Takes.NONE) if (line.method, line.path) in direct.ROUTES else line
+        replace(line, body=Takes.NONE) if (line.method, line.path) in ROUTES else line
         for line in route_table.AGENTS
     ]
     return Edge(made, deps, RouteTable(lines, deps.settings.limits), direct={})

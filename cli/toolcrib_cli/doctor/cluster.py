@@ -41,7 +41,6 @@ _OWN: Mapping[str, str] = {
     "Ingress": "/apis/networking.k8s.io/v1/namespaces/{0}/ingresses",
 }
 """Kinds that are read in our own namespace."""
-KINDS_READ = ("Workload", *_WHOLE, *_WITHIN, *_OWN)
 _PAGE = "500"
 _Found = list[Object] | str
 

@@ -41,8 +41,6 @@ _SUSPECT = re.compile(
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 """All of it, as ranges: a search in C over any text. `tests/unit/core/lint/test_hidden_text.py` holds it against `unicodedata`."""
-DRAWN = frozenset({*range(0x600, 0x606), 0x6DD, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD})
-"""Cf that is seen. U+070F, which should be drawn and mostly is not, is hidden."""
 
 _JOINERS = "\u200c\u200d"
 _ZWJ = "\u200d"

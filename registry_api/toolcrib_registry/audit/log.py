@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import logging
 from contextvars import ContextVar
+from enum import StrEnum
 from typing import Any, Literal
 
 from toolcrib.audit import chain as audit_chain
 from toolcrib.audit.chain import NO_KEY, AuditKey
-from toolcrib.authorizer import Decision, Reason
+from toolcrib.authorizer import Action, Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib.telemetry import logs
 from toolcrib.wire.publish import AuditHead, PublishedTool
@@ -41,6 +42,15 @@ GONE: ContextVar[Identity | None] = ContextVar("gone", default=None)
 
 TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
 """The `jti` of the verified token that the request carries; never the token."""
+
+
+class OtherAction(StrEnum):
+    """What callers do besides `Action`: the authorizer decides nothing about it, and the log has a word for it."""
+
+    REGISTER = "register"
+    ACCESS_REVIEW = "access-review"
+    MCP = "mcp"  # a message that was refused before its method was read
+    ADMIN = "admin"
 
 
 class AuditUnavailable(Exception):
@@ -91,7 +101,7 @@ class DecisionLog:
         return None if head is None else AuditHead(chain=head.chain, seq=head.seq, hash=head.hash)
 
     def listed(
-        self, action: str, caller_view: CallerView, *, found: int | None = None, mode: str | None = None
+        self, action: Action, caller_view: CallerView, *, found: int | None = None, mode: str | None = None
     ) -> None:
         """A list or search was answered."""
         if self._writer is None:
@@ -113,7 +123,7 @@ class DecisionLog:
 
     def decided(
         self,
-        action: str,
+        action: Action | OtherAction,
         identity: Identity | None,
         name: str,
         tool: PublishedTool | None,
@@ -148,7 +158,7 @@ class DecisionLog:
             fields["ms"] = round(seconds * 1000, 3)
         if arguments is not None:
             fields |= self._shown(arguments)
-        if action == "call":
+        if action is Action.CALL:
             fields |= {"phase": "end"} if self._strict else {}
             if outcome == "ok":
                 self._put(common | fields)
@@ -158,7 +168,11 @@ class DecisionLog:
             self._read(common, identity, fields)
 
     def refused(
-        self, action: str, reason: str, identity: Identity | None = None, name: str | None = None
+        self,
+        action: Action | OtherAction,
+        reason: str,
+        identity: Identity | None = None,
+        name: str | None = None,
     ) -> None:
         """A request was refused before anything was decided: nobody valid asked, or the name meant several tools."""
         if self._writer is None:
@@ -194,7 +208,7 @@ class DecisionLog:
                 loop.call_soon_threadsafe(_set, done)
 
         record = (
-            self._common("call", identity)
+            self._common(Action.CALL, identity)
             | self._named(identity, "", tool, decision, revision)
             | self._shown(arguments)
             | {"phase": "begin"}
@@ -226,12 +240,14 @@ class DecisionLog:
             writer, self._writer = self._writer, None
             writer.close()
 
-    def _common(self, action: str, identity: Identity | None, at: float | None = None) -> Record:
+    def _common(
+        self, action: Action | OtherAction, identity: Identity | None, at: float | None = None
+    ) -> Record:
         assert self._writer is not None
         record = {
             "ts": self._clock.now() if at is None else at,
             "replica": self._writer.replica,
-            "action": action,
+            "action": action.value,
         }
         if identity is None:
             return record | {"issuer": None, "subject": None}

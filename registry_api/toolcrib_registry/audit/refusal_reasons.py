@@ -94,7 +94,7 @@ class RefusalReasons:
         if self._metrics.full:
             self._metrics.decided(refused.action.value, decision, caller_view.identity)
         self._decisions.decided(
-            refused.action.value,
+            refused.action,
             caller_view.identity,
             refused.name,
             tool,

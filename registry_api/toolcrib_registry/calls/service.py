@@ -95,7 +95,7 @@ async def find(parts: Parts, asker: Asker, name: str, action: Action) -> Named |
     try:
         tool = caller_view.view.resolve(name)
     except AmbiguousName:
-        parts.decisions.refused(action.value, "ambiguous_name", caller_view.identity, name)
+        parts.decisions.refused(action, "ambiguous_name", caller_view.identity, name)
         raise
     if tool is None:
         parts.refusals.add(action, caller_view, name)
@@ -124,7 +124,7 @@ def note(
     """Write one record about one named tool."""
     revision = str(caller_view.snapshot.revision or "")
     parts.decisions.decided(
-        action.value,
+        action,
         identity,
         name,
         tool,

@@ -17,9 +17,8 @@ ASKER = "toolcrib.asker"
 CODE = "toolcrib.problem_code"
 TRACED = "toolcrib.traced"
 ROUTE = "toolcrib.route"
-REQUEST_ID = "toolcrib.request_id"
 """Keys of the ASGI scope: who asks, the code of the problem that was the answer, whether the span is open, the template
-of the route that answers, the id."""
+of the route that answers."""
 log = logging.getLogger("toolcrib.registry.access")
 
 _CARRIED = (b"traceparent", b"tracestate")

@@ -13,12 +13,13 @@ from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolcrib.authorizer import Action
 from toolcrib.telemetry import logs, tracing
 from toolcrib_registry.audit.log import GONE, TOKEN, reason_of
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
-from toolcrib_registry.http.access_log import ASKER, CODE, REQUEST_ID, ROUTE, Exchange
+from toolcrib_registry.http.access_log import ASKER, CODE, ROUTE, Exchange
 from toolcrib_registry.http.bodies import BODY, PARSED, Intake, Unreadable
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct
 from toolcrib_registry.http.host_rules import HostRules
@@ -51,7 +52,11 @@ _CLOSED = ("/v1/", "/v0.1/", "/api/")
 
 
 class Edge:
-    """The agents' listener: wraps an app, and enforces `table` for it. `direct` are the routes that pass it by."""
+    """The agents' listener: wraps an app, and enforces `table` for it. `direct` are the routes that pass it by.
+
+    Raises:
+        RouteTableError: one of `direct` has no line.
+    """
 
     def __init__(
         self,
@@ -63,8 +68,7 @@ class Edge:
         self._app = app
         self._deps = deps
         self._table = table
-        made = ((table.rule(*route), answer) for route, answer in direct.items())
-        self._direct: dict[Rule | None, Direct] = {rule: answer for rule, answer in made if rule is not None}
+        self._direct: Mapping[Rule | None, Direct] = {table.rule(*route): direct[route] for route in direct}
         self._rules = HostRules(deps.settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,13 +114,12 @@ class Edge:
                 problem = self._gate(access, asker, resource)
             scope[ASKER] = asker
         if problem is not None:
-            action = near.line.action if near is not None else "list"
+            action = near.line.action if near is not None else Action.LIST
             self._deps.decisions.refused(action, reason_of(problem.code), asker.identity)
         elif path == "/" and found.rule is not None:
             problem = await self._discover(asker, none_match, request_id, scope, send)
             if problem is None:
                 return
-        scope[REQUEST_ID] = request_id
         exchange = Exchange(scope, send, request_id)
         try:
             if problem is not None:
@@ -204,7 +207,7 @@ class Edge:
 
             def record(seen: CallerView) -> None:
                 deps.metrics.discovered(seen.identity, "/")
-                deps.decisions.listed("list", seen)
+                deps.decisions.listed(Action.LIST, seen)
                 # the one line that is worth a look at the level first: this is asked thousands of times a second
                 if access_log.log.isEnabledFor(logging.DEBUG):
                     access_log.write(logging.DEBUG, scope, "/", 304 if unchanged else 200, request_id)
@@ -215,7 +218,7 @@ class Edge:
             await send_view_answer(deps, asker, make, send, head=scope["method"] == "HEAD")
         except (Failure, ProblemError) as error:
             problem = problem_of(error) if isinstance(error, Failure) else error
-            deps.decisions.refused("list", problem.code, asker.identity)
+            deps.decisions.refused(Action.LIST, problem.code, asker.identity)
             return problem
         return None
 

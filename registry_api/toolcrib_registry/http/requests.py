@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from toolcrib_registry.deps import Deps
-from toolcrib_registry.http.access_log import ASKER, REQUEST_ID
+from toolcrib_registry.http.access_log import ASKER
 from toolcrib_registry.http.bodies import BODY, PARSED
 from toolcrib_registry.identity.authenticator import NOBODY, Asker
 
@@ -60,11 +60,5 @@ async def _asker(request: Request) -> Asker:
     return asker
 
 
-async def _request_id(request: Request) -> str:
-    """The id that this request goes by in logs and at the backends."""
-    return str(request.scope.get(REQUEST_ID, ""))
-
-
 DepsOf = Annotated[Deps, Depends(_deps)]
 AskerOf = Annotated[Asker, Depends(_asker)]
-RequestId = Annotated[str, Depends(_request_id)]

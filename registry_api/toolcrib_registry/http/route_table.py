@@ -14,6 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 from starlette.routing import BaseRoute, Mount, Route, compile_path
 
+from toolcrib.authorizer import Action
+from toolcrib_registry.audit.log import OtherAction
 from toolcrib_registry.calls.assertions.signing import JWKS_PATH
 from toolcrib_registry.identity import resources
 
@@ -48,13 +50,13 @@ class Body(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One route. `action` is the authorizer's word, or the word of the decision log where the authorizer has none;
-    `limit` the bytes of its body, or the setting that says so."""
+    """One route. `action` is what the decision log says of a request that is refused here; what is let in is recorded by
+    its service, with the same word. `limit` is the bytes of its body, or the setting that says so."""
 
     method: str
     path: str
     access: Access
-    action: str = "list"
+    action: Action | OtherAction = Action.LIST
     body: Body = Body.NONE
     limit: LimitName | int = 0
 
@@ -62,20 +64,20 @@ class Line:
         return f"{self.method} {self.path}"
 
 
-def _reads(method: str, path: str, access: Access, action: str = "list") -> Line:
+def _reads(method: str, path: str, access: Access, action: Action | OtherAction = Action.LIST) -> Line:
     return Line(method, path, access, action)
 
 
-def _takes(path: str, action: str) -> Line:
+def _takes(path: str, action: Action | OtherAction) -> Line:
     return Line("POST", path, Access.IDENTITY, action, Body.JSON, "body_bytes")
 
 
 def _rpc(path: str) -> Line:
-    return Line("POST", path, Access.IDENTITY, "mcp", Body.RPC, "body_bytes")
+    return Line("POST", path, Access.IDENTITY, OtherAction.MCP, Body.RPC, "body_bytes")
 
 
 def _admin(path: str, limit: LimitName | int = "admin_body_bytes") -> Line:
-    return Line("POST", path, Access.ADMIN, "admin", Body.MODEL, limit)
+    return Line("POST", path, Access.ADMIN, OtherAction.ADMIN, Body.MODEL, limit)
 
 
 AGENTS: tuple[Line, ...] = (
@@ -88,45 +90,45 @@ AGENTS: tuple[Line, ...] = (
     *(_reads("GET", resources.WELL_KNOWN + path, Access.PUBLIC) for path in resources.PATHS),
     _reads("GET", "/", Access.FILTERED),
     _reads("HEAD", "/", Access.FILTERED),
-    _reads("GET", "/stats", Access.FILTERED),
-    _takes("/tools/register", "register"),
+    _reads("GET", "/stats", Access.FILTERED, Action.STATS),
+    _takes("/tools/register", OtherAction.REGISTER),
     _reads("GET", "/tools/{name:path}", Access.FILTERED),
-    _takes("/tools/{name:path}", "call"),
+    _takes("/tools/{name:path}", Action.CALL),
     _reads("GET", "/v1/tools", Access.LISTING),
     _reads("GET", "/v1/tools/{namespace}/{name}", Access.LISTING),
-    _takes("/v1/describe", "describe"),
-    _takes("/v1/load", "load"),
-    _takes("/v1/call", "call"),
-    _takes("/v1/search", "search"),
-    _takes("/v1/compat/intelligent_tool_finder", "search"),
-    _takes("/api/search/semantic", "search"),
+    _takes("/v1/describe", Action.DESCRIBE),
+    _takes("/v1/load", Action.LOAD),
+    _takes("/v1/call", Action.CALL),
+    _takes("/v1/search", Action.SEARCH),
+    _takes("/v1/compat/intelligent_tool_finder", Action.SEARCH),
+    _takes("/api/search/semantic", Action.SEARCH),
     _reads("GET", "/v0.1/servers", Access.LISTING),
     _reads("GET", "/v0.1/servers/{namespace}/{server}/versions", Access.LISTING),
     _reads("GET", "/v0.1/servers/{namespace}/{server}/versions/{version}", Access.LISTING),
-    _reads("GET", "/v1/watch", Access.IDENTITY, "watch"),
+    _reads("GET", "/v1/watch", Access.IDENTITY, Action.WATCH),
     _rpc("/mcp"),
     _rpc("/mcp/direct"),
-    _reads("GET", "/mcp/direct", Access.IDENTITY, "watch"),
-    _reads("GET", "/v1/access-review", Access.IDENTITY, "access-review"),
-    _takes("/v1/access-review", "access-review"),
+    _reads("GET", "/mcp/direct", Access.IDENTITY, Action.WATCH),
+    _reads("GET", "/v1/access-review", Access.IDENTITY, OtherAction.ACCESS_REVIEW),
+    _takes("/v1/access-review", OtherAction.ACCESS_REVIEW),
 )
 """The agents' listener."""
-OAUTH = (Line("POST", "/oauth/token", Access.PUBLIC, "list", Body.FORM, FORM_BYTES),)
+OAUTH = (Line("POST", "/oauth/token", Access.PUBLIC, Action.LIST, Body.FORM, FORM_BYTES),)
 """On the agents' listener where the local issuer is."""
 ADMIN: tuple[Line, ...] = (
     _reads("GET", "/openapi.json", Access.PUBLIC),
     _reads("HEAD", "/openapi.json", Access.PUBLIC),
     _reads("GET", "/healthz", Access.PUBLIC),
     _reads("GET", "/readyz", Access.PUBLIC),
-    _reads("GET", "/v1/admin/state", Access.ADMIN, "admin"),
+    _reads("GET", "/v1/admin/state", Access.ADMIN, OtherAction.ADMIN),
     _admin("/v1/admin/publish"),
     _admin("/v1/admin/snapshot/chunks", CHUNK_BYTES),
     _admin("/v1/admin/snapshot/commit"),
     _admin("/v1/admin/heartbeat"),
     _admin("/v1/admin/credentials"),
     _admin("/v1/admin/index"),
-    _reads("GET", "/v1/admin/index", Access.ADMIN, "admin"),
-    _reads("GET", "/v1/admin/outbox", Access.ADMIN, "admin"),
+    _reads("GET", "/v1/admin/index", Access.ADMIN, OtherAction.ADMIN),
+    _reads("GET", "/v1/admin/outbox", Access.ADMIN, OtherAction.ADMIN),
     _admin("/v1/admin/outbox"),
 )
 """The admin listener."""
@@ -193,9 +195,16 @@ class RouteTable:
                 return Match(rule, rule, matched.groupdict())
         return Match(None, next(self._at(path), None), _NOTHING)
 
-    def rule(self, method: str, path: str) -> Rule | None:
-        """The rule of the line that says just so."""
-        return next((r for r in self._rules if (r.line.method, r.line.path) == (method, path)), None)
+    def rule(self, method: str, path: str) -> Rule:
+        """The rule of the line that says just so.
+
+        Raises:
+            RouteTableError: there is none.
+        """
+        for rule in self._rules:
+            if (rule.line.method, rule.line.path) == (method, path):
+                return rule
+        raise RouteTableError(f"{method} {path} is answered past the app and has no line.")
 
     def methods(self, path: str) -> tuple[str, ...]:
         """What may be done at this path."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from toolcrib.authorizer import Action
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.mcp import mirrors, results, tool_list
 from toolcrib_registry.mcp.calling import Calls
@@ -42,7 +43,7 @@ class DirectView:
 
             def record(seen: CallerView) -> None:
                 parts.metrics.discovered(seen.identity, self.path)
-                parts.decisions.listed("list", seen, found=count)
+                parts.decisions.listed(Action.LIST, seen, found=count)
 
             return Shown(results.complete(version, fields, keep_ms=results.SHORT_MS), record)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from toolcrib.authorizer import Action
 from toolcrib.telemetry import tracing
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.audit.log import DecisionLog
@@ -85,7 +86,7 @@ async def find(parts: Parts, asker: Asker, wanted: Wanted) -> Findings:
         })  # fmt: skip
     hits = tuple(_visible(now, answer))
     parts.metrics.searched(answer.mode, len(hits), time.perf_counter() - start, degraded=answer.degraded)
-    parts.decisions.listed("search", now, found=len(hits), mode=answer.mode)
+    parts.decisions.listed(Action.SEARCH, now, found=len(hits), mode=answer.mode)
     return Findings(now, answer, hits)
 
 

@@ -51,7 +51,7 @@ class Visible(dict[str, IndexEntry]):
 
     @property
     def ids(self) -> frozenset[str]:
-        """The tool ids, the same object every time: stores know by it what they prepared for the view."""
+        """The tool ids, made once: searches of the same view ask for them again and again."""
         if self._ids is None:
             self._ids = frozenset(self)
         return self._ids

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from toolcrib.authorizer import Action
 from toolcrib.identity import Identity
 from toolcrib.wire.api import ToolDefinition, WatchRemoved, WatchSnapshot, WatchTool, with_tools
 from toolcrib.wire.publish import PublishedTool
@@ -294,7 +295,7 @@ class WatchStream(ViewStream):
         if "snapshot" in made.kinds:
             metrics.discovered(self._identity, "watch")
         if made.kinds:
-            self._parts.decisions.listed("watch", caller_view)
+            self._parts.decisions.listed(Action.WATCH, caller_view)
 
 
 async def _first(

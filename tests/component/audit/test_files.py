@@ -19,12 +19,12 @@ from decision_logs import KEY, records, verify
 from realparts.processes import wait_until
 from registry_harness import ManualClock
 from toolcrib.audit.anchors import Anchor
-from toolcrib.authorizer import Decision, Reason
+from toolcrib.authorizer import Action, Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib_registry.audit import setup
 from toolcrib_registry.audit.files import LogBusy, RotatingFile, Stream, rotated
 from toolcrib_registry.audit.keys import KeyFileError
-from toolcrib_registry.audit.log import DecisionLog
+from toolcrib_registry.audit.log import DecisionLog, OtherAction
 from toolcrib_registry.settings_sections import Audit
 
 pytestmark = pytest.mark.guarantee
@@ -67,7 +67,7 @@ def opened(path: Path, counts: Counts | None = None, **settings: Any) -> Iterato
 
 def call(log: DecisionLog, n: int, **given: Any) -> None:
     log.decided(
-        "call", BOT, "t", None, GRANTED, "1.1", outcome="ok", arguments={"n": n}, seconds=0.01, **given
+        Action.CALL, BOT, "t", None, GRANTED, "1.1", outcome="ok", arguments={"n": n}, seconds=0.01, **given
     )
 
 
@@ -109,7 +109,7 @@ def test_plain_arguments_beyond_four_kibibytes_are_a_hash_and_a_size(key: bool, 
     texts = ["x" * (4096 - len('{"n":""}')), "x" * 4096]
     with opened(path, arguments="plain", **({} if key else {"key_file": None})) as log:
         for text in texts:
-            log.decided("call", BOT, "t", None, GRANTED, "1.1", outcome="ok", arguments={"n": text})
+            log.decided(Action.CALL, BOT, "t", None, GRANTED, "1.1", outcome="ok", arguments={"n": text})
     within, beyond = ({k: v for k, v in r.items() if k.startswith("arguments")} for r in records(path)[1:3])
     assert within == {"arguments": {"n": texts[0]}}
     size = len(texts[1]) + len('{"n":""}')
@@ -120,7 +120,7 @@ def test_plain_arguments_beyond_four_kibibytes_are_a_hash_and_a_size(key: bool, 
 def test_an_access_review_is_recorded_with_its_question_and_no_outcome(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     with opened(path) as log:
-        log.decided("access-review", BOT, "team/bot", None, GRANTED, "1.1", question="what_can")
+        log.decided(OtherAction.ACCESS_REVIEW, BOT, "team/bot", None, GRANTED, "1.1", question="what_can")
         call(log, 1)
     reviewed, called = records(path)[1:3]
     assert (reviewed["question"], "outcome" in reviewed) == ("what_can", False)
@@ -157,8 +157,8 @@ def test_after_a_rotation_the_folder_is_on_the_disk_too(
 def test_names_that_mean_nothing_are_cut(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     with opened(path) as log:
-        log.decided("call", BOT, "n" * 400, None, REFUSED, "1.1")
-        log.refused("call", "ambiguous_name", BOT, "m" * 400)
+        log.decided(Action.CALL, BOT, "n" * 400, None, REFUSED, "1.1")
+        log.refused(Action.CALL, "ambiguous_name", BOT, "m" * 400)
     assert [r["tool"] for r in records(path)[1:3]] == ["n" * 128, "m" * 128]
 
 
@@ -359,11 +359,11 @@ def test_a_flood_of_refusals_writes_few_bytes_and_every_one_is_counted(tmp_path:
         for n in range(total):
             who = others[n % 20]
             if n % 3 == 0:  # one tool after the other, by somebody with an identity
-                log.decided("call", who, f"tool-{n}-{'x' * 400}", None, REFUSED, "1.1")
+                log.decided(Action.CALL, who, f"tool-{n}-{'x' * 400}", None, REFUSED, "1.1")
             elif n % 3 == 1:  # the same again and again
-                log.decided("describe", who, "team/secret", None, REFUSED, "1.1")
+                log.decided(Action.DESCRIBE, who, "team/secret", None, REFUSED, "1.1")
             else:  # and by nobody
-                log.refused("call", "no_identity")
+                log.refused(Action.CALL, "no_identity")
     found = records(path)
     counted = decision_logs.accounted(found)
     assert counted == {"call": 1 + total // 3 * 2, "describe": total // 3}
@@ -390,17 +390,17 @@ def test_refusals_go_on_as_one_sum_an_interval_and_begin_anew_after_a_quiet_one(
         wait_written(counts, seen)
 
     for _ in range(3):
-        log.decided("call", BOT, "x", None, REFUSED, "1.1")
+        log.decided(Action.CALL, BOT, "x", None, REFUSED, "1.1")
     told(1)
     clock.advance(61)
     told(1)
     for _ in range(2):
-        log.decided("call", BOT, "x", None, REFUSED, "1.1")
+        log.decided(Action.CALL, BOT, "x", None, REFUSED, "1.1")
     clock.advance(61)
     told(1)
     clock.advance(61)
     log.due()
-    log.decided("call", BOT, "x", None, REFUSED, "1.1")
+    log.decided(Action.CALL, BOT, "x", None, REFUSED, "1.1")
     told(1)
     log.close()
     counts = [r.get("repeated", {}).get("count", 1) for r in records(path) if r["action"] == "call"]
@@ -411,7 +411,7 @@ def test_lists_of_one_caller_in_a_loop_are_counted_beyond_some_hundreds_a_minute
     path = tmp_path / "decisions.jsonl"
     with opened(path) as log:
         for _ in range(5000):
-            log.decided("load", BOT, "t", None, GRANTED, "1.1", outcome="ok")
+            log.decided(Action.LOAD, BOT, "t", None, GRANTED, "1.1", outcome="ok")
     found = [r for r in records(path) if r["action"] == "load"]
     assert len(found) == 601
     assert decision_logs.accounted(found)["load"] == 5000

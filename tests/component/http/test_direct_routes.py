@@ -5,20 +5,23 @@ Both sides are asked in process, since a server before them would refuse some.
 
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
-from reference_routes import reference
+from reference_routes import ROUTES, reference
 from registry_harness import RunningRegistry, binding, mint, running_registry, tool
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.calls.errors import InvalidArguments, UpstreamTimeout
+from toolcrib_registry.http import direct
 from toolcrib_registry.http.app import create_app
+from toolcrib_registry.http.direct import Asked, Direct, Sendable
 
 Scope = dict[str, Any]
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
@@ -263,9 +266,22 @@ def compared(registry: RunningRegistry, count: int, seed: int) -> dict[int, int]
     return statuses
 
 
-def test_generated_requests_are_answered_as_fastapi_answers_them(registry: RunningRegistry) -> None:
+def test_generated_requests_are_answered_as_fastapi_answers_them(
+    registry: RunningRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_directly = Counter[tuple[str, str]]()
+
+    def counted(route: tuple[str, str], answer: Direct) -> Direct:
+        async def count(request: Asked) -> Sendable:
+            asked_directly[route] += 1
+            return await answer(request)
+
+        return count
+
+    monkeypatch.setattr(direct, "ROUTES", {r: counted(r, answer) for r, answer in direct.ROUTES.items()})
     statuses = compared(registry, COUNT, seed=14)
 
+    assert {route: asked_directly[route] > COUNT / 20 for route in ROUTES} == dict.fromkeys(ROUTES, True)
     assert {200, 400, 401, 403, 404, 405, 409, 413, 415, 421, 504} <= set(statuses), statuses
     assert statuses[200] > COUNT / 10, statuses
 

@@ -211,13 +211,20 @@ def test_what_a_stage_may_hold_is_bounded_and_too_much_of_it_is_dropped() -> Non
     with running_registry([tool("one")], [GRANT], limits={"admin_body_bytes": 1 << 20}) as r:
         staged = [send(r, chunk(i, t)).status_code for i, t in enumerate(large)]
         held = r.registry.deps.staging.size
-        one = send(r, b" " * (CHUNK_BYTES + 1))
         after = listed(r)
 
     assert staged == [200, 200, 200, 413]
     assert held == 0
-    assert (one.status_code, one.json()["code"]) == (413, "too_large")
     assert after == ["one"]
+
+
+def test_one_chunk_has_a_bound_of_its_own_below_that_of_other_bodies() -> None:
+    with running_registry([tool("one")], [GRANT]) as r:
+        assert r.registry.deps.settings.limits.admin_body_bytes > CHUNK_BYTES
+        fits, more = (send(r, chunk(0, tool("two")).ljust(size)) for size in (CHUNK_BYTES, CHUNK_BYTES + 1))
+
+    assert fits.status_code == 200
+    assert (more.status_code, more.json()["code"]) == (413, "too_large")
 
 
 @pytest.mark.anyio

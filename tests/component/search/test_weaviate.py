@@ -31,6 +31,7 @@ from toolcrib_registry.search.errors import StoreRejected, StoreUnavailable
 from toolcrib_registry.search.question import AskedMode, Wanted
 from toolcrib_registry.search.searcher import Answer, Searcher
 from vector_of import vector_of
+from weaviate_collection import collection_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
@@ -70,7 +71,7 @@ async def store(weaviate_server: Weaviate) -> AsyncIterator[WeaviateStore]:
 
 def gone(store: WeaviateStore, server: Weaviate) -> None:
     """Delete the store's collection, as anybody may."""
-    server.client.delete(f"/v1/schema/{store.collection_name}").raise_for_status()
+    server.client.delete(f"/v1/schema/{collection_of(store)}").raise_for_status()
 
 
 def tool(number: int, **fields: Any) -> IndexEntry:
@@ -197,7 +198,7 @@ async def test_a_collection_that_was_deleted_reads_empty_and_is_made_again(
 
     await put(store, tool(2))
     assert await store.inventory() == {"ns/tool-0002": "d2"}
-    schema = weaviate_server.client.get(f"/v1/schema/{store.collection_name}").json()
+    schema = weaviate_server.client.get(f"/v1/schema/{collection_of(store)}").json()
     assert {p["tokenization"] for p in schema["properties"]} == {"field"}
     assert {p["indexSearchable"] for p in schema["properties"]} == {False}, (
         "words are counted in the registry"
@@ -240,7 +241,7 @@ async def test_a_collection_of_somebody_elses_making_is_replaced(weaviate_server
     where = settings(weaviate_server)
     store = WeaviateStore(where, IDENTITY)
     weaviate_server.client.post(
-        "/v1/objects", json={"class": store.collection_name, "properties": {"tool_id": "x"}}
+        "/v1/objects", json={"class": collection_of(store), "properties": {"tool_id": "x"}}
     )
 
     await put(store, tool(1))
@@ -268,11 +269,11 @@ async def test_objects_that_the_server_refuses_are_named(
 ) -> None:
     """The collection already holds a vector of another length, so Weaviate refuses ours."""
     await put(store, tool(1))
-    schema = weaviate_server.client.get(f"/v1/schema/{store.collection_name}").json()
+    schema = weaviate_server.client.get(f"/v1/schema/{collection_of(store)}").json()
     gone(store, weaviate_server)
     weaviate_server.client.post("/v1/schema", json=schema).raise_for_status()
     alien = {
-        "class": store.collection_name,
+        "class": collection_of(store),
         "properties": {"tool_id": "x"},
         "vectors": {"default": [1.0, 0.0]},
     }
@@ -320,7 +321,7 @@ async def test_what_a_killed_server_lost_is_not_in_the_inventory_and_comes_back_
     store = WeaviateStore(settings(own_server), IDENTITY)
     tools = [tool(i) for i in range(5)]
     await put(store, *tools)
-    schema = own_server.client.get(f"/v1/schema/{store.collection_name}").json()
+    schema = own_server.client.get(f"/v1/schema/{collection_of(store)}").json()
     gone(store, own_server)
     for vectors in schema["vectorConfig"].values():
         vectors["vectorIndexType"] = index

@@ -13,6 +13,7 @@ from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.adapters.weaviate.usage import MARK_SECONDS, UNUSED_SECONDS
 from toolcrib_registry.search.entry import INDEX_FORMAT, IndexEntry, IndexIdentity
+from weaviate_collection import collection_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
@@ -62,7 +63,7 @@ async def replicas(weaviate_server: Weaviate) -> AsyncIterator[tuple[Replica, Re
         await replica.write()
     yield made[0], made[1], made[2]
     for replica in made:
-        weaviate_server.client.delete(f"/v1/schema/{replica.store.collection_name}")
+        weaviate_server.client.delete(f"/v1/schema/{collection_of(replica.store)}")
         await replica.store.aclose()
     for name in (f"{prefix}_Uses", f"{prefix}_b_Uses"):
         weaviate_server.client.delete(f"/v1/schema/{name}")
@@ -77,7 +78,7 @@ async def test_a_former_identity_stays_while_a_replica_uses_it_and_goes_when_non
     assert await new.pass_time(old) == [], "a rolling update may take its time"
     assert await old.store.inventory() == {ENTRY.tool_id: ENTRY.digest}
 
-    assert await new.pass_time() == [old.store.collection_name]
+    assert await new.pass_time() == [collection_of(old.store)]
     assert await old.store.inventory() == {}
     assert await new.store.inventory() == await foreign.store.inventory() == {ENTRY.tool_id: ENTRY.digest}
 
@@ -107,4 +108,4 @@ async def test_a_replica_that_comes_back_to_a_former_identity_keeps_it(
         new.now += MARK_SECONDS
         assert await new.store.tidy() == []
 
-    assert await old.pass_time() == [new.store.collection_name]
+    assert await old.pass_time() == [collection_of(new.store)]

@@ -10,6 +10,7 @@ from toolcrib_registry.failures import Failure
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.settings import RegistrySettings
 from toolcrib_registry.settings_sections import Store
+from weaviate_collection import collection_of
 
 pytestmark = pytest.mark.anyio
 
@@ -42,7 +43,7 @@ async def test_everything_that_the_settings_say_of_a_weaviate_reaches_it() -> No
         replicas=3,
         collection_prefix="Ours",
     )
-    assert store.collection_name.startswith("Ours_")
+    assert collection_of(store).startswith("Ours_")
     await store.aclose()
 
 

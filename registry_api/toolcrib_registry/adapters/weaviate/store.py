@@ -94,11 +94,6 @@ class WeaviateStore:
         """What was given."""
         return self._identity
 
-    @property
-    def collection_name(self) -> str:
-        """The collection that holds this identity's entries."""
-        return self._name
-
     async def inventory(self) -> dict[str, str]:
         """Walk through the collection, then search for what was there: what no search finds does not count."""
 

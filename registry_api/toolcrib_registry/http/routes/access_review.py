@@ -27,6 +27,7 @@ from toolcrib.errors import InvalidManifest
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import AmbiguousName
+from toolcrib_registry.audit.log import OtherAction
 from toolcrib_registry.calls import service as calls
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import cursors
@@ -41,7 +42,6 @@ AT_ONCE = 2
 WAITING = 16
 """Reviews that may wait for that; the next is told to ask again in `AGAIN_SECONDS`."""
 AGAIN_SECONDS = 5
-ACTION = "access-review"
 _CODES = (
     "unauthenticated", "invalid_token", "not_permitted", "tool_not_found", "ambiguous_name", "invalid_cursor",
     "cursor_stale", "policy_stale", "not_ready",
@@ -199,9 +199,15 @@ def _record(
 ) -> None:
     """One record and one count: who asked, about whom and what, and which question was answered."""
     about = "" if asked is None else " ".join(part for part in (asked.subject, asked.tool) if part)
-    deps.metrics.decided(ACTION, decision, identity)
+    deps.metrics.decided(OtherAction.ACCESS_REVIEW.value, decision, identity)
     deps.decisions.decided(
-        ACTION, identity, about, None, decision, str(snapshot.revision or ""), question=question
+        OtherAction.ACCESS_REVIEW,
+        identity,
+        about,
+        None,
+        decision,
+        str(snapshot.revision or ""),
+        question=question,
     )
 
 

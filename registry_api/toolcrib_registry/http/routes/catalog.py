@@ -70,7 +70,7 @@ async def tools(
 
         def record(seen: CallerView) -> None:
             deps.metrics.discovered(seen.identity, "/v1/tools")
-            deps.decisions.listed("list", seen, found=len(chosen))
+            deps.decisions.listed(Action.LIST, seen, found=len(chosen))
 
         body = await encoded(deps, asker, [view.tools[i] for i in chosen], encode)
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()

@@ -85,7 +85,7 @@ async def discover() -> Response:
 async def stats(deps: DepsOf, asker: AskerOf) -> Stats:
     """The caller's tools counted; the whole catalog for holders of `registry:write`."""
     caller_view = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
-    deps.decisions.listed("stats", caller_view)
+    deps.decisions.listed(Action.STATS, caller_view)
     now = deps.clock.now()
     if has_power(caller_view.identity, names.SCOPE_WRITE, caller_view.snapshot.policy, now):
         tools = [t for t in caller_view.snapshot.tools.values() if t.active]

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from operator_harness import tool
 from toolcrib import publishing
-from toolcrib.lint import hidden_text
 from toolcrib.lint.hidden_text import hidden_in, message, places
 from toolcrib.resources import Tool, parse
 from toolcrib.text import hides
@@ -24,6 +23,8 @@ DEFAULT_IGNORABLE = [
 """Default_Ignorable_Code_Point of DerivedCoreProperties.txt, Unicode 16."""
 LATER = set(range(0x13439, 0x13440))
 """Format characters of Unicode 15, which this Python's data may not have yet."""
+DRAWN = {*range(0x600, 0x606), 0x6DD, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD}
+"""Cf that is seen. U+070F, which should be drawn and mostly is not, is hidden."""
 CLASSES = {
     "control": [*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0)],
     "bidi": [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)],
@@ -78,7 +79,7 @@ hidden_points = st.sampled_from(sorted(CLASSES)).flatmap(lambda name: st.sampled
 def test_what_is_looked_for_is_what_unicode_calls_control_format_separator_surrogate_or_ignorable() -> None:
     wanted = {p for a, b in DEFAULT_IGNORABLE for p in range(a, b + 1)}
     wanted |= {p for p in range(0x110000) if unicodedata.category(chr(p)) in ("Cc", "Cf", "Zl", "Zp", "Cs")}
-    wanted -= {ord("\n"), ord("\t")} | hidden_text.DRAWN
+    wanted -= {ord("\n"), ord("\t")} | DRAWN
     found = {p for p in range(0x110000) if hidden_in(f"a{chr(p)}a")}
     assert wanted - found == set()
     assert found - wanted <= LATER

@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, WebSocketRoute
 
 from toolcrib_registry.http import app, route_table
+from toolcrib_registry.http.edge import Edge
 from toolcrib_registry.http.route_table import Access, Body, Line, RouteTable, RouteTableError, check
 from toolcrib_registry.settings import RegistrySettings
 
@@ -109,6 +110,16 @@ def test_a_listener_whose_routes_and_lines_differ_is_not_made(
         RouteTableError, match=f"routes of the {listener} listener: GET /more has a line and no route"
     ):
         make(deps())
+
+
+def test_an_edge_that_shall_answer_a_route_without_a_line_is_not_made() -> None:
+    async def nothing(_: Any) -> Any: ...
+
+    table = RouteTable(LINES, RegistrySettings().limits)
+
+    Edge(FastAPI(), deps(), table, {("GET", "/things"): nothing})
+    with pytest.raises(RouteTableError, match="GET /thing is answered past the app and has no line"):
+        Edge(FastAPI(), deps(), table, {("GET", "/things"): nothing, ("GET", "/thing"): nothing})
 
 
 def test_literal_paths_come_before_patterns_and_patterns_by_their_method() -> None:

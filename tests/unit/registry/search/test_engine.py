@@ -4,6 +4,7 @@ import asyncio
 import threading
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.search.embedding import identity_of
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.entries import EntryCache
-from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.entry import IndexEntry, Pushdown, Stored
+from toolcrib_registry.search.question import Wanted
+from toolcrib_registry.search.resident_vectors import FEW
 from toolcrib_registry.search.searcher import Searcher
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +45,40 @@ async def test_callers_who_see_the_same_share_what_is_searched_and_it_goes_with_
     await state.publish(Publish(base=first, to=second, tools=(tool("team-a/other"),)))
     assert kept() is None
 
+    engine.close()
+    await store.aclose()
+
+
+async def test_a_store_is_told_what_the_callers_grants_cover_and_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, embedder, told = ManualClock(), HashEmbedder(), list[Pushdown]()
+    store = await EmbeddedStore.open(tmp_path, identity_of(embedder))
+    # no vector is held, so a large view is asked of the store
+    searcher = Searcher(store, embedder, resident_bytes=0)
+    engine, state = SearchEngine(searcher, EntryCache(), clock), PolicyState(clock)
+    tools = tuple(tool(f"team-a/tool-{i}") for i in range(FEW + 1))
+    grants = (binding(scopes=("use", "read")), binding("other", namespace="team-b", scopes=("write",)))
+    strangers = binding("not-mine", namespace="team-c", subjects=(account(name="other"),), scopes=("admin",))
+    await state.publish(
+        Publish(base=None, to=Revision(epoch=1, seq=1), tools=tools, bindings=(*grants, strangers))
+    )
+
+    async def nearest(_vectors: Any, _limit: int, within: Pushdown) -> list[Stored]:
+        told.append(within)
+        return []
+
+    monkeypatch.setattr(store, "nearest", nearest)
+    await engine.search(await state.caller_view(bot()), Wanted("a tool"))
+
+    assert told
+    assert set(told) == {
+        Pushdown(
+            scopes=frozenset({"use", "read", "write"}),
+            namespaces=frozenset({"team-a", "team-b"}),
+            states=frozenset({"Active", "Deprecated"}),
+        )
+    }
     engine.close()
     await store.aclose()
 

@@ -232,6 +232,10 @@ async def test_vectors_that_do_not_fit_are_not_held_and_the_store_is_asked_each_
     loose.asked, loose.fetched = [], []
     await searcher.search(view_of(everything[1:]), Wanted("read", limit=5, min_score=0.0))
     assert (loose.asked, loose.fetched) == ([], [])
+    # more again: none is held, since half a matrix would make answers depend on which half
+    await searcher.prepare(everything)
+    await searcher.search(view_of(everything[1:]), Wanted("read", limit=5, min_score=0.0))
+    assert len(loose.asked) == 1
 
 
 async def test_while_the_store_is_away_what_is_here_ranks_on(
