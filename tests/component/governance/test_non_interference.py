@@ -286,11 +286,11 @@ def gives_notice_of_every_publish(monkeypatch: pytest.MonkeyPatch) -> None:
 def says_that_a_tool_is_denied(monkeypatch: pytest.MonkeyPatch) -> None:
     real = DirectView.call
 
-    async def call(self: DirectView, client: Any, name: str, arguments: dict[str, Any]) -> Any:
+    async def call(self: DirectView, client: Any, asked: Any) -> Any:
         try:
-            return await real(self, client, name, arguments)
+            return await real(self, client, asked)
         except RpcError as error:
-            if name.replace("__", "/") in self._parts.state.snapshot.tools:
+            if asked.name.replace("__", "/") in self._parts.state.snapshot.tools:
                 raise RpcError(error.code, "Not permitted") from None
             raise
 

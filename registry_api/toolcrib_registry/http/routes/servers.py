@@ -11,6 +11,7 @@ from fastapi import APIRouter, Header, Path, Query
 from pydantic import AwareDatetime, BaseModel, Field
 from starlette.responses import Response
 
+from toolcrib.authorizer import Action
 from toolcrib.wire.api import example
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.http import cursors, edge
@@ -191,7 +192,7 @@ def _answer(
 
         def record(seen: CallerView) -> None:
             deps.metrics.discovered(seen.identity, "/v0.1/servers")
-            deps.decisions.listed("list", seen, found=count)
+            deps.decisions.listed(Action.LIST, seen, found=count)
 
         body = await encoded(deps, asker, view.tools.values(), encode)
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()

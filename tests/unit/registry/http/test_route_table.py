@@ -82,7 +82,10 @@ def test_what_is_neither_a_route_nor_mounted_is_refused() -> None:
 
 
 def deps() -> Any:
-    return SimpleNamespace(settings=RegistrySettings(), oauth=None, admin=None)
+    unused = SimpleNamespace(keys=None, now=None)
+    return SimpleNamespace(
+        settings=RegistrySettings(), oauth=None, admin=None, assertions=unused, clock=unused
+    )
 
 
 @pytest.mark.parametrize(
