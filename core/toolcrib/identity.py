@@ -78,6 +78,12 @@ class Issuer(BaseModel):
         """Whether its keys, or the document that says where they are, are fetched without TLS."""
         return self.jwks_file is None and (self.jwks_uri or self.issuer).lower().startswith("http:")
 
+    @property
+    def closed_audiences(self) -> frozenset[str]:
+        """The API server's own, as far as they are known: every pod's default token has one of them."""
+        own = {"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"}
+        return frozenset(own | {self.issuer} if self.cluster else own)
+
     @field_validator("algorithms")
     @classmethod
     def _only_asymmetric(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -90,8 +96,7 @@ class Issuer(BaseModel):
 
     @model_validator(mode="after")
     def _audience_is_ours(self) -> Issuer:
-        own = {"https://kubernetes.default.svc", "https://kubernetes.default.svc.cluster.local"}
-        taken = (own | {self.issuer} if self.cluster else own).intersection(self.audience)
+        taken = self.closed_audiences.intersection(self.audience)
         if taken:
             raise ValueError(
                 f"audience {sorted(taken)} is the API server's own: every pod's default token would be accepted; "

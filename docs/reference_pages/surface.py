@@ -54,6 +54,7 @@ REMEDIES: dict[str, str] = {
     "unauthenticated": "Send a bearer token.",
     "invalid_token": "`detail` says why: expired, another audience, another issuer. Get a new one.",
     "not_permitted": "Denied and unknown tools answer alike. Discover again; the decision log has the reason.",
+    "insufficient_scope": "Request a token with the scopes in `WWW-Authenticate`. Answered on MCP paths only, with `discovery.step_up`.",
     "revoked": "The tool may have done its work. Discover again; the decision log has the reason.",
     "not_admin": "Only `admin_subjects` with the admin audience get in.",
     "origin_refused": "Web pages of other origins are let in by `allowed_origins`.",

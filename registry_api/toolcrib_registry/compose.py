@@ -41,6 +41,7 @@ from toolcrib_registry.http.app import (
     create_one_port_app,
 )
 from toolcrib_registry.http.connection_limits import ConnectionGate
+from toolcrib_registry.identity import resources
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.identity.issuer import ClientTokens
 from toolcrib_registry.identity.key_store import KeyStore
@@ -281,6 +282,14 @@ async def build(
         outbox=outbox,
         check_address=registration.address_check(policy),
         oauth=oauth,
+        resources=resources.make(
+            settings.own_url,
+            settings.issuers,
+            keys,
+            clock,
+            authorization_servers=settings.authorization_servers,
+            scopes=settings.oauth.scopes_supported,
+        ),
     )
     return Registry(deps, store, embedder, shelf, keys, outbound, owned_keys)
 

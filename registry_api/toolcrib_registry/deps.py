@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
@@ -15,6 +16,7 @@ from toolcrib_registry.calls.in_flight import InFlight
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.identity.issuer import ClientTokens
+from toolcrib_registry.identity.resources import ProtectedResource
 from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
@@ -34,6 +36,7 @@ class Deps:
 
     `admin` verifies tokens of the admin listener; None: nobody is let in there. `registrar` None: registration is
     off. `outbox` is the registrar of a cluster: the operator empties it. `oauth` is the local issuer's token endpoint.
+    `resources` are the paths that have tokens of their own, each with what verifies them in the place of `agents`.
     """
 
     settings: RegistrySettings
@@ -60,3 +63,4 @@ class Deps:
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None
     oauth: ClientTokens | None = None
+    resources: Mapping[str, ProtectedResource] = field(default_factory=dict)

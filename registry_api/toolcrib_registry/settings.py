@@ -15,7 +15,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from toolcrib.identity import Issuer, ScopesPolicy, check_issuers
 from toolcrib_registry import strict_yaml
-from toolcrib_registry.identity import cluster_issuer
+from toolcrib_registry.identity import cluster_issuer, resources
+from toolcrib_registry.settings_oauth import OAuth
 from toolcrib_registry.settings_sections import (
     Assertion,
     Audit,
@@ -53,6 +54,12 @@ class RegistrySettings(Section):
     metrics: MetricsListener = MetricsListener()
     public_host: str = Field(default="127.0.0.1", description="What discovery shows as every tool's host.")
     public_port: int = Field(default=8080, ge=1, le=65535, description="What discovery shows as port.")
+    public_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$",
+        description="Where clients reach the registry: scheme, host and port, without a path. `/mcp` and `/mcp/direct` below it name "
+        "the protected resources of OAuth. Absent: made of public_host and public_port, with https where tls is set or the port is 443.",
+    )
     allowed_hosts: tuple[str, ...] = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
         description="Host names answered to, besides public_host; *.example.com for every name below a domain, "
@@ -79,6 +86,7 @@ class RegistrySettings(Section):
     admin_subjects: tuple[str, ...] = Field(
         default=(), description="Who may publish; `sub`, compared exactly."
     )
+    oauth: OAuth = OAuth()
     discovery: Discovery = Discovery()
     store: Store = Store()
     embedder: EmbedderSettings = EmbedderSettings()
@@ -129,7 +137,25 @@ class RegistrySettings(Section):
             raise ValueError("admin_issuer is none of issuers")
         if any(self.admin_audience in i.audience for i in self.issuers):
             raise ValueError("an issuer's audience contains admin_audience: every agent's token would do")
+        self._check_resources()
         return self
+
+    def _check_resources(self) -> None:
+        """Raises ValueError: a protected resource's URL means something else, or clients are sent to a stranger."""
+        for url in (resources.url(self.own_url, path) for path in resources.PATHS):
+            if url == self.admin_audience:
+                raise ValueError(f"admin_audience is {url}: tokens for that path would be the operator's")
+            for issuer in self.issuers:
+                if url in issuer.closed_audiences:
+                    raise ValueError(f"public_url: {url} is the API server's own audience")
+                if url in issuer.audience:
+                    raise ValueError(
+                        f"the audience of issuer {issuer.issuer} contains {url}: it is accepted on that path already, "
+                        "and would be accepted on all others. Remove it, and name another audience for the other paths"
+                    )
+        unknown = {*(self.oauth.authorization_servers or ())} - {i.issuer for i in self.issuers}
+        if unknown:
+            raise ValueError(f"oauth.authorization_servers: not in issuers: {', '.join(sorted(unknown))}")
 
     @property
     def admin_issuer_settings(self) -> Issuer | None:
@@ -140,11 +166,30 @@ class RegistrySettings(Section):
         return None
 
     @property
+    def authorization_servers(self) -> tuple[str, ...]:
+        """The issuers where MCP clients can log in. The cluster's and the local one have no login for people."""
+        if self.oauth.authorization_servers is not None:
+            return self.oauth.authorization_servers
+        return tuple(
+            i.issuer
+            for i in self.issuers
+            if not i.cluster
+            and i.scopes is not ScopesPolicy.LOCAL
+            and i.issuer.lower().startswith(("https://", "http://"))
+        )
+
+    @property
     def assertion_issuer(self) -> str:
         """`iss` of call assertions."""
-        if self.assertion.issuer is not None:
-            return self.assertion.issuer
-        scheme, usual = ("https", 443) if self.tls.cert_file else ("http", 80)
+        return self.assertion.issuer or self.own_url
+
+    @property
+    def own_url(self) -> str:
+        """The registry's public URL, without a slash at its end."""
+        if self.public_url is not None:
+            return self.public_url
+        secure = self.tls.cert_file is not None or self.public_port == 443
+        scheme, usual = ("https", 443) if secure else ("http", 80)
         host = self.public_host
         host = f"[{host}]" if ":" in host and not host.startswith("[") else host
         return f"{scheme}://{host}" + ("" if self.public_port == usual else f":{self.public_port}")

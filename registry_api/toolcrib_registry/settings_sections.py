@@ -34,6 +34,11 @@ class Discovery(Section):
     anonymous: Literal["none", "list"] = Field(
         default="none", description="list: a caller without a token may list definitions, never call."
     )
+    step_up: bool = Field(
+        default=False,
+        description="On /mcp and /mcp/direct, answer 403 `insufficient_scope` to a call of a tool that a binding grants and "
+        "whose scope the token lacks, so that the client can ask for it. It tells the caller that such a tool exists. Off: the tool is absent.",
+    )
 
 
 class Store(Section):
@@ -367,8 +372,7 @@ class Assertion(Section):
     issuer: str | None = Field(
         default=None,
         pattern=r"^https?://[!-~]+$",
-        description="`iss`: the registry's public URL, the same for all replicas. Absent: made of public_host and public_port, "
-        "with https where tls is set.",
+        description="`iss`, the same for all replicas. Absent: the registry's public URL.",
     )
     keys: str | None = Field(
         default=None,

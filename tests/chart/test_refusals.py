@@ -143,6 +143,8 @@ _WRONG: dict[str, tuple[Any, str]] = {
     "registry.extraEnv": ({"A": "b"}, "array"),
     "registry.pdb.minAvailable": ("half", "pattern"),
     "registry.service.type": ("Cluster", "'ClusterIP'"),
+    "registry.publicUrl": ("https://crib.example.com/path", "pattern"),
+    "registry.oauth.scopesSupported": (["offline_access"], "not"),
     "monitoring.serviceMonitor.interval": ("often", "pattern"),
     "monitoring.scrapeConfig.discovery": ("consul", "'dns', 'kubernetes'"),
     "egress.allow": ("api.example.com", "array"),
@@ -253,6 +255,19 @@ _CONTRADICTIONS: dict[str, tuple[Values, str]] = {
     "a route without a host": (
         {"registry": {"httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}]}}},
         "registry.httpRoute.hostnames",
+    ),
+    "a resource's URL for every path": (
+        {
+            "registry": {"publicUrl": "https://crib.example.com"},
+            "issuers": [
+                {"issuer": "https://l.example.com", "audience": ["toolcrib", "https://crib.example.com/mcp"]}
+            ],
+        },
+        "issuers[0].audience contains https://crib.example.com/mcp: it is accepted on that path already",
+    ),
+    "a login at a stranger's": (
+        {"registry": {"oauth": {"authorizationServers": ["https://other.example.com"]}}},
+        "https://other.example.com is not the issuer of an entry of issuers",
     ),
     "a node port of no node": (
         {"registry": {"service": {"nodePort": 30443}}},

@@ -118,6 +118,29 @@ def test_issuers_and_hosts_of_the_values_reach_the_registry(token: Path, tmp_pat
     assert settings.public_host == "toolcrib.example.com"
 
 
+def test_what_mcp_clients_are_told_reaches_the_registry(token: Path, tmp_path: Path) -> None:
+    settings = _registry(render(MATRIX["ingress"]), token, tmp_path)
+    assert settings.own_url == "https://toolcrib.example.com"
+    assert settings.oauth.authorization_servers == ("https://login.example.com/realms/agents",)
+    assert settings.oauth.scopes_supported == ("calculator:use",)
+    assert settings.discovery.step_up
+    plain = _registry(render({"issuers": MATRIX["ingress"]["issuers"]}), token, tmp_path)
+    assert plain.own_url == "https://toolcrib-registry.toolcrib-system.svc"
+    assert plain.authorization_servers == ("https://login.example.com/realms/agents",)
+    assert not plain.discovery.step_up
+    none = _registry(
+        render({**MATRIX["ingress"], "registry": {"oauth": {"authorizationServers": []}}}), token, tmp_path
+    )
+    assert none.authorization_servers == ()
+
+
+def test_the_public_url_can_be_another_than_that_of_discovery(token: Path, tmp_path: Path) -> None:
+    own = {"registry": {"publicUrl": "https://crib.example.com:8443"}}
+    settings = _registry(render(own), token, tmp_path)
+    assert settings.own_url == settings.assertion_issuer == "https://crib.example.com:8443"
+    assert settings.public_host == "toolcrib-registry.toolcrib-system.svc"
+
+
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: str(file.stem))
 def test_the_examples_of_identity_providers_are_values_and_settings_alike(
     file: Path, token: Path, tmp_path: Path

@@ -123,7 +123,16 @@ MATRIX: dict[str, Values] = {
     },
     "agents": {"agents": _AGENTS, "tls": {"trustNamespaces": ["team-a"]}},
     "ingress": {
-        "registry": {"publicHost": _HOST, "publicPort": 443, "ingress": _INGRESS},
+        "registry": {
+            "publicHost": _HOST,
+            "publicPort": 443,
+            "ingress": _INGRESS,
+            "discovery": {"stepUp": True},
+            "oauth": {
+                "authorizationServers": ["https://login.example.com/realms/agents"],
+                "scopesSupported": ["calculator:use"],
+            },
+        },
         "issuers": _ISSUERS,
         "egress": {"allow": ["api.example.com"], "cluster": ["10.96.0.0/12", "10.244.0.0/16"]},
     },

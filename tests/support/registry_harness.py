@@ -277,7 +277,7 @@ def running_registry(
     backend: ToolBackend | None = None,
     embedder: Embedder | None = None,
     registrar: Callable[[Registry], Registrar] | None = None,
-    oauth: ClientTokens | None = None,
+    token_endpoint: ClientTokens | None = None,
     one_port: bool = False,
     extra_keys: KeySet | None = None,
     patient: bool = False,
@@ -337,7 +337,7 @@ def running_registry(
                     backend=backend,
                     embedder=embedder or NullEmbedder(),
                     registrar=late if registrar else None,
-                    oauth=oauth,
+                    oauth=token_endpoint,
                 )
             )
         late.bind(registry)

@@ -60,14 +60,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom a listener admits: the good token's subject and audience."""
+    """Whom a listener or a protected resource admits: the good token's subject and audience, and one that it refuses."""
 
     subject: str
     audience: str
+    other: str
 
 
-AGENT = Target("system:serviceaccount:team:bot", "toolcrib")
-ADMIN = Target(OPERATOR, "toolcrib-admin")
+AGENT = Target("system:serviceaccount:team:bot", "toolcrib", "toolcrib-admin")
+ADMIN = Target(OPERATOR, "toolcrib-admin", "toolcrib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +317,7 @@ KINDS: dict[str, Kind] = {
     "an issuer that is a list": _account(iss=[ISSUER]),
     "another audience": _account(aud="somebody-else"),
     "the API server's own audience": _account(aud=["https://kubernetes.default.svc.cluster.local", ISSUER]),
-    "the audience of the other listener": _bad(lambda t: account_token(t, aud=(ADMIN if t is AGENT else AGENT).audience)),
+    "the audience of the other listener": _bad(lambda t: account_token(t, aud=t.other)),
     "an audience that only starts alike": _bad(lambda t: account_token(t, aud=t.audience + "2")),
     "no audience": _account(aud=...),
     "no subject": _account(sub=...),

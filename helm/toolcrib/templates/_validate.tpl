@@ -136,6 +136,7 @@
 {{- $problems = append $problems "registry.audience is the admin channel's own: every agent could publish; use another" -}}
 {{- end -}}
 {{- $known := dict -}}
+{{- $url := include "toolcrib.registry.publicUrl" . -}}
 {{- range $i, $issuer := $v.issuers -}}
 {{- if $issuer.cluster -}}
 {{- $problems = append $problems (printf "issuers[%d].cluster: this cluster's issuer is there already; see registry.clusterIssuer" $i) -}}
@@ -144,8 +145,18 @@
 {{- $problems = append $problems (printf "issuers[%d].issuer %s is there twice" $i $issuer.issuer) -}}
 {{- end -}}
 {{- $_ := set $known $issuer.issuer true -}}
+{{- range $path := list "/mcp" "/mcp/direct" -}}
+{{- if has (print $url $path) $issuer.audience -}}
+{{- $problems = append $problems (printf "issuers[%d].audience contains %s%s: it is accepted on that path already, and would be accepted on all others" $i $url $path) -}}
+{{- end -}}
+{{- end -}}
 {{- if has "toolcrib-admin" $issuer.audience -}}
 {{- $problems = append $problems (printf "issuers[%d].audience contains toolcrib-admin, the admin channel's own" $i) -}}
+{{- end -}}
+{{- end -}}
+{{- range $i, $server := $r.oauth.authorizationServers -}}
+{{- if not (hasKey $known $server) -}}
+{{- $problems = append $problems (printf "registry.oauth.authorizationServers[%d]: %s is not the issuer of an entry of issuers" $i $server) -}}
 {{- end -}}
 {{- end -}}
 {{- if and $v.runtimeRegistration.enabled (not $v.runtimeRegistration.namespace) -}}

@@ -30,7 +30,9 @@ from toolcrib_registry.http.routes import (
     metrics,
     oauth,
     operations,
+    resource_metadata,
     search,
+    servers,
     simple,
     watch,
 )
@@ -142,7 +144,7 @@ def _with_routes(app: FastAPI) -> FastAPI:
 def _agents(app: FastAPI, clients: ClientTokens | None) -> FastAPI:
     routers = [
         operations.router, simple.router, catalog.router, search.router, compat.router, watch.router,
-        mcp_routes.router, access_review.router, assertion_keys.router,
+        mcp_routes.router, access_review.router, assertion_keys.router, resource_metadata.router, servers.router,
     ]  # fmt: skip
     if clients is not None:
         routers.append(oauth.router(clients))

@@ -21,6 +21,7 @@ from toolcrib_registry.http import access_log
 from toolcrib_registry.http.access_log import ASKER, CODE, REQUEST_ID, ROUTE, Exchange
 from toolcrib_registry.http.bodies import BODY, PARSED, Intake, Unreadable
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct
+from toolcrib_registry.http.host_rules import HostRules
 from toolcrib_registry.http.problems import (
     PROBLEM_JSON,
     ProblemError,
@@ -32,6 +33,7 @@ from toolcrib_registry.http.problems import (
 from toolcrib_registry.http.route_table import Access, Body, Match, RouteTable, Rule
 from toolcrib_registry.http.view_answers import Made, send_view_answer
 from toolcrib_registry.identity.authenticator import NOBODY, Asker, Authenticator, token_in_query
+from toolcrib_registry.identity.resources import ProtectedResource
 from toolcrib_registry.policy import discovery
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.settings import RegistrySettings
@@ -44,43 +46,8 @@ _NO_KEYS = ProblemError(
 )
 _GONE = Asker(problem="the token's service account was deleted, or recreated since the token was issued")
 _NONE: Mapping[tuple[str, str], Direct] = {}
-_CLOSED = ("/v1/", "/api/")
+_CLOSED = ("/v1/", "/v0.1/", "/api/")
 """Below these nobody without an identity is told whether there is a route."""
-
-
-class HostRules:
-    """Which Host and Origin headers are answered (against DNS rebinding and foreign pages)."""
-
-    def __init__(self, settings: RegistrySettings) -> None:
-        names = {h.lower() for h in settings.allowed_hosts} | {settings.public_host.lower()}
-        self._any = "*" in names
-        self._domains = tuple(n[1:] for n in names if n.startswith("*."))
-        self._hosts = frozenset(n for n in names if not n.startswith("*."))
-        self._origins = frozenset(o.lower().rstrip("/") for o in settings.allowed_origins)
-
-    def check(self, hosts: list[bytes], origins: list[bytes]) -> ProblemError | None:
-        """What is wrong with them, if anything."""
-        host = hosts[0].decode("latin-1").lower() if len(hosts) == 1 else ""
-        if not self._any and not self._serves(_name_of(host)):
-            return ProblemError("wrong_host", "This host is not served here; see allowed_hosts.")
-        if len(origins) > 1:
-            return ProblemError("origin_refused", "Several Origin headers: send one at most.")
-        for origin in origins:
-            text = origin.decode("latin-1").lower().rstrip("/")
-            if text not in self._origins and text not in (f"http://{host}", f"https://{host}"):
-                return ProblemError("origin_refused", "Web pages of this origin are not let in.")
-        return None
-
-    def _serves(self, name: str) -> bool:
-        """Whether the name is one of ours, or below a domain of ours: `*.…`, as Gateways and Ingresses have it."""
-        return name in self._hosts or (name.endswith(self._domains) and not name.startswith((".", "*")))
-
-
-def _name_of(host: str) -> str:
-    """The host without its port; IPv6 in brackets."""
-    if host.startswith("["):
-        return host[: host.find("]") + 1]
-    return host.rsplit(":", 1)[0].rstrip(".")
 
 
 class Edge:
@@ -135,11 +102,12 @@ class Edge:
         if problem is None:
             access = near.access if near is not None else _unknown(path)
             if access is not Access.PUBLIC:
+                resource = self._resource(found)
                 if tokens:
-                    asker = await self._identify(tokens)
+                    asker = await self._identify(tokens, resource)
                     if asker.problem is not None:
                         self._deps.metrics.refused_token()
-                problem = self._gate(access, asker)
+                problem = self._gate(access, asker, resource)
             scope[ASKER] = asker
         if problem is not None:
             action = near.line.action if near is not None else "list"
@@ -175,7 +143,7 @@ class Edge:
             request = Asked(deps, asker, exchange.request_id, found.params, value, scope, receive)
             await (await direct(request)).send(exchange.send)
         except (ProblemError, Failure) as error:
-            await _send_problem(error, scope, exchange)
+            await _send_problem(error, scope, exchange, self._resource(found))
         except Exception:
             # as Starlette does it: told to the caller, and raised for the server to log
             if self._direct.get(rule) is not None and not exchange.started:
@@ -184,9 +152,14 @@ class Edge:
         finally:
             intake.done()
 
-    async def _identify(self, tokens: list[bytes]) -> Asker:
+    def _resource(self, found: Match) -> ProtectedResource | None:
+        """What has tokens of its own, if the request is for that."""
+        return None if found.near is None else self._deps.resources.get(found.near.line.path)
+
+    async def _identify(self, tokens: list[bytes], resource: ProtectedResource | None) -> Asker:
         """Who is asking. A token whose ServiceAccount is gone is as bad as one that never was good."""
-        asker = await self._deps.agents.identify(tokens)
+        agents = self._deps.agents if resource is None else resource.agents
+        asker = await agents.identify(tokens)
         if asker.identity is not None:
             TOKEN.set(asker.identity.token_id)
         # asked at every request: the authenticator remembers tokens, and a deletion must bite at once
@@ -195,7 +168,7 @@ class Edge:
             return _GONE
         return asker
 
-    def _gate(self, access: Access, asker: Asker) -> ProblemError | None:
+    def _gate(self, access: Access, asker: Asker, resource: ProtectedResource | None) -> ProblemError | None:
         """401 before a body is read, where nothing is answered without an identity; 503 before the first snapshot,
         and before the first keys of the token's issuer.
 
@@ -210,7 +183,7 @@ class Edge:
             return None
         if access is Access.LISTING and asker.problem is None:
             return None if self._deps.settings.discovery.anonymous == "list" else unauthenticated(None)
-        return unauthenticated(asker.problem)
+        return unauthenticated(asker.problem, resource)
 
     async def _discover(
         self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
@@ -252,8 +225,13 @@ def _unknown(path: str) -> Access:
     return Access.IDENTITY if path.startswith(_CLOSED) else Access.FILTERED
 
 
-async def _send_problem(error: ProblemError | Failure, scope: Scope, exchange: Exchange) -> None:
-    problem = error if isinstance(error, ProblemError) else problem_of(error)
+async def _send_problem(
+    error: ProblemError | Failure,
+    scope: Scope,
+    exchange: Exchange,
+    resource: ProtectedResource | None = None,
+) -> None:
+    problem = error if isinstance(error, ProblemError) else problem_of(error, resource)
     scope[CODE] = problem.code
     await problem.send(exchange.send)
 

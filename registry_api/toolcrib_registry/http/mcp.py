@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolcrib_registry.calls.backends.port import Progress
 from toolcrib_registry.calls.in_flight import Revoked
+from toolcrib_registry.calls.step_up import InsufficientScope
 from toolcrib_registry.http import call_response
 from toolcrib_registry.http.access_log import CODE
 from toolcrib_registry.http.bodies import Unreadable
@@ -29,6 +30,7 @@ from toolcrib_registry.http.progress_stream import Answered, ProgressStream, Tel
 from toolcrib_registry.http.slices import SLICE
 from toolcrib_registry.http.view_answers import Made, send_view_answer
 from toolcrib_registry.mcp import dispatch, envelope, messages
+from toolcrib_registry.mcp.calling import unknown_tool
 from toolcrib_registry.mcp.change_notices import ChangeNotices, event
 from toolcrib_registry.mcp.messages import MOST_IN_A_BATCH, Id, RpcRequest
 from toolcrib_registry.mcp.mirrors import Fields
@@ -234,7 +236,7 @@ def _notices(endpoint: Endpoint, client: Client, asked: Asked, id_: Id | None, *
     stream = ChangeNotices(
         deps,
         identity,
-        deps.agents,
+        deps.resources[endpoint.path].agents,
         tokens,
         digest=digest if wanted and endpoint.changes else None,
         subscription=id_,
@@ -260,6 +262,8 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
             return message.id, await dispatch.answer(endpoint, client, message)
         except RpcError as error:
             return messages.id_of(value), error
+        except InsufficientScope:
+            return messages.id_of(value), unknown_tool()  # a status is of all messages
 
     async with _while_there(asked.receive):
         found = await asyncio.gather(*map(one, values))

@@ -20,7 +20,10 @@ from starlette.responses import Response
 from starlette.types import Send
 
 from toolcrib_registry.calls.errors import CallError, Refused
+from toolcrib_registry.calls.step_up import InsufficientScope
 from toolcrib_registry.failures import Failure, Unauthenticated
+from toolcrib_registry.identity import resources
+from toolcrib_registry.identity.resources import ProtectedResource
 
 PROBLEM_JSON = "application/problem+json"
 
@@ -39,6 +42,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "unauthenticated": (401, "No identity"),
     "invalid_token": (401, "The token proves nothing"),
     "not_permitted": (403, "Not permitted"),
+    "insufficient_scope": (403, "The token lacks a scope"),
     "revoked": (403, "Revoked meanwhile"),
     "not_admin": (403, "Not permitted"),
     "origin_refused": (403, "A foreign origin"),
@@ -145,28 +149,42 @@ class ProblemError(HTTPException):
         await send({"type": "http.response.body", "body": body})
 
 
-def problem_of(error: Failure) -> ProblemError:
-    """What a service said, as a problem document."""
+def problem_of(error: Failure, resource: ProtectedResource | None = None) -> ProblemError:
+    """What a service said, as a problem document.
+
+    Args:
+        resource: what was asked for, where it has tokens of its own.
+    """
     if isinstance(error, Unauthenticated):
-        return unauthenticated(error.problem)
+        return unauthenticated(error.problem, resource)
+    if isinstance(error, InsufficientScope) and resource is not None:
+        return insufficient_scope(resource, error)
     status = CALL_STATUS.get(error.code) if isinstance(error, CallError) else None
     headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
     return ProblemError(error.code, error.detail, status=status, headers=headers, extra=error.extra)
 
 
-def unauthenticated(reason: str | None) -> ProblemError:
-    """401: with no token at all (`reason` None), or with one that proves nothing (RFC 6750 §3)."""
-    if reason is None:
-        return ProblemError(
-            "unauthenticated",
-            "Send a bearer token: Authorization: Bearer …",
-            headers={"WWW-Authenticate": 'Bearer realm="toolcrib"'},
-        )
-    return ProblemError(
-        "invalid_token",
-        f"The bearer token is not accepted: {reason}",
-        headers={"WWW-Authenticate": 'Bearer realm="toolcrib", error="invalid_token"'},
+def unauthenticated(reason: str | None, resource: ProtectedResource | None = None) -> ProblemError:
+    """401: with no token at all (`reason` None), or with one that proves nothing (RFC 6750 §3).
+
+    Args:
+        resource: what was asked for, where it has tokens of its own.
+    """
+    code = "unauthenticated" if reason is None else "invalid_token"
+    error = None if reason is None else code
+    detail = (
+        "Send a bearer token: Authorization: Bearer …"
+        if reason is None
+        else f"The bearer token is not accepted: {reason}"
     )
+    challenge = resources.challenge(error) if resource is None else resource.challenge(error)
+    return ProblemError(code, detail, headers={"WWW-Authenticate": challenge})
+
+
+def insufficient_scope(resource: ProtectedResource, error: InsufficientScope) -> ProblemError:
+    """403, with the scopes to ask for (RFC 6750 §3.1)."""
+    challenge = resource.challenge(error.code, error.scopes)
+    return ProblemError(error.code, error.detail, headers={"WWW-Authenticate": challenge})
 
 
 def unrouted(methods: Sequence[str]) -> ProblemError:

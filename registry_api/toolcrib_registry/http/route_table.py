@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from starlette.routing import BaseRoute, Mount, Route, compile_path
 
 from toolcrib_registry.calls.assertions.signing import JWKS_PATH
+from toolcrib_registry.identity import resources
 
 LimitName = Literal["body_bytes", "admin_body_bytes"]
 """A field of the settings' `limits`."""
@@ -84,6 +85,7 @@ AGENTS: tuple[Line, ...] = (
     _reads("GET", "/readyz", Access.PUBLIC),
     _reads("GET", "/health", Access.PUBLIC),
     _reads("GET", JWKS_PATH, Access.PUBLIC),
+    *(_reads("GET", resources.WELL_KNOWN + path, Access.PUBLIC) for path in resources.PATHS),
     _reads("GET", "/", Access.FILTERED),
     _reads("HEAD", "/", Access.FILTERED),
     _reads("GET", "/stats", Access.FILTERED),
@@ -98,6 +100,9 @@ AGENTS: tuple[Line, ...] = (
     _takes("/v1/search", "search"),
     _takes("/v1/compat/intelligent_tool_finder", "search"),
     _takes("/api/search/semantic", "search"),
+    _reads("GET", "/v0.1/servers", Access.LISTING),
+    _reads("GET", "/v0.1/servers/{namespace}/{server}/versions", Access.LISTING),
+    _reads("GET", "/v0.1/servers/{namespace}/{server}/versions/{version}", Access.LISTING),
     _reads("GET", "/v1/watch", Access.IDENTITY, "watch"),
     _rpc("/mcp"),
     _rpc("/mcp/direct"),

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolcrib.text import escape, truncate
-from toolcrib_registry.calls import service
+from toolcrib_registry.calls import service, step_up
 from toolcrib_registry.calls.backends.port import Exchange, InputRequired
 from toolcrib_registry.calls.errors import InvalidArguments
 from toolcrib_registry.calls.service import Named
+from toolcrib_registry.calls.step_up import Find
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.mcp import results
 from toolcrib_registry.mcp.outcomes import Called, Outcome, Plain
@@ -45,7 +46,14 @@ class Calls:
     def __init__(self, parts: Parts, states: SealedStates) -> None:
         self._parts, self._states = parts, states
 
-    async def call(self, client: Client, name: str, arguments: dict[str, Any], asked: ToolCall) -> Outcome:
+    async def call(
+        self,
+        client: Client,
+        name: str,
+        arguments: dict[str, Any],
+        asked: ToolCall,
+        find: Find | None = None,
+    ) -> Outcome:
         """Call the tool that `name` means: decided, limited, recorded and counted as every call.
 
         Args:
@@ -53,9 +61,11 @@ class Calls:
             name: a listed name or an id.
             arguments: for the tool.
             asked: the request that led here.
+            find: what the name means, where it is neither.
 
         Raises:
             RpcError: there is no such tool for the caller, or its client cannot answer what it asks.
+            InsufficientScope: a scope is all that the token lacks (`discovery.step_up`).
         """
 
         def exchange(named: Named) -> Exchange:
@@ -71,6 +81,8 @@ class Calls:
         except StateRefused as refused:
             raise RpcError(INVALID_PARAMS, f"{refused.detail}.", refused=True) from refused
         except Failure as failure:
+            if failure.code == "not_permitted" and self._parts.settings.discovery.step_up:
+                await step_up.check(self._parts, client.asker, find or step_up.named(name))
             return Plain(failed(client.version, failure, arguments))
         if answer.input_required is None:
             return Called(results.of_tool(client.version, answer), named)

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.mcp import mirrors, results, tool_list
 from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.outcomes import OfView, Outcome, Shown
@@ -56,7 +57,12 @@ class DirectView:
         tool = None if tool_id is None else caller_view.view.tools.get(tool_id)
         if tool is not None and is_stateless(client.version) and _MARK in tool.packed_input:
             mirrors.check_arguments(_mirrors(tool.packed_input), arguments, client.fields)
-        return await self._calls.call(client, name if tool_id is None else tool_id, arguments, asked)
+
+        async def named(seen: CallerView) -> PublishedTool | None:
+            listed = (await self._lists.of(seen.view, client.version)).by_name.get(name)
+            return None if listed is None else seen.view.tools.get(listed)
+
+        return await self._calls.call(client, name if tool_id is None else tool_id, arguments, asked, named)
 
     async def digest(self, caller_view: CallerView, version: str) -> str:
         """Names the content of the caller's list."""

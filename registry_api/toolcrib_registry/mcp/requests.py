@@ -18,6 +18,7 @@ from toolcrib_registry.mcp.mirrors import Fields
 from toolcrib_registry.mcp.outcomes import Outcome
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.search.engine import SearchEngine
+from toolcrib_registry.settings import RegistrySettings
 
 PROGRESS_TOKEN = "progressToken"
 """In `_meta`: by which the client knows notices of progress."""
@@ -32,6 +33,9 @@ class Parts(CallParts, Protocol):
 
     @property
     def large(self) -> LargeRequests: ...
+
+    @property
+    def settings(self) -> RegistrySettings: ...
 
     @property
     def assertions(self) -> Assertions: ...

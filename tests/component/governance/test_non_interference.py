@@ -84,8 +84,8 @@ def requests(draw: random.Random, world: World, key: str, at: float) -> list[tup
         match path:
             case "GET /" | "GET /stats":
                 found.append(("GET", path.removeprefix("GET "), None, ""))
-            case "GET /v1/tools":
-                found.append(("GET", "/v1/tools", None, f"limit={said}"))
+            case "GET /v1/tools" | "GET /v0.1/servers":
+                found.append(("GET", path.removeprefix("GET "), None, f"limit={said}"))
             case "GET /tools/{name}":
                 found.append(("GET", f"/tools/{said}", None, ""))
             case "GET /v1/tools/{ns}/{name}":

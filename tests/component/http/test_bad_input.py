@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from registry_harness import RunningRegistry, binding, running_registry, tool
-from toolcrib_registry.http.edge import HostRules
+from toolcrib_registry.http.host_rules import HostRules
 from toolcrib_registry.settings import RegistrySettings
 
 

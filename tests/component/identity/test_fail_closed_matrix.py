@@ -1,6 +1,6 @@
 """Who is nobody, refused or a stranger gets nothing: every kind of identity on every route of both listeners.
 
-112 kinds (`token_kinds.KINDS`) times 43 routes make 4,816 cells; `-v` names both. The rows are the lines of
+112 kinds (`token_kinds.KINDS`) times 52 routes make 5,824 cells; `-v` names both. The rows are the lines of
 `http/route_table.py`, and what is expected follows from their access; the tables below say how each is asked. The service
 does not start with a route that has no line, and one that is not asked here fails `test_every_line_is_asked`.
 """
@@ -33,11 +33,15 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedBinding, PublishedSubject
 from toolcrib_registry.http import route_table
 from toolcrib_registry.http.route_table import Access
+from toolcrib_registry.identity import resources
 from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
 pytestmark = pytest.mark.guarantee
 
 NAME, ABSENT = "vault_opener", "vault_nobody"
+URL = "http://127.0.0.1:8080"
+"""The public URL of the registry's settings."""
+SERVER = "/v0.1/servers/{namespace}/{server}/versions"
 TOOL = tool(
     NAME, object_name="a-vault", scopes=(SCOPE, "zz-more:look"), description="Zebra in the cellar.", tags=("zz-tag",), server="zz-server",
     input_schema={"type": "object", "properties": {"zz_parameter": {"type": "string"}}}, examples=("zz example",),
@@ -79,6 +83,10 @@ def _no_tools(answer: Any) -> bool:
 def _no_services(answer: Any) -> bool:
     found = [value for name, value in answer.items() if name not in ("query", "search_mode")]
     return not any(found)
+
+
+def _own_server_alone(answer: Any) -> bool:
+    return [s["server"]["name"] for s in answer["servers"]] == ["dev.toolcrib/toolcrib"]
 
 
 def _not_loaded(answer: Any) -> bool:
@@ -140,6 +148,11 @@ HOW: dict[tuple[str, str], Asked] = {
         CALL, {"name": "new", "endpoint": "/x", "description": "d", "scopes": ["new:use"]}, known=(403,)),
     ("GET", "/v1/tools"): Asked(Answer(200, _no_tools)),
     ("GET", "/v1/tools/{namespace}/{name}"): Asked(Answer(404, "tool_not_found"), path=f"/v1/tools/{TOOL.tool_id}"),
+    ("GET", "/v0.1/servers"): Asked(Answer(200, _own_server_alone)),
+    ("GET", SERVER): Asked(
+        Answer(404, "not_found"), path="/v0.1/servers/dev.toolcrib.team/zz-server/versions"),
+    ("GET", SERVER + "/{version}"): Asked(
+        Answer(404, "not_found"), path="/v0.1/servers/dev.toolcrib.team%2Fzz-server/versions/latest"),
     ("POST", "/v1/search"): Asked(Answer(200, _no_tools), {"query": "Zebra in the cellar"}),
     ("POST", "/v1/compat/intelligent_tool_finder"): Asked(
         Answer(200, lambda answer: answer == []), {"natural_language_query": "Zebra in the cellar"}),
@@ -159,6 +172,7 @@ HOW: dict[tuple[str, str], Asked] = {
     ("GET", "/openapi.json"): OPEN,
     ("HEAD", "/openapi.json"): OPEN,
     ("GET", "/.well-known/jwks.json"): OPEN,
+    **{("GET", resources.WELL_KNOWN + path): OPEN for path in resources.PATHS},
     ("POST", "/oauth/token"): Asked(CLIENT, "grant_type=client_credentials", known=(401,)),
 }  # fmt: skip
 AGENTS = _rows((*route_table.AGENTS, *route_table.OAUTH), HOW)
@@ -220,7 +234,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRegist
     local = LocalIssuer.open(tmp_path_factory.mktemp("issuer") / "data")
     with running_registry(
         publish=False, issuers=ISSUERS, admin_subjects=(OPERATOR,), extra_keys=KEYS,
-        oauth=ClientTokens(local, lambda namespace, name: set()),
+        token_endpoint=ClientTokens(local, lambda namespace, name: set()),
     ) as running:  # fmt: skip
         running.publish([TOOL], _bindings(), accounts=ACCOUNTS)
         running.publish(remove_bindings=["uid-team-revoked"])
@@ -251,7 +265,7 @@ def _ask(http: PlainHttp, route: tuple[str, str], line: Line, sent: Sent) -> Rep
     return http.ask(method, line.path or pattern, headers, sent.query, body)
 
 
-def _wrong(answer: Reply, expected: Answer, outcome: Outcome) -> str | None:
+def _wrong(answer: Reply, expected: Answer, outcome: Outcome, path: str) -> str | None:
     """What is not as it should be."""
     if answer.status not in (expected.status if isinstance(expected.status, tuple) else (expected.status,)):
         return f"status {answer.status} instead of {expected.status}: {answer.text[:200]}"
@@ -260,16 +274,20 @@ def _wrong(answer: Reply, expected: Answer, outcome: Outcome) -> str | None:
         document = answer.json()
         if answer.header("content-type") != "application/problem+json" or document["code"] != expected.says:
             return f"another problem: {document}"
-        if expected.status == 401 and challenge != _challenge(outcome):
+        if expected.status == 401 and challenge != _challenge(outcome, path):
             return f"WWW-Authenticate: {challenge}"
     elif expected.says is not None and not expected.says(answer.json()):
         return f"another body: {answer.text[:300]}"
     return None
 
 
-def _challenge(outcome: Outcome) -> str:
-    error = ', error="invalid_token"' if outcome is Outcome.REFUSED else ""
-    return f'Bearer realm="toolcrib"{error}'
+def _challenge(outcome: Outcome, path: str) -> str:
+    error = 'error="invalid_token"' if outcome is Outcome.REFUSED else ""
+    if path not in resources.PATHS:
+        return "Bearer " + ", ".join(filter(None, ('realm="toolcrib"', error)))
+    # the providers of ISSUERS offer a login
+    metadata = f'resource_metadata="{URL}{resources.WELL_KNOWN}{path}"'
+    return "Bearer " + ", ".join(filter(None, (error, metadata)))
 
 
 def _leak(answer: Reply) -> str | None:
@@ -280,7 +298,7 @@ def _leak(answer: Reply) -> str | None:
 def _matrix(http: PlainHttp, target: Target, route: tuple[str, str], line: Line) -> None:
     failures = []
     for name, kind in KINDS.items():
-        outcome = kind.agents if target is AGENT else kind.admin
+        outcome = kind.admin if target is ADMIN else kind.agents
         answer = _ask(http, route, line, kind.make(target))
         match outcome:
             case Outcome.NOBODY:
@@ -293,7 +311,7 @@ def _matrix(http: PlainHttp, target: Target, route: tuple[str, str], line: Line)
                 expected = Answer(400, None if route[0] == "HEAD" else "token_in_query")
             case Outcome.KNOWN:
                 expected = Answer(line.known[0])
-        wrong = _wrong(answer, expected, outcome)
+        wrong = _wrong(answer, expected, outcome, route[1])
         if wrong is None and route[1] != "/openapi.json":
             wrong = None if outcome is Outcome.KNOWN else _leak(answer)
         if wrong is not None:
@@ -308,6 +326,18 @@ def _ids(routes: dict[tuple[str, str], Line]) -> list[str]:
 @pytest.mark.parametrize("route", [*AGENTS, *UNROUTED], ids=_ids({**AGENTS, **UNROUTED}))
 def test_agents_without_a_good_identity_get_nothing(agents: PlainHttp, route: tuple[str, str]) -> None:
     _matrix(agents, AGENT, route, {**AGENTS, **UNROUTED}[route])
+
+
+RESOURCES = {route: line for route, line in AGENTS.items() if route[1] in resources.PATHS}
+
+
+@pytest.mark.parametrize("route", RESOURCES, ids=_ids(RESOURCES))
+def test_tokens_for_a_protected_resource_alone_are_checked_as_closely(
+    agents: PlainHttp, route: tuple[str, str]
+) -> None:
+    other = next(path for path in resources.PATHS if path != route[1])
+
+    _matrix(agents, Target(AGENT.subject, URL + route[1], URL + other), route, RESOURCES[route])
 
 
 @pytest.mark.parametrize("route", ADMINS, ids=_ids(ADMINS))
@@ -331,6 +361,7 @@ def test_every_line_is_asked() -> None:
     assert set(AGENTS) == set(HOW)
     assert list(ADMINS) == [(row.method, row.path) for row in route_table.ADMIN]
     assert set(ADMINS) == set(HOW_ADMIN)
+    assert {("POST", path) for path in resources.PATHS} <= RESOURCES.keys()
     assert {row.access for row in route_table.METRICS} == {Access.PUBLIC}
 
 
@@ -341,7 +372,9 @@ def test_good_identities_are_served_where_others_are_not(agents: PlainHttp, rout
         answer = _ask(agents, route, line, make(AGENT))
         assert answer.status in line.known, (name, answer.text)
         if line.known == (200,) and line.stranger.says is not None:
-            assert _wrong(answer, line.stranger, Outcome.STRANGER), f"{name} gets no more than a stranger"
+            assert _wrong(answer, line.stranger, Outcome.STRANGER, route[1]), (
+                f"{name} gets no more than a stranger"
+            )
 
 
 @pytest.mark.parametrize("route", ADMINS)

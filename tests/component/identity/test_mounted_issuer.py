@@ -18,7 +18,7 @@ def test_a_client_gets_a_token_and_discovers_what_its_bindings_grant(tmp_path: P
         [binding("bot")],
         issuers=(issuer.issuer,),
         extra_keys=issuer.keyset,
-        oauth=endpoint,
+        token_endpoint=endpoint,
         one_port=True,
         publish=False,
     ) as r:

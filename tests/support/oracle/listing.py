@@ -1,4 +1,4 @@
-"""Paths that list: discovery, statistics, definitions in pages."""
+"""Paths that list: discovery, statistics, definitions in pages, servers."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -70,4 +70,31 @@ async def pages(q: Asked) -> list[str]:
     same("revisions of one walk", len(revisions), 1)
     for shown in found:
         q.listing_name(shown["tool_id"], shown["name"])
+    return q.names.visible
+
+
+async def servers(q: Asked) -> list[str]:
+    """`GET /v0.1/servers`, in pages of a few: the servers of what is visible, each with the count of its tools."""
+    found: dict[str, int | None] = {}
+    cursor = None
+    while True:
+        query = {"limit": str(q.argument)} | ({"cursor": cursor} if cursor else {})
+        answer = await q.get("/v0.1/servers", urlencode(query))
+        if not q.lists and q.refused(answer):
+            return []
+        same("status", answer.status, 200)
+        body = answer.json
+        if len(body["servers"]) > q.argument:
+            raise Difference(f"a page of {q.argument} holds {len(body['servers'])}")
+        for server in (entry["server"] for entry in body["servers"]):
+            found[server["name"]] = server.get("_meta", {}).get("dev.toolcrib/server", {}).get("tools")
+        cursor = body["metadata"].get("nextCursor")
+        if cursor is None:
+            break
+    wanted: dict[str, int | None] = {"dev.toolcrib/toolcrib": None}
+    for tool in (q.tool(i) for i in q.names.visible):
+        if tool["server"]:
+            name = f"dev.toolcrib.{tool['namespace']}/{tool['server']}"
+            wanted[name] = (wanted.get(name) or 0) + 1
+    same("servers, in order", list(found.items()), sorted(wanted.items()))
     return q.names.visible

@@ -12,7 +12,7 @@ from typing import Any
 from oracle import decisions, worlds
 from oracle.asked import Asked, Question
 from oracle.decisions import Tool, World
-from oracle.listing import discovery, pages, stats
+from oracle.listing import discovery, pages, servers, stats
 from oracle.one_tool import call, definition, describe, entry, load, plain_call
 from oracle.reviewing import review
 from oracle.rig import Rig
@@ -27,6 +27,7 @@ PATHS: dict[str, PathFunction] = {
     "GET /stats": stats,
     "GET /v1/tools": pages,
     "GET /v1/tools/{ns}/{name}": definition,
+    "GET /v0.1/servers": servers,
     "POST /v1/search (all)": search,
     "POST /v1/search (words)": search,
     "POST /v1/search (tags)": search,
@@ -69,7 +70,7 @@ def argument(draw: random.Random, path: str, world: World, caller: str, at: floa
     if seen and not worlds.rarely(draw, 3):
         tools = [t for t in tools if t["id"] in seen]
     ids = [t["id"] for t in tools]
-    if path == "GET /v1/tools":
+    if path in ("GET /v1/tools", "GET /v0.1/servers"):
         return draw.choice((1, 2, 3, 100))
     if path == "GET /v1/tools/{ns}/{name}":
         return draw.choice((*ids, *ids, "team-a/nothing"))

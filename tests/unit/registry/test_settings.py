@@ -178,7 +178,7 @@ def test_what_a_merge_key_brings_may_be_overridden() -> None:
     [
         ({}, "http://127.0.0.1:8080"),
         ({"public_port": 80}, "http://127.0.0.1"),
-        ({"public_host": "crib.example.com", "public_port": 443}, "http://crib.example.com:443"),
+        ({"public_host": "crib.example.com", "public_port": 443}, "https://crib.example.com"),
         (
             {
                 "public_host": "crib.example.com",

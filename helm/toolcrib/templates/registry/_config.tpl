@@ -13,6 +13,7 @@
 {{- $_ := set $c "metrics" $metrics -}}
 {{- $_ := set $c "public_host" (include "toolcrib.registry.publicHost" .) -}}
 {{- $_ := set $c "public_port" (include "toolcrib.registry.publicPort" . | int) -}}
+{{- $_ := set $c "public_url" (include "toolcrib.registry.publicUrl" .) -}}
 {{- $_ := set $c "allowed_hosts" (concat (include "toolcrib.registry.hosts" . | fromJsonArray) ($r.allowedHosts | default list) | uniq) -}}
 {{- with $r.allowedOrigins -}}{{- $_ := set $c "allowed_origins" . -}}{{- end -}}
 {{- $cluster := dict "audience" (list $r.audience) "cluster" true "scopes" "bindings" "token_file" "/var/run/secrets/toolcrib/token" "ca_file" "/var/run/secrets/toolcrib/ca.crt" -}}
@@ -21,7 +22,13 @@
 {{- $_ := set $c "issuers" (prepend (.Values.issuers | default list) $cluster) -}}
 {{- $operator := printf "system:serviceaccount:%s:%s" .Release.Namespace (include "toolcrib.serviceAccountName" (list . .Values.operator "operator")) -}}
 {{- $_ := set $c "admin_subjects" (prepend ($r.adminSubjects | default list) $operator | uniq) -}}
-{{- $_ := set $c "discovery" $r.discovery -}}
+{{- $discovery := omit $r.discovery "stepUp" -}}
+{{- if $r.discovery.stepUp -}}{{- $_ := set $discovery "step_up" true -}}{{- end -}}
+{{- $_ := set $c "discovery" $discovery -}}
+{{- $oauth := dict -}}
+{{- if not (kindIs "invalid" $r.oauth.authorizationServers) -}}{{- $_ := set $oauth "authorization_servers" $r.oauth.authorizationServers -}}{{- end -}}
+{{- with $r.oauth.scopesSupported -}}{{- $_ := set $oauth "scopes_supported" . -}}{{- end -}}
+{{- with $oauth -}}{{- $_ := set $c "oauth" . -}}{{- end -}}
 {{- $store := dict "kind" "embedded" "path" "/data/index" -}}
 {{- if not (include "toolcrib.embedded" .) -}}
 {{- $w := .Values.weaviate -}}
@@ -98,13 +105,18 @@
 {{- .Values.registry.assertion.keys.existingSecret | default (printf "%s-assertion-keys" (include "toolcrib.fullname" .)) -}}
 {{- end -}}
 
-{{/* `iss` of call assertions: the registry's public URL. */}}
+{{/* `iss` of call assertions. */}}
 {{- define "toolcrib.assertion.issuer" -}}
+{{- .Values.registry.assertion.issuer | default (include "toolcrib.registry.publicUrl" .) -}}
+{{- end -}}
+
+{{/* The registry's public URL. */}}
+{{- define "toolcrib.registry.publicUrl" -}}
 {{- $port := include "toolcrib.registry.publicPort" . | int -}}
 {{- $tls := or (eq (include "toolcrib.tls" .) "true") (eq $port 443) -}}
 {{- $made := printf "%s://%s" (ternary "https" "http" $tls) (include "toolcrib.registry.publicHost" .) -}}
 {{- if ne $port (ternary 443 80 $tls) -}}{{- $made = printf "%s:%d" $made $port -}}{{- end -}}
-{{- .Values.registry.assertion.issuer | default $made -}}
+{{- .Values.registry.publicUrl | default $made -}}
 {{- end -}}
 
 {{/* The Secret with Weaviate's API key, where there is one. */}}
