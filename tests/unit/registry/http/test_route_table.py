@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount, WebSocketRoute
 
+from toolcrib_registry.clock import SystemClock
 from toolcrib_registry.http import app, route_table
 from toolcrib_registry.http.route_table import Access, Body, Line, RouteTable, RouteTableError, check
 from toolcrib_registry.settings import RegistrySettings
@@ -81,7 +82,13 @@ def test_what_is_neither_a_route_nor_mounted_is_refused() -> None:
 
 
 def deps() -> Any:
-    return SimpleNamespace(settings=RegistrySettings(), oauth=None, admin=None)
+    return SimpleNamespace(
+        settings=RegistrySettings(),
+        oauth=None,
+        admin=None,
+        clock=SystemClock(),
+        assertions=SimpleNamespace(keys=None),
+    )
 
 
 @pytest.mark.parametrize(
