@@ -62,7 +62,7 @@ class ChangeNotices(ViewStream):
         return Piece(event(messages.answered(self._subscription, result)))
 
     async def _round(self, gone: asyncio.Task[None]) -> tuple[CallerView, Piece | None] | None:
-        parts, began, before = self._parts, self._last is None, self._told
+        began, before, now = self._last is None, self._told, asyncio.get_running_loop().time()
         found = await self._look()
         if found is None:
             return None
@@ -70,7 +70,7 @@ class ChangeNotices(ViewStream):
         if caller_view is self._last:
             return caller_view, None
         changed = not began and digest != before
-        if changed and (wait := self._next - parts.clock.elapsed()) > 0:
+        if changed and (wait := self._next - now) > 0:
             await asyncio.wait([gone], timeout=wait)
             return None
         self._last, self._told = caller_view, digest
@@ -78,8 +78,8 @@ class ChangeNotices(ViewStream):
             return caller_view, Piece(self._first())
         if not changed:
             return caller_view, None if self._digest_of is None else Piece(b"")
-        self._next = parts.clock.elapsed() + BETWEEN
-        parts.metrics.watch_event("list_changed")
+        self._next = now + BETWEEN
+        self._parts.metrics.watch_event("list_changed")
         return caller_view, Piece(event(messages.notification(_CHANGED, self._params())))
 
     async def _look(self) -> tuple[CallerView, str | None] | None:
