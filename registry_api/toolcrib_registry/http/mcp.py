@@ -92,7 +92,10 @@ class _OfView:
             shown = await self._outcome.make(caller_view)
             return Made(messages.answered(self._id, shown.result), record=shown.record)
 
-        await send_view_answer(self._asked.deps, self._asked.asker, make, send)
+        try:
+            await send_view_answer(self._asked.deps, self._asked.asker, make, send)
+        except RpcError as error:
+            await _failed(self._asked, self._id, error).send(send)
 
 
 def routes(endpoints: Iterable[Endpoint]) -> Mapping[tuple[str, str], Direct]:
@@ -284,10 +287,14 @@ async def _in_time(asked: Asked, answers: Sequence[tuple[Id | None, Outcome | Rp
     state, identity = asked.deps.state, asked.asker.identity
     now = await state.caller_view(identity)
     while True:
-        seen, made = now, {}
+        seen = now
+        made: dict[int, Shown | RpcError] = {}
         for number, (_, outcome) in enumerate(answers):
             if isinstance(outcome, OfView):
-                made[number] = await outcome.make(seen)
+                try:
+                    made[number] = await outcome.make(seen)
+                except RpcError as error:
+                    made[number] = error
         now = await state.caller_view(identity)
         if not made or is_same(now, seen):
             break
@@ -299,7 +306,7 @@ async def _in_time(asked: Asked, answers: Sequence[tuple[Id | None, Outcome | Rp
 
 
 async def _at_last(
-    asked: Asked, id_: Id | None, outcome: Outcome | RpcError, now: CallerView, made: Shown | None
+    asked: Asked, id_: Id | None, outcome: Outcome | RpcError, now: CallerView, made: Shown | RpcError | None
 ) -> bytes:
     deps = asked.deps
     if isinstance(outcome, RpcError):
@@ -319,6 +326,8 @@ async def _at_last(
                 )
         case OfView():
             assert made is not None
+            if isinstance(made, RpcError):
+                return messages.failed(id_, made)
             made.record(now)
             body = made.result
         case Plain():

@@ -13,7 +13,7 @@ from toolcrib.identity import Identity
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.mcp import messages, results
 from toolcrib_registry.mcp.messages import Id
-from toolcrib_registry.policy.state import CallerView
+from toolcrib_registry.policy.state import CallerView, is_long
 from toolcrib_registry.watch.stream import Parts, Piece, ViewStream
 
 BETWEEN = 1.0
@@ -62,28 +62,49 @@ class ChangeNotices(ViewStream):
         return Piece(event(messages.answered(self._subscription, result)))
 
     async def _round(self, gone: asyncio.Task[None]) -> tuple[CallerView, Piece | None] | None:
-        parts, began = self._parts, self._last is None
-        caller_view = await parts.state.caller_view(self._identity)
+        began, before, now = self._last is None, self._told, asyncio.get_running_loop().time()
+        found = await self._look()
+        if found is None:
+            return None
+        caller_view, digest = found
         if caller_view is self._last:
             return caller_view, None
-        if self._digest_of is None:
-            self._last = caller_view
-            return caller_view, Piece(self._first()) if began else None
-        wait = self._next - parts.clock.elapsed()
-        if not began and wait > 0:
+        changed = not began and digest != before
+        if changed and (wait := self._next - now) > 0:
             await asyncio.wait([gone], timeout=wait)
-            caller_view = await parts.state.caller_view(self._identity)
-        digest = await self._digest_of(caller_view)
-        if not await self._verified():
             return None
-        self._last, before, self._told = caller_view, self._told, digest
+        self._last, self._told = caller_view, digest
         if began:
             return caller_view, Piece(self._first())
-        if before == digest:
-            return caller_view, Piece(b"")
-        self._next = parts.clock.elapsed() + BETWEEN
-        parts.metrics.watch_event("list_changed")
+        if not changed:
+            return caller_view, None if self._digest_of is None else Piece(b"")
+        self._next = now + BETWEEN
+        self._parts.metrics.watch_event("list_changed")
         return caller_view, Piece(event(messages.notification(_CHANGED, self._params())))
+
+    async def _look(self) -> tuple[CallerView, str | None] | None:
+        """The view, and what names its list; None: look again."""
+        state, digest_of = self._parts.state, self._digest_of
+        async with state.turn:
+            # one stream at a time, and others between two of them: a change wakes all streams at once
+            await asyncio.sleep(0)
+            caller_view = state.view_at_once(self._identity)
+            if caller_view is not None and (caller_view is self._last or digest_of is None):
+                return caller_view, self._told
+            if caller_view is not None and not is_long(caller_view.view.tools.values()):
+                assert digest_of is not None
+                return self._checked(caller_view, await digest_of(caller_view))
+        async with state.large_turn:
+            caller_view = await state.caller_view(self._identity)
+            if digest_of is None:
+                return caller_view, None
+            digest = await digest_of(caller_view)
+        return self._checked(caller_view, digest) if await self._verified() else None
+
+    def _checked(self, caller_view: CallerView, digest: str) -> tuple[CallerView, str] | None:
+        """None where the token has ended or its key has gone meanwhile: then no change is told, the stream ends."""
+        ended = self._identity.expires_at <= self._parts.clock.now()
+        return None if ended or self._keys != self._agents.version else (caller_view, digest)
 
     def _first(self) -> bytes:
         """What the stream begins with: in the stateless era which notices will come."""

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from toolcrib.authorizer import Action
+from toolcrib.view import AmbiguousName, View
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.mcp import mirrors, results, tool_list
 from toolcrib_registry.mcp.calling import Calls
@@ -55,7 +56,7 @@ class DirectView:
         caller_view = await self._parts.state.caller_view(client.asker.identity)
         found = await self._lists.of(caller_view.view, client.version)
         tool_id = found.by_name.get(name)
-        tool = None if tool_id is None else caller_view.view.tools.get(tool_id)
+        tool = _tool(caller_view.view, name if tool_id is None else tool_id)
         if tool is not None and is_stateless(client.version) and _MARK in tool.packed_input:
             mirrors.check_arguments(_mirrors(tool.packed_input), arguments, client.fields)
 
@@ -68,6 +69,14 @@ class DirectView:
     async def digest(self, caller_view: CallerView, version: str) -> str:
         """Names the content of the caller's list."""
         return (await self._lists.of(caller_view.view, version)).digest
+
+
+def _tool(view: View, name: str) -> PublishedTool | None:
+    """What a call of `name` means: also under a name that is not listed here its header fields are checked."""
+    try:
+        return view.resolve(name)
+    except AmbiguousName:
+        return None
 
 
 @lru_cache(maxsize=256)

@@ -28,6 +28,9 @@ _METHODS = frozenset({
     "initialize", "ping", "logging/setLevel", "server/discover", "tools/list", "tools/call", "subscriptions/listen",
 })  # fmt: skip
 _MOST_MISTAKES = 5
+_MOST_VALUES = 2_000
+"""JSON values of parameters besides those that go on to a tool: each may be wrong in several ways, which takes long."""
+_MOST_RESPONSES = 64
 
 
 async def answer(endpoint: Endpoint, client: Client, request: RpcRequest) -> Outcome:
@@ -74,9 +77,41 @@ def _initialized(endpoint: Endpoint, asked: str) -> bytes:
 
 
 def _check(method: str, version: str, params: dict[str, Any]) -> None:
+    own = {key: value for key, value in params.items() if key != "inputResponses"}
+    responses = params.get("inputResponses")
+    if responses is not None and not _are_responses(responses):
+        raise _invalid(f"inputResponses must be an object of at most {_MOST_RESPONSES} objects", version)
+    if _has_more_than(_MOST_VALUES, [value for key, value in own.items() if key != "arguments"]):
+        raise _invalid(f"they have more than {_MOST_VALUES} values", version)
     try:
-        validate_client_request(method, version, params)
+        validate_client_request(method, version, own)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[:_MOST_MISTAKES]
         told = "; ".join(f"{'.'.join(str(step)[:64] for step in e['loc'])}: {e['msg'][:200]}" for e in found)
-        raise RpcError(INVALID_PARAMS, f"Invalid params: {told}", refused=is_stateless(version)) from None
+        raise _invalid(told, version) from None
+
+
+def _invalid(told: str, version: str) -> RpcError:
+    return RpcError(INVALID_PARAMS, f"Invalid params: {told}", refused=is_stateless(version))
+
+
+def _are_responses(value: Any) -> bool:
+    """Whether the tool can be given them; what is in them is for it alone to judge."""
+    return (
+        type(value) is dict
+        and len(value) <= _MOST_RESPONSES
+        and all(type(each) is dict for each in value.values())
+    )
+
+
+def _has_more_than(most: int, values: list[Any]) -> bool:
+    """Whether there are more JSON values than that, in each other or beside each other."""
+    left, stack = most, list(values)
+    while stack:
+        value = stack.pop()
+        inner = value.values() if type(value) is dict else value if type(value) is list else ()
+        left -= len(inner)
+        if left < 0:
+            return True
+        stack += inner
+    return False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, FailFast, Field, ValidationError
 
 from toolcrib.authorizer import Action
 from toolcrib.text import short
@@ -17,6 +17,7 @@ from toolcrib.wire.compat import FinderRequest, SemanticRequest
 from toolcrib.wire.publish import PublishedTool
 from toolcrib.wire.search import ServerName, Tag, Whole
 from toolcrib_registry.calls import definitions, service
+from toolcrib_registry.calls.service import Named
 from toolcrib_registry.mcp import calling, results, tool_texts
 from toolcrib_registry.mcp.calling import Calls
 from toolcrib_registry.mcp.outcomes import OfView, Outcome, Plain, Shown
@@ -28,13 +29,11 @@ from toolcrib_registry.search.compat.services import service_path
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import Findings, Hit, find
 
-_T = TypeVar("_T", bound=BaseModel)
-
 
 class _Search(Request):
     query: str = Field(max_length=10_000)
-    tags: tuple[Tag, ...] = Field(default=(), max_length=16)
-    allow_servers: tuple[ServerName, ...] = Field(default=(), max_length=32)
+    tags: Annotated[tuple[Tag, ...], FailFast()] = Field(default=(), max_length=16)
+    allow_servers: Annotated[tuple[ServerName, ...], FailFast()] = Field(default=(), max_length=32)
     max_results: Whole = Field(default=5, ge=1, le=100)
     schemas: bool = False
 
@@ -44,7 +43,7 @@ class _Describe(Request):
 
 
 class _Load(Request):
-    tool_ids: Annotated[tuple[ToolName, ...], Field(min_length=1, max_length=100)]
+    tool_ids: Annotated[tuple[ToolName, ...], FailFast()] = Field(min_length=1, max_length=100)
 
 
 class _Call(Request):
@@ -129,36 +128,32 @@ class MetaTools:
 
     async def _describe(self, client: Client, call: ToolCall) -> Outcome:
         name = _Describe.model_validate(call.arguments).tool_id
-        try:
-            named = await service.find(self._parts, client.asker, name, Action.DESCRIBE)
-        except AmbiguousName as error:
-            return Plain(calling.failed(client.version, service.ambiguous(error), call.arguments))
-        if named is None:
-            raise calling.unknown_tool()
-        service.note(
-            self._parts,
-            Action.DESCRIBE,
-            client.identity,
-            name,
-            named.tool,
-            named.decision,
-            named.caller_view,
-            "ok",
-        )
-        shown = DescribedTool.of(named.tool, named.listed)
-        value = {
-            "tool_id": shown.tool_id,
-            "name": shown.name,
-            "title": shown.title,
-            "server": shown.server,
-            "description": shown.description,
-            "inputSchema": shown.input_schema,
-            "outputSchema": shown.output_schema,
-            "returns": shown.returns,
-            "annotations": shown.annotations or None,
-            "examples": list(shown.examples) or None,
-        }
-        return Plain(results.of_value(client.version, {k: v for k, v in value.items() if v is not None}))
+
+        async def make(_: CallerView) -> Shown:
+            try:
+                named = await service.find(self._parts, client.asker, name, Action.DESCRIBE)
+            except AmbiguousName as error:
+                several = calling.failed(client.version, service.ambiguous(error), call.arguments)
+                return Shown(several, lambda _: None)
+            if named is None:
+                raise calling.unknown_tool()
+            found = named
+
+            def record(_: CallerView) -> None:
+                service.note(
+                    self._parts,
+                    Action.DESCRIBE,
+                    client.identity,
+                    name,
+                    found.tool,
+                    found.decision,
+                    found.caller_view,
+                    "ok",
+                )
+
+            return Shown(results.of_value(client.version, _described(found)), record)
+
+        return OfView(make)
 
     async def _load(self, client: Client, call: ToolCall) -> Outcome:
         ids = LoadRequest(tools=_Load.model_validate(call.arguments).tool_ids).tools
@@ -251,6 +246,23 @@ class MetaTools:
             return encode()
         async with self._parts.large.turn(client.asker.account):
             return await asyncio.to_thread(encode)
+
+
+def _described(named: Named) -> dict[str, Any]:
+    shown = DescribedTool.of(named.tool, named.listed)
+    value = {
+        "tool_id": shown.tool_id,
+        "name": shown.name,
+        "title": shown.title,
+        "server": shown.server,
+        "description": shown.description,
+        "inputSchema": shown.input_schema,
+        "outputSchema": shown.output_schema,
+        "returns": shown.returns,
+        "annotations": shown.annotations or None,
+        "examples": list(shown.examples) or None,
+    }
+    return {k: v for k, v in value.items() if v is not None}
 
 
 def _hit(hit: Hit, *, schemas: bool) -> dict[str, Any]:

@@ -7,7 +7,6 @@ cannot carry stand there as `=?base64?…?=`. (MCP 2026-07-28, Streamable HTTP, 
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -89,7 +88,7 @@ def decoded(field: str) -> str | None:
     try:
         raw = base64.b64decode(wrapped[1], validate=True)
         return raw.decode() if base64.b64encode(raw).decode() == wrapped[1] else None
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # also of characters that are none of ASCII
         return None
 
 

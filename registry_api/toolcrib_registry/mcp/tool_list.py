@@ -54,6 +54,11 @@ class ToolList:
         """Estimated bytes."""
         return sum(map(len, self.texts)) + _EACH * len(self.ids)
 
+    def prepare(self) -> ToolList:
+        """Make now what else would be made on the event loop when it is first asked for."""
+        _ = self.by_name, self.digest, self.weight
+        return self
+
     def page(self, after: str) -> tuple[bytes, int, str | None]:
         """Tools after an id, as JSON: the array, how many, and the id after which the next page begins, if there is one."""
         start = end = bisect_right(self.ids, after)
@@ -109,7 +114,7 @@ def made(view: View, *, stateless: bool) -> ToolList:
     texts = tuple(
         definition(view.tools[i], name, stateless=stateless) for i, name in zip(ids, names, strict=True)
     )
-    return ToolList(ids, names, texts)
+    return ToolList(ids, names, texts).prepare()
 
 
 def definition(tool: PublishedTool, name: str, *, stateless: bool) -> bytes:
