@@ -138,7 +138,7 @@ mcp-bench: env ## Measure what MCP costs beside /v1: a call, a list, a large cat
 	@exec $(BIN)/python bench/run.py mcp $(ARGS)
 
 mcp-tokens: env ## Count the tokens that the meta-tools of /mcp take in a model's context (o200k)
-	@$(BIN)/python bench/mcp_tokens.py
+	@PYTHONPATH=tests/support $(BIN)/python -m mcp_tokens
 
 bulkheads: env ## Measure whom 1,024 slow calls of one agent delay, and what a name server that loses packets costs calls
 	@exec $(BIN)/python bench/run.py bulkheads lookups $(ARGS)
