@@ -22,7 +22,7 @@ SOURCES := core operator registry_api agent_runner cli tests bench examples requ
 PEERS := tests/support/mcp_peers
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-replicas mcp-bench mcp-tokens image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ fresh-machine-test: env build-tools ## Every step of the README on a new Debian 
 proof: env ## Ask a real registry 100,000 random questions over every path, hold each answer against an independent oracle, print the counts
 	@PYTHONPATH=tests/support $(BIN)/python -m oracle.proof $(ARGS)
 
+mcp-replicas: env ## 10,000 MCP requests of four revisions in turns over three replicas, one killed, the same calls in all revisions
+	TOOLCRIB_MCP_REQUESTS=10000 $(BIN)/python -m pytest -q -s tests/component/mcp/test_replicas.py $(ARGS)
+
 attack: env build-tools ## Attack running registries and a real API server with generated cases of every class, in two minutes; SEED=N repeats a run, COUNT=N cases a class
 	@PYTHONPATH=tests/support $(BIN)/python -m attack.run $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(ARGS)
 
@@ -130,6 +133,12 @@ large-namespaces: env build-tools ## 1,000 tools of 100 KB in one namespace, on 
 
 hidden-timing: env ## Measure how much longer an answer takes for a hidden tool than for none, 20,000 pairs a route; fails above 2 µs; wants a quiet machine
 	@exec $(BIN)/python bench/run.py hidden $(ARGS)
+
+mcp-bench: env ## Measure what MCP costs beside /v1: a call, a list, a large catalog, memory; fails above a bound; wants a quiet machine
+	@exec $(BIN)/python bench/run.py mcp $(ARGS)
+
+mcp-tokens: env ## Count the tokens that the meta-tools of /mcp take in a model's context (o200k)
+	@PYTHONPATH=tests/support $(BIN)/python -m mcp_tokens
 
 bulkheads: env ## Measure whom 1,024 slow calls of one agent delay, and what a name server that loses packets costs calls
 	@exec $(BIN)/python bench/run.py bulkheads lookups $(ARGS)

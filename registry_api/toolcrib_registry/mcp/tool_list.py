@@ -8,9 +8,9 @@ import binascii
 import hashlib
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -31,13 +31,18 @@ _EACH = 256
 _OBJECT = b'{"type":"object"'
 
 
-@dataclass(frozen=True)
 class ToolList:
-    """Tools of one view in the order of their ids: their ids, their names for models, and their definitions."""
+    """Tools of one view in the order of their ids: their ids, their names for models, and their definitions.
 
-    ids: tuple[str, ...]
-    names: tuple[str, ...]
-    texts: tuple[bytes, ...] = field(repr=False)
+    Args:
+        ids, names, texts: of each tool.
+    """
+
+    def __init__(self, ids: Sequence[str], names: Sequence[str], texts: Sequence[bytes]) -> None:
+        self.ids, self.names = tuple(ids), tuple(names)
+        # one text, so that a page is one piece of it
+        self._whole = b",".join(texts)
+        self._ends = tuple(accumulate(len(text) + 1 for text in texts))
 
     @cached_property
     def by_name(self) -> Mapping[str, str]:
@@ -47,12 +52,12 @@ class ToolList:
     @cached_property
     def digest(self) -> str:
         """Names the content."""
-        return hashlib.sha256(b"\n".join(self.texts)).hexdigest()
+        return hashlib.sha256(self._whole).hexdigest()
 
-    @cached_property
+    @property
     def weight(self) -> int:
         """Estimated bytes."""
-        return sum(map(len, self.texts)) + _EACH * len(self.ids)
+        return len(self._whole) + _EACH * len(self.ids)
 
     def prepare(self) -> ToolList:
         """Make now what else would be made on the event loop when it is first asked for."""
@@ -61,15 +66,14 @@ class ToolList:
 
     def page(self, after: str) -> tuple[bytes, int, str | None]:
         """Tools after an id, as JSON: the array, how many, and the id after which the next page begins, if there is one."""
-        start = end = bisect_right(self.ids, after)
-        size = 0
-        while end < len(self.ids) and end - start < PAGE:
-            size += len(self.texts[end])
-            if end > start and size > PAGE_BYTES:
-                break
-            end += 1
+        start = bisect_right(self.ids, after)
+        begin = self._ends[start - 1] if start else 0
+        fitting = bisect_right(self._ends, begin + PAGE_BYTES, start)
+        end = min(max(fitting, start + 1), start + PAGE, len(self.ids))
+        if end == start:
+            return b"[]", 0, None
         more = self.ids[end - 1] if end < len(self.ids) else None
-        return b"[%b]" % b",".join(self.texts[start:end]), end - start, more
+        return b"[%b]" % self._whole[begin : self._ends[end - 1] - 1], end - start, more
 
 
 class ToolLists:
