@@ -62,7 +62,7 @@ class _Level:
         self._open.add(key)
         if len(self._open) > MAX_CHAIN:
             raise SchemaUnsafe(f"/: more than {MAX_CHAIN} references follow each other")
-        inner = [self.cost(child) for child in self._in_place(node)]
+        inner = [self.cost(child) for child in in_place(self._root, node)]
         self._open.discard(key)
         total = 1 + sum(cost for cost, _ in inner) + _descent(node, self._below)
         height = 1 + max((height for _, height in inner), default=0)
@@ -71,15 +71,16 @@ class _Level:
         self.costs[key], self._heights[key] = min(total, MAX_WORK + 1), height
         return self.costs[key], height
 
-    def _in_place(self, node: dict[str, Any]) -> list[Any]:
-        """The schemas that the same value is held against."""
-        found = [lookup(self._root, name, node[name]) for name in REFERENCES if name in node]
-        for name in ("allOf", "anyOf", "oneOf"):
-            found.extend(node.get(name, ()))
-        found.extend(node[name] for name in ("not", "if", "then", "else") if name in node)
-        for name in ("dependentSchemas", "dependencies"):
-            found.extend(child for child in node.get(name, {}).values() if isinstance(child, dict))
-        return found
+
+def in_place(root: Any, node: dict[str, Any]) -> list[Any]:
+    """The schemas that the same value is held against."""
+    found = [lookup(root, name, node[name]) for name in REFERENCES if name in node]
+    for name in ("allOf", "anyOf", "oneOf"):
+        found.extend(node.get(name, ()))
+    found.extend(node[name] for name in ("not", "if", "then", "else") if name in node)
+    for name in ("dependentSchemas", "dependencies"):
+        found.extend(child for child in node.get(name, {}).values() if isinstance(child, dict))
+    return found
 
 
 def _descent(node: dict[str, Any], below: dict[int, int]) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from toolcrib.errors import SchemaUnsafe
+from toolcrib.schemas import compile_time
 from toolcrib.schemas.keywords import DIALECTS, DRAFT_04, check_shapes, dialect_of
 from toolcrib.schemas.patterns import MAX_WEIGHT, is_linear, weight
 from toolcrib.schemas.references import MAX_CHAIN, MAX_DEPTH, MAX_WORK, REFERENCES, check_work, lookup
@@ -42,14 +43,15 @@ def check(schema: Any, *, arguments: bool = True) -> None:
     """
     if not isinstance(schema, dict):
         raise SchemaUnsafe("/: a schema is a JSON object")
-    _bounded(schema)
+    schema = json.loads(_bounded(schema))  # of its own at each place: YAML's anchors share what counts again
     if arguments and schema.get("type", "object") != "object":
         raise SchemaUnsafe(f"/type: arguments are an object, not {schema['type']!r}")
     dialect = dialect_of(schema)
     nodes: list[dict[str, Any]] = []
     places: list[tuple[str, Any]] = [("", schema)]
     seen: set[int] = set()
-    referenced, heavy = False, 0
+    referenced, heavy, slow = False, 0, 0.0
+    times: dict[str, float] = {}
     while places:
         place, found = places.pop()
         if id(found) in seen:
@@ -64,6 +66,16 @@ def check(schema: Any, *, arguments: bool = True) -> None:
                 heavy += weight(pattern)
                 if heavy > MAX_WEIGHT:
                     raise SchemaUnsafe(f"{at}: the patterns of the schema are too large together")
+                if pattern not in times:
+                    # before it is tried here: that takes as long
+                    times[pattern] = compile_time.pattern_time(pattern)
+                    slow += times[pattern]
+                    if slow > compile_time.BUDGET:
+                        raise SchemaUnsafe(f"{at}: {compile_time.TOO_SLOW}")
+                if not is_linear(pattern):
+                    raise SchemaUnsafe(
+                        f"{at}: look-around, back references and huge repeats are not run (RE2 syntax only)"
+                    )
             for key in REFERENCES:
                 if key in node:
                     # a reference makes a schema of what it leads to, wherever that stands
@@ -71,10 +83,11 @@ def check(schema: Any, *, arguments: bool = True) -> None:
                     places.append((node[key][1:129], lookup(schema, f"{pointer}/{key}", node[key])))
     if referenced:
         check_work(schema, nodes)
+    compile_time.check(schema, nodes)
 
 
-def _bounded(schema: Any) -> None:
-    """Depth, node count and size, without recursion: the input may be deeper than the stack."""
+def _bounded(schema: Any) -> bytes:
+    """The schema as JSON; depth, node count and size without recursion: the input may be deeper than the stack."""
     nodes, stack = 0, [(schema, 1)]
     while stack:
         node, depth = stack.pop()
@@ -91,11 +104,12 @@ def _bounded(schema: Any) -> None:
         elif isinstance(node, list):
             stack.extend((child, depth + 1) for child in node)
     try:
-        size = len(json.dumps(schema, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode())
+        text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, UnicodeEncodeError) as error:
         raise SchemaUnsafe("/: not plain JSON") from error
-    if size > MAX_BYTES:
-        raise SchemaUnsafe(f"/: {size} bytes, more than {MAX_BYTES}")
+    if len(text) > MAX_BYTES:
+        raise SchemaUnsafe(f"/: {len(text)} bytes, more than {MAX_BYTES}")
+    return text
 
 
 def _walk(node: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -135,19 +149,15 @@ def _check_node(pointer: str, node: dict[str, Any], dialect: str) -> None:
 
 
 def _patterns(pointer: str, node: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The regular expressions of a node, each checked.
+    """The regular expressions of a node.
 
     Raises:
-        SchemaUnsafe: one is no string, too long, or not for the linear-time engine.
+        SchemaUnsafe: one is no string, or too long.
     """
     own = [(f"{pointer}/pattern", node["pattern"])] if "pattern" in node else []
     for at, pattern in own + [(f"{pointer}/patternProperties", p) for p in node.get("patternProperties", {})]:
         if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
             raise SchemaUnsafe(f"{at}: a pattern is a string of at most {MAX_PATTERN} characters")
-        if not is_linear(pattern):
-            raise SchemaUnsafe(
-                f"{at}: look-around, back references and huge repeats are not run (RE2 syntax only)"
-            )
         yield at, pattern
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -19,8 +18,8 @@ from toolcrib_registry.limits.large_requests import LARGE, LargeRequests
 
 MANY = 10_000
 """Values from which a check is made in parts, as from `LARGE` bytes: writing and reckoning 900 KB of small numbers take 30 to 50 ms each."""
-Schema = dict[str, Any] | Callable[[], dict[str, Any]]
-"""A tool's input schema, already judged by `toolcrib.schemas.safety`; or what reads it, where it is needed."""
+Schema = dict[str, Any]
+"""A tool's input schema, already judged by `toolcrib.schemas.safety`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,11 @@ class Arguments:
             InvalidArguments, ArgumentsTooComplex: see `check`.
             UpstreamProtocol: the schema cannot be evaluated.
         """
-        # a large schema is compiled in a thread: that may take 0.2 s
-        await self._validators.prepare(tool.digest, len(tool.packed_input), lambda: tool.input_schema)
-        body = await self.check_in_turns(tool.digest, lambda: tool.input_schema, arguments, account)
-        return CheckedArguments(arguments, body)
+        digest, text = tool.digest, tool.packed_input
+        validator = await self._validators.prepare(
+            digest, text, lambda: tool.input_schema, lambda: self._large.turn(account)
+        )
+        return CheckedArguments(arguments, await self.check_in_turns(digest, validator, arguments, account))
 
     def check(self, digest: str, schema: Schema, arguments: dict[str, Any]) -> bytes:
         """The arguments in our own serialisation, if they fit.
@@ -77,24 +77,23 @@ class Arguments:
         """
         self._looked_through(arguments)
         body = self._written(arguments)
-        validator, cost = self._reckon(digest, schema, arguments, body)
-        _judge(validator, arguments, body, cost)
+        validator = self._validators.of(digest, lambda: schema)
+        _judge(validator, arguments, body, self._reckon(digest, validator, arguments, body))
         return body
 
     async def check_in_turns(
-        self, digest: str, schema: Schema, arguments: dict[str, Any], account: str
+        self, digest: str, validator: Compiled, arguments: dict[str, Any], account: str
     ) -> bytes:
         """The same; one large check at a time, and between two parts of it others have their turn."""
         if self._looked_through(arguments) > MANY:
             await asyncio.sleep(0)
         body = self._written(arguments)
         if len(body) < LARGE:
-            validator, cost = self._reckon(digest, schema, arguments, body)
-            _judge(validator, arguments, body, cost)
+            _judge(validator, arguments, body, self._reckon(digest, validator, arguments, body))
             return body
         async with self._large.turn(account):
             await asyncio.sleep(0)
-            validator, cost = self._reckon(digest, schema, arguments, body)
+            cost = self._reckon(digest, validator, arguments, body)
             await asyncio.sleep(0)
             _judge(validator, arguments, body, cost)
             return body
@@ -110,10 +109,7 @@ class Arguments:
             raise InvalidArguments(f"the arguments are larger than {self._limits.argument_bytes} bytes")
         return body
 
-    def _reckon(
-        self, digest: str, schema: Schema, arguments: dict[str, Any], body: bytes
-    ) -> tuple[Compiled, float]:
-        validator = self._validators.of(digest, schema if callable(schema) else lambda: schema)
+    def _reckon(self, digest: str, validator: Compiled, arguments: dict[str, Any], body: bytes) -> float:
         cost = validator.cost.of(arguments, body)
         self._validators.weigh(digest)
         if cost > BUDGET:
@@ -121,7 +117,7 @@ class Arguments:
                 f"Checking these arguments may take longer than {BUDGET / 1e6:.0f} ms."
                 " Send fewer or shorter values in one call."
             )
-        return validator, cost
+        return cost
 
 
 def _judge(validator: Compiled, arguments: dict[str, Any], body: bytes, cost: float) -> None:

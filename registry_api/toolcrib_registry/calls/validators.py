@@ -1,4 +1,8 @@
-"""Compiled schemas: what checks a call's arguments and reckons that check, the least recently used forgotten."""
+"""Compiled schemas: what checks a call's arguments and reckons that check, the least recently used forgotten.
+
+A validator keeps the interpreter while it is compiled, in a thread too. So each compiles in at most `compile_time.BUDGET`
+(`schemas.safety` refuses the others at apply), and one schema at a time.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from typing import Any, Protocol
 
 import jsonschema_rs
 
+from toolcrib.errors import SchemaUnsafe
+from toolcrib.schemas import compile_time
 from toolcrib.schemas.cost import SchemaCost
 from toolcrib.schemas.patterns import weight
 from toolcrib.text import escape, truncate
@@ -25,8 +31,6 @@ _ALL_ERRORS = 80_000.0
 """Nanoseconds of checking up to which all errors are built: one costs up to a thousand times the check it is about."""
 _ALL_ERRORS_BYTES = 64 * 1024
 """Each error holds a copy of the value that it is about."""
-_LARGE = 2 * 1024
-"""Bytes of a schema that is compiled in a thread: up to it that takes 2 ms, with 64 KiB up to 0.2 s."""
 _EACH, _BYTE, _SUBSCHEMA, _PATTERN, _PATTERN_WEIGHT = 2_048, 13, 700, 24 * 1024, 64
 """Estimated bytes: of a validator, of each byte and subschema of its schema, of each pattern and its weight."""
 
@@ -42,12 +46,20 @@ class Validator(Protocol):
 
 
 class Compiled:
-    """A validator, what it costs, and a second one that names the first error without trying every branch."""
+    """A validator, what it costs, and a second one that names the first error without trying every branch.
+
+    Raises:
+        UpstreamProtocol: the schema cannot be evaluated, or not fast enough: publishing did not see it.
+    """
 
     def __init__(self, schema: Schema) -> None:
+        try:
+            self.cost = SchemaCost(schema)
+            nodes = self.cost.nodes
+            compile_time.check(schema, nodes)
+        except (SchemaUnsafe, AttributeError, TypeError, ValueError) as error:
+            raise UpstreamProtocol("the tool's input schema cannot be evaluated") from error
         self._validator = compiled(schema)
-        self.cost = SchemaCost(schema)
-        nodes = self.cost.nodes
         self._branches = any("anyOf" in node or "oneOf" in node for node in nodes)
         self._text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False).encode(
             "utf-8", "surrogatepass"
@@ -55,7 +67,8 @@ class Compiled:
         one = _EACH + _BYTE * len(self._text) + _SUBSCHEMA * len(nodes) + sum(map(_pattern_bytes, nodes))
         self._bytes = one * (1 + self._branches) + len(self._text)
         self.cost.settle()
-        self._teller: Validator | None = None
+        # at once, since it takes as long: an invalid call would wait for it on the event loop
+        self._teller = _without_branches(self._text) if self._branches else self._validator
 
     @property
     def size(self) -> int:
@@ -68,8 +81,6 @@ class Compiled:
 
     def errors(self, arguments: Schema, *, cost: float, size: int) -> list[dict[str, str]]:
         """What does not fit: all of it where that is cheap, else the first error."""
-        if self._teller is None:
-            self._teller = self._without_branches() if self._branches else self._validator
         found: list[dict[str, str]] = []
         if cost <= _ALL_ERRORS and size <= _ALL_ERRORS_BYTES:
             found = [_problem(e) for e in islice(self._teller.iter_errors(arguments), MAX_ERRORS)]
@@ -79,26 +90,6 @@ class Compiled:
             except jsonschema_rs.ValidationError as error:
                 found = [_problem(error)]
         return found or [{"pointer": "", "message": "the arguments do not fit"}]
-
-    def _without_branches(self) -> Validator:
-        """The same schema, but a failed `anyOf` or `oneOf` does not list every error of every branch.
-
-        A double `not` has the same verdict and builds no errors within. It hides what the branches evaluate, so a
-        schema with branches loses `unevaluated*` here: where nothing else fails, no place is named.
-        """
-        schema = json.loads(self._text.decode("utf-8", "surrogatepass"))
-        for node in SchemaCost(schema, reckon=False).nodes:
-            branches = {name: node.pop(name) for name in ("anyOf", "oneOf") if name in node}
-            for name in ("unevaluatedProperties", "unevaluatedItems"):
-                node.pop(name, None)
-            if branches:
-                wrapped = [{"not": {"not": {name: branch}}} for name, branch in branches.items()]
-                node["allOf"] = [*node.get("allOf", ()), *wrapped]
-        try:
-            return compiled(schema)
-        except UpstreamProtocol:
-            # a reference led into a branch
-            return compiled({})
 
 
 class Validators:
@@ -112,31 +103,55 @@ class Validators:
     def __init__(self, most: int = BYTES, on_evicted: Callable[[], object] = lambda: None) -> None:
         self._most, self._on_evicted = most, on_evicted
         self._known: OrderedDict[str, tuple[Compiled, int]] = OrderedDict()
-        self._making: dict[str, asyncio.Task[Compiled]] = {}
+        self._making: set[asyncio.Task[Compiled]] = set()
         self.size = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
-    async def prepare(self, digest: str, size: int, schema: Callable[[], Schema]) -> None:
-        """Compile the schema of `digest` ahead of `of`, in a thread if its `size` in bytes makes that take long.
+    async def prepare(
+        self,
+        digest: str,
+        text: bytes,
+        schema: Callable[[], Schema],
+        turn: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> Compiled:
+        """What is compiled of the schema of `digest`: in a thread, when `turn` has come, where that may take long.
+
+        Args:
+            digest: of the tool; it covers the schema.
+            text: the schema as it is published.
+            schema: reads it.
+            turn: what is entered meanwhile.
 
         Raises:
             UpstreamProtocol: it cannot be evaluated.
         """
-        if digest in self._known or size <= _LARGE:
-            return
-        making = self._making.get(digest)
-        if making is None:
-            making = asyncio.create_task(asyncio.to_thread(lambda: Compiled(schema())))
-            self._making[digest] = making
-            making.add_done_callback(partial(self._made, digest))
-        await asyncio.shield(making)
+        if digest in self._known or compile_time.is_short(text):
+            return self.of(digest, schema)
+        making = asyncio.create_task(self._make(digest, schema, turn))
+        # of its own: the thread keeps the turn although its caller has gone
+        self._making.add(making)
+        making.add_done_callback(self._made)
+        return await asyncio.shield(making)
 
-    def _made(self, digest: str, making: asyncio.Task[Compiled]) -> None:
-        del self._making[digest]
-        if not making.cancelled() and making.exception() is None and digest not in self._known:
-            self._keep(digest, making.result())
+    async def _make(
+        self,
+        digest: str,
+        schema: Callable[[], Schema],
+        turn: Callable[[], AbstractAsyncContextManager[None]],
+    ) -> Compiled:
+        async with turn():
+            if digest not in self._known:
+                made = await asyncio.to_thread(lambda: Compiled(schema()))
+                self._keep(digest, made)
+                return made
+        return self.of(digest, schema)
+
+    def _made(self, making: asyncio.Task[Compiled]) -> None:
+        self._making.discard(making)
+        if not making.cancelled():
+            making.exception()  # its caller has it, or has gone
 
     def of(self, digest: str, schema: Callable[[], Schema]) -> Compiled:
         """What is compiled of `schema`, which `digest` covers.
@@ -167,6 +182,27 @@ class Validators:
             _, (_, gone) = self._known.popitem(last=False)
             self.size -= gone
             self._on_evicted()
+
+
+def _without_branches(text: bytes) -> Validator:
+    """Of the schema that is written in `text`, but a failed `anyOf` or `oneOf` does not list every error of every branch.
+
+    A double `not` has the same verdict and builds no errors within. It hides what the branches evaluate, so a
+    schema with branches loses `unevaluated*` here: where nothing else fails, no place is named.
+    """
+    schema = json.loads(text.decode("utf-8", "surrogatepass"))
+    for node in SchemaCost(schema, reckon=False).nodes:
+        branches = {name: node.pop(name) for name in ("anyOf", "oneOf") if name in node}
+        for name in ("unevaluatedProperties", "unevaluatedItems"):
+            node.pop(name, None)
+        if branches:
+            wrapped = [{"not": {"not": {name: branch}}} for name, branch in branches.items()]
+            node["allOf"] = [*node.get("allOf", ()), *wrapped]
+    try:
+        return compiled(schema)
+    except UpstreamProtocol:
+        # a reference led into a branch
+        return compiled({})
 
 
 def compiled(schema: Schema) -> Validator:

@@ -14,6 +14,7 @@ from toolcrib_registry.calls.arguments import Arguments, CheckedArguments
 from toolcrib_registry.calls.backends.http.request import fill
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import CallError, InvalidArguments, UpstreamProtocol
+from toolcrib_registry.calls.validators import Compiled
 
 LIMITS = CallBounds()
 
@@ -107,7 +108,7 @@ def test_others_have_a_turn_between_the_parts_of_a_large_check() -> None:
         task = asyncio.create_task(other())
         await asyncio.sleep(0)
         before = seen
-        await Arguments(LIMITS).check_in_turns("d", {}, {"l": [0] * 40_000}, "bot")
+        await Arguments(LIMITS).check_in_turns("d", Compiled({}), {"l": [0] * 40_000}, "bot")
         task.cancel()
         return seen - before
 

@@ -31,6 +31,11 @@ def properties(count: int, of: int = 0) -> Schema:
 LARGE = properties(1_500)
 
 
+async def prepared(validators: Validators, schema: Schema) -> Compiled:
+    text = json.dumps(schema).encode()
+    return await validators.prepare("d", text, lambda: schema, contextlib.nullcontext)
+
+
 def test_compiled_schemas_are_kept_within_their_bytes_and_those_used_last_stay() -> None:
     one, gone = Compiled(properties(50)).size, []
     validators = Validators(int(3.5 * one), lambda: gone.append(1))
@@ -131,8 +136,8 @@ async def test_a_large_schema_is_compiled_off_the_loop_and_once_for_all_who_wait
 @pytest.mark.anyio
 async def test_a_caller_who_goes_away_takes_the_validator_from_nobody() -> None:
     validators = Validators()
-    first = asyncio.create_task(validators.prepare("d", 60_000, lambda: LARGE))
-    second = asyncio.create_task(validators.prepare("d", 60_000, lambda: LARGE))
+    first = asyncio.create_task(prepared(validators, LARGE))
+    second = asyncio.create_task(prepared(validators, LARGE))
     await asyncio.sleep(0)
     first.cancel()
     await second
@@ -144,7 +149,7 @@ async def test_a_large_schema_that_cannot_be_evaluated_makes_each_call_fail() ->
     validators = Validators()
     for _ in range(2):
         with pytest.raises(UpstreamProtocol):
-            await validators.prepare("d", 60_000, lambda: {"$ref": "http://127.0.0.1:9/x"})
+            await prepared(validators, {"$ref": "http://127.0.0.1:9/x"})
     assert len(validators) == 0
 
 

@@ -115,7 +115,25 @@ def _rows(draw: random.Random) -> Pair:
     return {"items": inner}, [value] * max(1, min(draw.choice([1, 50, 5000, 20_000]), BODY // size))
 
 
-MAKERS = (_options, _pattern, _unique, _recursive, _contains, _tower, _rows, _rows)
+def _compiled(draw: random.Random) -> Pair:
+    """What takes long before any argument is looked at, and again where it does not fit."""
+    atom = draw.choice([r"\pL", r"[^\pL]", r"(?i:\PL)", r"\S", ".", "[^a]", "a*", r"(?i:[\x{0}-\x{10FFFF}])"])
+    repeat, count = draw.choice(["", "{3}", "{20}"]), draw.choice([2, 6, 30, 200, 800])
+    patterns = [f"{atom}{repeat}q{i}" for i in range(count)]
+    form = draw.choice(["pattern", "patternProperties", "unevaluatedProperties"])
+    if form == "pattern":
+        inner: dict[str, Any] = {"properties": {f"p{i}": {"pattern": p} for i, p in enumerate(patterns)}}
+    else:
+        inner = {"patternProperties": {p: {} for p in patterns}}
+    if form == "unevaluatedProperties":
+        used = {f"u{i}": {"$ref": "#/$defs/n", form: False} for i in range(draw.choice([1, 20, 200]))}
+        inner = {"$defs": {"n": inner}, "properties": used}
+    return {**inner, "anyOf": [{"required": ["a"]}, {"type": "null"}]}, draw.choice(
+        [{}, {"a": 1}, {"p0": ""}]
+    )
+
+
+MAKERS = (_compiled, _compiled, _options, _pattern, _unique, _recursive, _contains, _tower, _rows, _rows)
 
 
 def attack(stage: Stage, draw: random.Random, count: int) -> int:

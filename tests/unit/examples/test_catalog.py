@@ -57,6 +57,8 @@ def regenerated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_whole_catalog_is_there_and_valid(tools: list[Tool]) -> None:
     assert len(tools) == 2651
     assert len({tool.spec.server for tool in tools}) == 293
+    for tool in tools:
+        schema_safety.check(tool.spec.input_schema)
 
 
 def test_no_text_of_the_catalog_hides_a_character(tools: list[Tool]) -> None:
