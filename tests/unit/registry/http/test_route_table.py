@@ -8,7 +8,6 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount, WebSocketRoute
 
-from toolcrib_registry.clock import SystemClock
 from toolcrib_registry.http import app, route_table
 from toolcrib_registry.http.edge import Edge
 from toolcrib_registry.http.route_table import Access, Body, Line, RouteTable, RouteTableError, check
