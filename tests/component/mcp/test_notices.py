@@ -277,7 +277,8 @@ def test_a_change_wakes_streams_one_after_another_with_room_in_between(
 
 def test_notices_are_counted(r: RunningRegistry) -> None:
     def count() -> float:
-        (line,) = [each for each in r.metrics().splitlines() if each.startswith('toolcrib_watch_events_total{type="list_changed"}')] or ["x 0"]  # fmt: skip
+        name = 'toolcrib_watch_events_total{type="list_changed"}'
+        (line,) = [each for each in r.metrics().splitlines() if each.startswith(name)] or ["x 0"]
         return float(line.split()[-1])
 
     before = count()
