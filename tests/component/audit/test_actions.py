@@ -19,6 +19,9 @@ ASKED: dict[tuple[str, str], tuple[str, Any]] = {
     ("GET", "/tools/calculator"): ("list", None),
     ("GET", "/v1/tools"): ("list", None),
     ("GET", "/v1/tools/team/calculator"): ("list", None),
+    ("GET", "/v0.1/servers"): ("list", None),
+    ("GET", "/v0.1/servers/dev.toolcrib/toolcrib/versions"): ("list", None),
+    ("GET", "/v0.1/servers/dev.toolcrib/toolcrib/versions/latest"): ("list", None),
     ("POST", "/v1/describe"): ("describe", CALL),
     ("POST", "/v1/load"): ("load", {"tools": ["calculator"]}),
     ("POST", "/v1/call"): ("call", CALL),
@@ -42,6 +45,8 @@ REFUSED = ASKED | {
 PATHS = {
     "/tools/{name:path}": "/tools/calculator",
     "/v1/tools/{namespace}/{name}": "/v1/tools/team/calculator",
+    "/v0.1/servers/{namespace}/{server}/versions": "/v0.1/servers/dev.toolcrib/toolcrib/versions",
+    "/v0.1/servers/{namespace}/{server}/versions/{version}": "/v0.1/servers/dev.toolcrib/toolcrib/versions/latest",
 }
 
 
