@@ -8,10 +8,13 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import bpe_openai
 import orjson
 
 from toolcrib_registry.mcp import tool_texts
+
+with warnings.catch_warnings():  # it reads its files in a way that Python 3.11 and 3.12 call deprecated
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import bpe_openai
 
 MOST = 400
 """Of the default set."""
@@ -21,14 +24,11 @@ SETS: dict[str, dict[str, bool]] = {
     "mcp.compatible_names": {"compatible_names": True},
     "both": {"split_calls": True, "compatible_names": True},
 }
-with warnings.catch_warnings():  # it reads its file in a way that Python 3.11 and 3.12 call deprecated
-    warnings.simplefilter("ignore", DeprecationWarning)
-    _ENCODING = bpe_openai.get_encoding("o200k_base")
 
 
 def tokens(tools: Sequence[Any]) -> int:
     """Tokens of tools as JSON without white space."""
-    return len(_ENCODING.encode(orjson.dumps(list(tools)).decode()))
+    return len(bpe_openai.get_encoding("o200k_base").encode(orjson.dumps(list(tools)).decode()))
 
 
 def main() -> int:
