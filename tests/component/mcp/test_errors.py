@@ -13,7 +13,7 @@ import pytest
 
 import decision_logs
 from decision_logs import records
-from mcp_client import BOTH, VERSIONS, McpClient, fields_of, message
+from mcp_client import VERSIONS, McpClient, fields_of, message
 from realparts.processes import wait_until
 from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import slow_backend
@@ -214,4 +214,3 @@ def test_a_cancelled_notification_is_taken_and_another_caller_cannot_end_a_call_
         slow.answer()
         calling.join(20)
         assert "isError" not in found[0]
-        assert BOTH
