@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from mcp_client import BOTH, HANDSHAKE, OWN, STATELESS, VERSIONS, McpClient, listening, message, valid_result
 from realparts.processes import wait_until
-from registry_harness import ISSUER, ManualClock, RunningRegistry, backend, binding, running_registry, tool
+from registry_harness import ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from toolcrib.wire.publish import PublishedAccount
 from toolcrib_registry.mcp import change_notices
 from toolcrib_registry.policy.state import PolicyState
@@ -277,13 +278,11 @@ def test_a_change_wakes_streams_one_after_another_with_room_in_between(
 
 def test_notices_are_counted(r: RunningRegistry) -> None:
     def count() -> float:
-        name = 'toolcrib_watch_events_total{type="list_changed"}'
-        (line,) = [each for each in r.metrics().splitlines() if each.startswith(name)] or ["x 0"]
-        return float(line.split()[-1])
+        found = re.search(r'toolcrib_watch_events_total{type="list_changed"} ([0-9.]+)', r.metrics())
+        return 0.0 if found is None else float(found[1])
 
     before = count()
     with listening(McpClient(r)) as notices:
         r.publish([tool("echo")])
         notices.next()
     assert count() == before + 1
-    assert ISSUER not in r.metrics()
