@@ -270,7 +270,12 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
             return messages.id_of(value), unknown_tool()  # a status is of all messages
 
     async with _while_there(asked.receive):
-        found = await asyncio.gather(*map(one, values))
+        working = [asyncio.ensure_future(one(value)) for value in values]
+        try:
+            found = await asyncio.gather(*working)
+        finally:
+            for each in working:
+                each.cancel()  # where one broke, nobody gets the answers of the others
         answers = [each for each in found if each is not None]
         bodies = await _in_time(asked, answers)
     if not answers:

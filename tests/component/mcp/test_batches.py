@@ -1,5 +1,6 @@
 """Several messages at one time, in the revision that has that."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,8 @@ from mcp_client import VERSIONS, McpClient, error_of, message, valid_result
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import SlowBackend, slow_backend
 from stub_server import Answer, Asked, answering
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.calls.backends.port import ToolAnswer
 
 OLD = "2025-03-26"
 
@@ -146,3 +149,33 @@ def test_a_client_that_goes_ends_all_calls_of_its_batch(client: McpClient, slow:
     for _ in range(3):
         slow.given_up.get(timeout=1)
     asking.join(20)
+
+
+class Broken:
+    """A backend that breaks on one tool, and has endless work for another."""
+
+    def __init__(self) -> None:
+        self.working, self.cancelled = threading.Event(), threading.Event()
+
+    async def call(self, called: PublishedTool, *_: Any) -> ToolAnswer:
+        """Work, or break once there is other work."""
+        if called.name == "calculator":
+            await asyncio.to_thread(self.working.wait, 20)
+            raise RuntimeError("a mistake in the registry")
+        self.working.set()
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError
+        finally:
+            self.cancelled.set()
+
+
+def test_where_one_call_breaks_the_others_of_its_batch_do_not_go_on_for_nobody() -> None:
+    broken = Broken()
+    with running_registry([tool("calculator"), tool("slow")], GRANTS, backend=broken) as r:
+        batch = [message("tools/call", {"name": name}, OLD, id=name) for name in ("calculator", "slow")]
+        failed = McpClient(r, OLD).post(batch)
+
+        assert (failed.status_code, failed.json()["code"]) == (500, "internal")
+        assert "mistake" not in failed.text
+        assert broken.cancelled.wait(1)

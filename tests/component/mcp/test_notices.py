@@ -188,6 +188,19 @@ def test_a_client_that_wants_no_notices_of_tools_gets_none(r: RunningRegistry) -
         assert began["params"] == {"notifications": {}, "_meta": {f"{OWN}subscriptionId": 7}}
 
 
+def test_no_stream_is_resumed_so_no_event_has_an_id(r: RunningRegistry) -> None:
+    headers = {**r.auth("team", "bot"), "accept": "text/event-stream", "last-event-id": "7"}
+    with r.http.stream("GET", r.url + "/mcp/direct", headers=headers) as response:
+        lines = response.iter_lines()
+        assert next(lines) == ": ready"
+        r.publish([tool("echo")])
+        assert [next(lines) for _ in range(3)] == [
+            "",
+            "event: message",
+            'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}}',
+        ]
+
+
 def test_whoever_accepts_no_stream_gets_none(r: RunningRegistry) -> None:
     json_only = {"accept": "application/json"}
     refused = McpClient(r).post(message("subscriptions/listen", {"notifications": {}}), json_only)
