@@ -12,6 +12,7 @@ from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls import service
 from toolcrib_registry.calls.service import Named, Parts
 from toolcrib_registry.identity.authenticator import Asker
+from toolcrib_registry.policy.state import CallerView
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +38,8 @@ class Loaded:
             service.note(parts, Action.LOAD, asker.identity, name, n.tool, n.decision, n.caller_view, "ok")
 
 
-async def load(parts: Parts, asker: Asker, names: Iterable[str]) -> Loaded:
-    """What each of `names` means to the caller."""
+async def load(parts: Parts, asker: Asker, names: Iterable[str], within: CallerView) -> Loaded:
+    """What each of `names` means to the caller, as far as `within` has it."""
     found: dict[str, Named] = {}
     errors: list[LoadError] = []
     for name in dict.fromkeys(names):
@@ -50,7 +51,7 @@ async def load(parts: Parts, asker: Asker, names: Iterable[str]) -> Loaded:
                 LoadError(tool=name, code=several.code, detail=several.detail, tool_ids=error.tool_ids)
             )
             continue
-        if named is None:
+        if named is None or named.tool.tool_id not in within.view.tools:
             missing = service.not_found(name)
             errors.append(LoadError(tool=name, code=missing.code, detail=missing.detail))
             continue

@@ -28,7 +28,7 @@ from toolcrib_registry.http.event_stream import EventStream, disconnected
 from toolcrib_registry.http.problems import ProblemError, unrouted
 from toolcrib_registry.http.progress_stream import Answered, ProgressStream, Tell, body_only
 from toolcrib_registry.http.slices import SLICE
-from toolcrib_registry.http.view_answers import Made, is_same, send_view_answer
+from toolcrib_registry.http.view_answers import Attempts, Made, send_view_answer
 from toolcrib_registry.mcp import dispatch, envelope, messages
 from toolcrib_registry.mcp.calling import unknown_tool
 from toolcrib_registry.mcp.change_notices import ChangeNotices, event
@@ -290,22 +290,20 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
 async def _in_time(asked: Asked, answers: Sequence[tuple[Id | None, Outcome | RpcError]]) -> list[bytes]:
     """Messages that took time to come to, each looked at in the moment in which all are sent."""
     state, identity = asked.deps.state, asked.asker.identity
-    now = await state.caller_view(identity)
+    attempts = Attempts(await state.caller_view(identity))
     while True:
-        seen = now
         made: dict[int, Shown | RpcError] = {}
         for number, (_, outcome) in enumerate(answers):
             if isinstance(outcome, OfView):
                 try:
-                    made[number] = await outcome.make(seen)
+                    made[number] = await outcome.make(attempts.shown)
                 except RpcError as error:
                     made[number] = error
-        now = await state.caller_view(identity)
-        if not made or is_same(now, seen):
+        if attempts.hold(await state.caller_view(identity)) or not made:
             break
     # nothing is waited for from here on
     return [
-        await _at_last(asked, id_, outcome, now, made.get(number))
+        await _at_last(asked, id_, outcome, attempts.shown, made.get(number))
         for number, (id_, outcome) in enumerate(answers)
     ]
 

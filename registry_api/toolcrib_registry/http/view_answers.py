@@ -1,4 +1,7 @@
-"""Answers made of a caller's view: sent only if the view is still the same when they are ready.
+"""Answers made of a caller's view: sent only if all that is in them is still in the view when they are ready.
+
+Where something has left meanwhile they are made again; a namespace from which tools leave again and again is left out then.
+So a publisher that never stops delays the others' tools by some encodings at most, and nobody is sent what was revoked.
 
 A long one is encoded in a thread, one at a time, callers in turns. While it is sent it counts among the large answers
 that wait to be read, so neither many of them nor slow readers fill the memory.
@@ -33,6 +36,9 @@ class Made:
     record: Callable[[CallerView], None] = lambda _: None
 
 
+TRIES = 3
+"""Times that an answer is made of all that may be seen, while tools leave."""
+
 Make = Callable[[CallerView], Awaitable[Made]]
 
 
@@ -46,44 +52,75 @@ async def encoded(
         return await asyncio.to_thread(encode)
 
 
+class Attempts:
+    """Which view an answer is made of, try after try, and whether what was made may be sent.
+
+    Attributes:
+        shown: what to make it of.
+    """
+
+    def __init__(self, seen: CallerView) -> None:
+        self.shown = self._seen = seen
+        self._tries = 0
+        self._left: set[str] = set()
+        self._steady = frozenset(seen.scopes)
+
+    def hold(self, now: CallerView) -> bool:
+        """Whether all of `shown` may be seen now, names and texts of some moments ago included. Else `shown` is another one."""
+        if is_same(now, self._seen):
+            return True
+        still = now.view.tools
+        gone = {
+            tool.namespace
+            for i, tool in self.shown.view.tools.items()
+            if (same := still.get(i)) is not tool and (same is None or same.uid != tool.uid)
+        }
+        if not gone and frozenset(self.shown.scopes) <= frozenset(now.scopes):
+            return True
+        self._tries += 1
+        self._left |= gone
+        self._steady &= frozenset(now.scopes)
+        self.shown = self._seen = now
+        if self._tries >= TRIES:
+            steady = self._steady if self._tries < 2 * TRIES else frozenset()
+            self.shown = now.without(self._left, tuple(s for s in now.scopes if s in steady))
+        return False
+
+
 async def send_view_answer(deps: Deps, asker: Asker, make: Make, send: Send, *, head: bool = False) -> None:
-    """Send what `make` makes of the caller's view, which is the one of the moment at which sending begins.
+    """Send what `make` makes of the caller's view, if all of it is in the view of the moment at which sending begins.
 
     Raises:
         ProblemError: what `make` raised, or too much waits to be read.
     """
     state, identity, bad_token = deps.state, asker.identity, asker.problem is not None
-    seen = await state.caller_view(identity, bad_token=bad_token)
+    attempts = Attempts(await state.caller_view(identity, bad_token=bad_token))
     while True:
-        made = await make(seen)
+        made = await make(attempts.shown)
         if len(made.body) > SLICE:
-            now = await _send_large(deps, asker, seen, made, send, head=head)
-        else:
-            now = await state.caller_view(identity, bad_token=bad_token)
-            if is_same(now, seen):
-                await _send(now, made, send, head=head)
+            if await _send_large(deps, asker, attempts, made, send, head=head):
                 return
-        if now is None:
+        elif attempts.hold(await state.caller_view(identity, bad_token=bad_token)):
+            await _send(attempts.shown, made, send, head=head)
             return
-        seen = now
 
 
 async def _send_large(
-    deps: Deps, asker: Asker, seen: CallerView, made: Made, send: Send, *, head: bool
-) -> CallerView | None:
-    """Send it while there is room. The view that the caller has instead, if `seen` is not the same any more."""
+    deps: Deps, asker: Asker, attempts: Attempts, made: Made, send: Send, *, head: bool
+) -> bool:
+    """Send it while there is room. False: it has to be made again."""
     begun = False
     try:
         async with deps.large.sending(asker.account, len(made.body), id(made.body)):
             now = await deps.state.caller_view(asker.identity, bad_token=asker.problem is not None)
-            if not is_same(now, seen):
-                return now
+            if not attempts.hold(now):
+                return False
             begun = True
-            await _send(now, made, send, head=head)
-            return None
+            await _send(attempts.shown, made, send, head=head)
+            return True
     except TimeoutError:
         if begun:
-            return None  # without the end, which makes the server close the connection
+            return True  # without the end, which makes the server close the connection
         raise ProblemError(
             "large_requests_busy",
             "Too many large answers wait to be read.",
@@ -92,7 +129,7 @@ async def _send_large(
 
 
 def is_same(now: CallerView, seen: CallerView) -> bool:
-    """Whether an answer made of `seen` is one to the caller who sees `now`."""
+    """Whether both show the same."""
     return now is seen or (now.view.digest == seen.view.digest and now.scopes == seen.scopes)
 
 

@@ -158,8 +158,8 @@ class MetaTools:
     async def _load(self, client: Client, call: ToolCall) -> Outcome:
         ids = LoadRequest(tools=_Load.model_validate(call.arguments).tool_ids).tools
 
-        async def make(_: CallerView) -> Shown:
-            loaded = await definitions.load(self._parts, client.asker, ids)
+        async def make(caller_view: CallerView) -> Shown:
+            loaded = await definitions.load(self._parts, client.asker, ids, caller_view)
 
             def encode() -> bytes:
                 tools = [tool.model_dump(by_alias=True, exclude_none=True) for tool in loaded.definitions()]
@@ -230,8 +230,8 @@ class MetaTools:
     async def _found(
         self, client: Client, wanted: Wanted, value: Callable[[Findings], Mapping[str, Any]]
     ) -> Outcome:
-        async def make(_: CallerView) -> Shown:
-            found = await find(self._parts, client.asker, wanted)
+        async def make(caller_view: CallerView) -> Shown:
+            found = (await find(self._parts, client.asker, wanted)).within(caller_view)
             tools = [hit.tool for hit in found.hits]
             body = await self._encoded(client, tools, lambda: results.of_value(client.version, value(found)))
             return Shown(body, lambda _: None)

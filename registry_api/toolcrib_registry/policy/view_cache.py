@@ -7,10 +7,11 @@ Used from one event loop only.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Container
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolcrib.identity import Identity
@@ -63,6 +64,19 @@ class CallerView:
     def revision(self) -> str:
         """Names the content of the view, not the registry's revision: that would tell of what is hidden."""
         return self.view.digest[:16]
+
+    def without(self, namespaces: Container[str], scopes: tuple[str, ...]) -> CallerView:
+        """The same without the tools of some namespaces, and with no other scopes than these."""
+        view = self.view
+        tools = {i: tool for i, tool in view.tools.items() if tool.namespace not in namespaces}
+        left = View(
+            tools=tools,
+            names={name: i for name, i in view.names.items() if i in tools},
+            ambiguous={},
+            valid_until=view.valid_until,
+            digest=hashlib.sha256(f"{view.digest} {sorted(tools)}".encode()).hexdigest(),
+        )
+        return replace(self, content=Content(left), scopes=scopes)
 
     @property
     def weight(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from toolcrib.authorizer import Action
@@ -59,6 +59,11 @@ class Findings:
     caller_view: CallerView
     answer: Answer
     hits: tuple[Hit, ...]
+
+    def within(self, caller_view: CallerView) -> Findings:
+        """The same as far as `caller_view` has it."""
+        tools = caller_view.view.tools
+        return replace(self, hits=tuple(hit for hit in self.hits if hit.tool.tool_id in tools))
 
 
 async def find(parts: Parts, asker: Asker, wanted: Wanted) -> Findings:

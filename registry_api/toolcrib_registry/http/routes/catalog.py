@@ -153,7 +153,7 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> Response:
     """Names that mean nothing to the caller are listed under `errors`; the rest is loaded."""
 
     async def make(caller_view: CallerView) -> Made:
-        loaded = await definitions.load(deps, asker, body.tools)
+        loaded = await definitions.load(deps, asker, body.tools, caller_view)
 
         def encode() -> bytes:
             made = LoadAnswer(revision=caller_view.revision, tools=(), errors=loaded.errors)

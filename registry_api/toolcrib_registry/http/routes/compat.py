@@ -69,8 +69,8 @@ def _found(
     wanted: Wanted,
     answer: Callable[[Findings], Sequence[BaseModel] | BaseModel],
 ) -> Response:
-    async def make(_: CallerView) -> Made:
-        findings = await find(deps, asker, wanted)
+    async def make(caller_view: CallerView) -> Made:
+        findings = (await find(deps, asker, wanted)).within(caller_view)
         tools = [hit.tool for hit in findings.hits]
         return Made(await encoded(deps, asker, tools, lambda: _json(answer(findings))))
 

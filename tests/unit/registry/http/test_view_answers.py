@@ -212,3 +212,84 @@ async def test_a_large_answer_is_handed_over_in_slices() -> None:
 
     await send_view_answer(deps, BOT, make, reader.send)
     assert (len(reader.body), max(reader.sizes)) == (200_000, 64 * 1024)
+
+
+EVIL = tuple(tool(f"evil/tool-{i}", namespace="evil") for i in range(40))
+MOST = 8
+"""Encodings that one answer may take."""
+
+
+async def step(deps: Any, **changes: Any) -> None:
+    now = deps.state.snapshot.revision
+    await deps.state.publish(Publish(base=now, to=Revision(epoch=1, seq=now.seq + 1), **changes))
+
+
+def edited(deps: Any, count: int) -> Awaitable[None]:
+    """The same tool with another text each time."""
+    return step(deps, tools=(tool(EVIL[0].tool_id, namespace="evil", description=f"v{count}"),))
+
+
+def come_and_gone(deps: Any, count: int) -> Awaitable[None]:
+    """A tool that is deleted and created in turns."""
+    return step(deps, removed=Removed(tools=(EVIL[0].tool_id,))) if count % 2 else step(deps, tools=EVIL[:1])
+
+
+def one_by_one(deps: Any, count: int) -> Awaitable[None]:
+    """Another tool goes each time."""
+    return step(deps, removed=Removed(tools=(EVIL[count % len(EVIL)].tool_id,)))
+
+
+def scopes_too(deps: Any, count: int) -> Awaitable[None]:
+    """A binding of that namespace grants other scopes each time."""
+    other = binding(
+        name="evil", namespace="evil", namespaces=("evil",), scopes=(f"s{count}:use",), uid="evil"
+    )
+    return step(deps, bindings=(other,))
+
+
+@pytest.mark.parametrize("change", [edited, come_and_gone, one_by_one, scopes_too])
+@pytest.mark.parametrize("ask", [page, loaded, listed])
+async def test_a_publisher_that_never_stops_keeps_no_list_from_others(
+    ask: Callable[[Any], Awaitable[Any]],
+    change: Callable[[Any, int], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deps = await parts((*TOOLS, *EVIL))
+    await step(deps, bindings=(binding(name="wide", namespace=None, namespaces=("team-a", "evil")),))
+    encodings, inner = [0], asyncio.to_thread
+
+    async def meanwhile(work: Any, *asked: Any) -> Any:
+        made = await inner(work, *asked)
+        if change_now[0]:
+            encodings[0] += 1
+            change_now[0] = False
+            await change(deps, encodings[0])
+            change_now[0] = True
+        return made
+
+    change_now = [True]
+    monkeypatch.setattr(asyncio, "to_thread", meanwhile)
+    monkeypatch.setattr("toolcrib_registry.policy.state.AT_ONCE", 1)
+    answer = await asyncio.wait_for(ask(deps), 60)
+    found = json.dumps(answer["tools"])
+    assert all(f'"{t.tool_id}"' in found or f'"{t.name}"' in found for t in TOOLS)
+    assert 0 < encodings[0] <= MOST
+    assert all(f'"{t.tool_id}"' not in found for t in EVIL if t.tool_id not in deps.state.snapshot.tools), (
+        "what has gone is not in it"
+    )
+
+
+async def test_a_tool_made_anew_by_its_id_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    deps, inner, texts = await parts(), asyncio.to_thread, ["second"]
+
+    async def meanwhile(work: Any, *asked: Any) -> Any:
+        made = await inner(work, *asked)
+        if texts:
+            again = tool(TOOLS[0].tool_id, uid="another", description=texts.pop())
+            monkeypatch.setattr(asyncio, "to_thread", inner)
+            await step(deps, tools=(again,))
+        return made
+
+    monkeypatch.setattr(asyncio, "to_thread", meanwhile)
+    monkeypatch.setattr("toolcrib_registry.policy.state.AT_ONCE", 1)
+    assert (await page(deps))["tools"][0]["description"] == "second"
