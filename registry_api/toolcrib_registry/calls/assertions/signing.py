@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import orjson
-from jwt.algorithms import ECAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from toolcrib import entropy
 from toolcrib.identity import Identity
@@ -18,7 +20,7 @@ TTL = 60
 """Seconds that an assertion is valid, at most."""
 TYPE = "toolcrib-assertion+jwt"
 ALGORITHM = "ES256"
-_ES256 = ECAlgorithm(ECAlgorithm.SHA256)
+_ECDSA = ec.ECDSA(hashes.SHA256())
 JWKS_PATH = "/.well-known/jwks.json"
 
 
@@ -62,7 +64,10 @@ class Assertions:
             "content_sha256": hashlib.sha256(body or b"").hexdigest(),
         }
         signed = _header(key.kid) + urlsafe_b64encode(orjson.dumps(claims)).rstrip(b"=")
-        return (signed + b"." + urlsafe_b64encode(_ES256.sign(signed, key.private)).rstrip(b"=")).decode()
+        r, s = decode_dss_signature(key.private.sign(signed, _ECDSA))
+        # RFC 7518 §3.4: both numbers, 32 bytes each, and no DER
+        signature = urlsafe_b64encode(r.to_bytes(32) + s.to_bytes(32)).rstrip(b"=")
+        return (signed + b"." + signature).decode()
 
 
 @lru_cache(maxsize=8)
