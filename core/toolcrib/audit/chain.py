@@ -40,6 +40,7 @@ _START = re.compile(
     rb'"action":"([a-z_.-]{1,40})"[,}]'
 )
 _END = re.compile(rb',"hash":"([0-9a-f]{64})"\}')
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -166,7 +167,7 @@ def timestamp(moment: float) -> str:
 
 def canonical(arguments: Mapping[str, Any]) -> bytes:
     """What a call's arguments are hashed as: Python's `json.dumps` with sorted keys, no white space, ASCII only."""
-    return json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()
+    return _CANONICAL(arguments).encode()
 
 
 def sealed(key: AuditKey, head: Head, record: bytes) -> tuple[bytes, Head]:

@@ -95,6 +95,11 @@ class DecisionLog:
         return self._writer is not None
 
     @property
+    def strict(self) -> bool:
+        """Whether a call waits for its record (`begun`)."""
+        return self._strict and self._writer is not None
+
+    @property
     def head(self) -> AuditHead | None:
         """The last record on the disk: what the operator keeps where the registry cannot write."""
         head = self._writer.head if self._writer is not None else None
