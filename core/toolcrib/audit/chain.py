@@ -96,7 +96,8 @@ def _mac(key: bytes, body: bytes) -> str:
     `hmac.digest` gives up the interpreter's lock each time, which costs twenty times as much as the hash of a record
     where another thread wants it, as the log's writer does.
     """
-    inner, outer = (made.copy() for made in _padded(key))
+    padded = _padded(key)
+    inner, outer = padded[0].copy(), padded[1].copy()
     inner.update(body)
     outer.update(inner.digest())
     return outer.hexdigest()

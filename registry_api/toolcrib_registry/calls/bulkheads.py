@@ -110,6 +110,8 @@ class Bulkheads:
             self._held[path[:depth]] -= 1
             if not self._held[path[:depth]]:
                 del self._held[path[:depth]]
+        if not self._queues:
+            return
         while self._next(path[0]):
             pass
         # those of another backend only where that holds as much as is free of all
