@@ -130,19 +130,6 @@ def _authority(piece: str) -> str:
     return found[0] if found else ""
 
 
-class _Lines(logging.StreamHandler[TextIO]):
-    """Writes a line and has it leave the process: what the base class does, which takes its own lock again to do so."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self.stream.write(self.format(record) + self.terminator)
-            self.stream.flush()
-        except RecursionError:
-            raise
-        except Exception:
-            self.handleError(record)
-
-
 class JsonLines(logging.Formatter):
     """One JSON object a line, ASCII only."""
 
@@ -218,7 +205,7 @@ def configure(
         raise ValueError(f"{FORMAT}: {' or '.join(FORMS)}, not {form!r}")
     # neither form shows them
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = _Lines(stream)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
