@@ -48,7 +48,7 @@ from toolcrib.telemetry import logs
 from toolcrib.wire.publish import Publish, Revision
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.compose import Registry, build
-from toolcrib_registry.http import serving
+from toolcrib_registry.http import direct, serving
 from toolcrib_registry.http.app import agents_lines, create_agents_app
 from toolcrib_registry.http.edge import Edge
 from toolcrib_registry.http.route_table import Access, Line, RouteTable
@@ -200,7 +200,7 @@ async def main(count: int, upstream: int) -> None:
         stack.push_async_callback(client.aclose)
         session = await stack.enter_async_context(ClientSession(connector=TCPConnector(limit=64)))
         apps = {
-            "registry": Edge(agents, normal.deps, table),
+            "registry": Edge(agents, normal.deps, table, direct.ROUTES),
             "logging": logging.agents,
             "asserted": asserted.agents,
             "strict": strict.agents,

@@ -139,14 +139,37 @@ class Identity:
     account_uid: str | None = None
     """UID of the ServiceAccount that the token was made for, where it says so."""
     token_id: str | None = field(default=None, compare=False)
+    # made once: each request asks for them ten times
+    service_account: tuple[str, str] | None = field(init=False, repr=False, compare=False)
+    """(namespace, name) of a cluster service account, else None."""
+    label: str = field(init=False, repr=False, compare=False)
+    """The name in metrics and logs: `namespace/name` of a cluster's account, else `issuer:subject`."""
+    account: str = field(init=False, repr=False, compare=False)
+    """Issuer and subject: calls and room are shared out by it."""
+    cache_key: tuple[Any, ...] = field(init=False, repr=False, compare=False)
+    """Everything a decision about this identity depends on, but for the clock."""
 
-    @property
-    def service_account(self) -> tuple[str, str] | None:
-        """(namespace, name) of a cluster service account, else None."""
-        if not self.cluster or not self.subject.startswith("system:serviceaccount:"):
-            return None
-        parts = self.subject.split(":")
-        return (parts[2], parts[3]) if len(parts) == 4 and parts[2] and parts[3] else None
+    def __post_init__(self) -> None:
+        account = _service_account(self.subject) if self.cluster else None
+        label = labels.of_account(*account) if account else labels.of_subject(self.issuer, self.subject)
+        key = (
+            self.issuer,
+            self.subject,
+            self.client,
+            self.user,
+            self.groups,
+            self.scopes,
+            str(self.policy),  # an enum's hash is written in Python
+            self.cluster,
+            self.account_uid,
+        )
+        for name, value in (
+            ("service_account", account),
+            ("label", label),
+            ("account", f"{self.issuer} {self.subject}"),
+            ("cache_key", key),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def namespace(self) -> str | None:
@@ -154,31 +177,12 @@ class Identity:
         account = self.service_account
         return account[0] if account else None
 
-    @property
-    def label(self) -> str:
-        """The name in metrics and logs: `namespace/name` of a cluster's account, else `issuer:subject`."""
-        account = self.service_account
-        return labels.of_account(*account) if account else labels.of_subject(self.issuer, self.subject)
 
-    @property
-    def account(self) -> str:
-        """Issuer and subject: calls and room are shared out by it."""
-        return f"{self.issuer} {self.subject}"
-
-    @property
-    def cache_key(self) -> tuple[Any, ...]:
-        """Everything a decision about this identity depends on, but for the clock."""
-        return (
-            self.issuer,
-            self.subject,
-            self.client,
-            self.user,
-            self.groups,
-            self.scopes,
-            self.policy,
-            self.cluster,
-            self.account_uid,
-        )
+def _service_account(subject: str) -> tuple[str, str] | None:
+    if not subject.startswith("system:serviceaccount:"):
+        return None
+    parts = subject.split(":")
+    return (parts[2], parts[3]) if len(parts) == 4 and parts[2] and parts[3] else None
 
 
 def verify(token: str, *, issuers: Mapping[str, Issuer], keys: KeySet, now: float) -> Identity:

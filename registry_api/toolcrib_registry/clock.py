@@ -32,9 +32,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clock."""
 
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return time.time()
+    # each call asks ten times: a function of the interpreter's own needs no frame
+    now = staticmethod(time.time)
 
     def elapsed(self) -> float:
         """Seconds since some moment, time asleep included; no change of the wall clock moves it."""

@@ -40,6 +40,7 @@ _START = re.compile(
     rb'"action":"([a-z_.-]{1,40})"[,}]'
 )
 _END = re.compile(rb',"hash":"([0-9a-f]{64})"\}')
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -95,7 +96,8 @@ def _mac(key: bytes, body: bytes) -> str:
     `hmac.digest` gives up the interpreter's lock each time, which costs twenty times as much as the hash of a record
     where another thread wants it, as the log's writer does.
     """
-    inner, outer = (made.copy() for made in _padded(key))
+    padded = _padded(key)
+    inner, outer = padded[0].copy(), padded[1].copy()
     inner.update(body)
     outer.update(inner.digest())
     return outer.hexdigest()
@@ -166,7 +168,7 @@ def timestamp(moment: float) -> str:
 
 def canonical(arguments: Mapping[str, Any]) -> bytes:
     """What a call's arguments are hashed as: Python's `json.dumps` with sorted keys, no white space, ASCII only."""
-    return json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()
+    return _CANONICAL(arguments).encode()
 
 
 def sealed(key: AuditKey, head: Head, record: bytes) -> tuple[bytes, Head]:

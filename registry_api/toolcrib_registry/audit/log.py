@@ -95,6 +95,11 @@ class DecisionLog:
         return self._writer is not None
 
     @property
+    def strict(self) -> bool:
+        """Whether a call waits for its record (`begun`)."""
+        return self._strict and self._writer is not None
+
+    @property
     def head(self) -> AuditHead | None:
         """The last record on the disk: what the operator keeps where the registry cannot write."""
         head = self._writer.head if self._writer is not None else None
@@ -151,7 +156,9 @@ class DecisionLog:
             self._folded(record, asker, named, identity and name[:LONGEST_NAME])
             return
         common = self._common(action, identity)
-        fields = {**named, **({"outcome": outcome} if outcome else {})}
+        fields = named
+        if outcome:
+            fields["outcome"] = outcome
         if question is not None:
             fields["question"] = question
         if seconds is not None:
@@ -159,7 +166,8 @@ class DecisionLog:
         if arguments is not None:
             fields |= self._shown(arguments)
         if action is Action.CALL:
-            fields |= {"phase": "end"} if self._strict else {}
+            if self._strict:
+                fields["phase"] = "end"
             if outcome == "ok":
                 self._put(common | fields)
             else:
@@ -251,8 +259,10 @@ class DecisionLog:
         }
         if identity is None:
             return record | {"issuer": None, "subject": None}
-        record |= {"issuer": identity.issuer[:LONGEST], "subject": identity.subject[:LONGEST]}
-        return record | ({"client": identity.client[:LONGEST]} if identity.client else {})
+        record["issuer"], record["subject"] = identity.issuer[:LONGEST], identity.subject[:LONGEST]
+        if identity.client:
+            record["client"] = identity.client[:LONGEST]
+        return record
 
     def _named(
         self,

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
@@ -58,27 +56,19 @@ class Bulkheads:
         """Calls that have been let in and have not ended."""
         return self._held[()]
 
-    @asynccontextmanager
-    async def room(
-        self, tool: PublishedTool, binding: PublishedBinding | None, caller: Identity
-    ) -> AsyncIterator[None]:
-        """Enter when there is room for a call of `tool` by `caller`, on the strength of `binding`.
+    def room(self, tool: PublishedTool, binding: PublishedBinding | None, caller: Identity) -> Room:
+        """Room for a call of `tool` by `caller`, on the strength of `binding`."""
+        backend = backend_of(tool)
+        if backend is None:  # nothing will be sent
+            return Room(self, None)
+        return Room(self, (backend, "" if binding is None else binding.uid, caller.account))
+
+    async def enter(self, path: Path) -> None:
+        """Return when there is room.
 
         Raises:
             BackendBusy: there was none in time, or too many calls wait.
         """
-        backend = backend_of(tool)
-        if backend is None:  # nothing will be sent
-            yield
-            return
-        path = (backend, "" if binding is None else binding.uid, f"{caller.issuer} {caller.subject}")
-        await self._enter(path)
-        try:
-            yield
-        finally:
-            self._leave(path)
-
-    async def _enter(self, path: Path) -> None:
         queues = self._queues.get(path[0], OrderedDict())
         if path not in queues and self._free(path):  # its own calls come first
             self._take(path)
@@ -96,7 +86,7 @@ class Bulkheads:
             if turn.cancelled() or turn.exception() is not None:
                 self._forget(path, turn)
             else:  # given up in the moment in which it came
-                self._leave(path)
+                self.leave(path)
             raise
         finally:
             late.cancel()
@@ -114,11 +104,14 @@ class Bulkheads:
         for depth in range(4):
             self._held[path[:depth]] += 1
 
-    def _leave(self, path: Path) -> None:
+    def leave(self, path: Path) -> None:
+        """Give the room to whoever waits for it."""
         for depth in range(4):
             self._held[path[:depth]] -= 1
             if not self._held[path[:depth]]:
                 del self._held[path[:depth]]
+        if not self._queues:
+            return
         while self._next(path[0]):
             pass
         # those of another backend only where that holds as much as is free of all
@@ -155,6 +148,23 @@ class Bulkheads:
             del queues[path]
         if not queues:
             del self._queues[path[0]]
+
+
+class Room:
+    """One call's room; entered when there is some, which raises `BackendBusy` where there is none in time."""
+
+    __slots__ = ("_bulkheads", "_path")
+
+    def __init__(self, bulkheads: Bulkheads, path: Path | None) -> None:
+        self._bulkheads, self._path = bulkheads, path
+
+    async def __aenter__(self) -> None:
+        if self._path is not None:
+            await self._bulkheads.enter(self._path)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._path is not None:
+            self._bulkheads.leave(self._path)
 
 
 def backend_of(tool: PublishedTool) -> str | None:

@@ -136,8 +136,7 @@ class InFlight:
         """A context for what a call waits for: leaving it raises `Revoked`, at once, where the call is not granted
         any more. `decision` is the one that let it in; `charged` are the UIDs of the bindings that it was charged to,
         if that is over."""
-        # the token's own dates were looked at when the call began
-        return Hold(self, _lasting(identity), tool.tool_id, decision, charged)
+        return Hold(self, identity, tool.tool_id, decision, charged)
 
     def __len__(self) -> int:
         return sum(len(group.holds) for group in self._groups.values())
@@ -166,7 +165,8 @@ class InFlight:
         key = held.key
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(held.identity, held.tool_id, held.decision)
+            # the token's own dates were looked at when the call began
+            group = self._groups[key] = _Group(_lasting(held.identity), held.tool_id, held.decision)
         decision = group.look_at(held, self._state.snapshot, self._clock.now())
         group.holds.add(held)
         if not held.charged:

@@ -190,12 +190,13 @@ async def call(
         async with held as hold, charged as by:
             if by.binding is not None:
                 decision = named.decision._replace(binding=by.binding)
-                named = replace(named, decision=decision, charged=by.uids)
+                named = Named(named.tool, named.listed, named.caller_view, decision, by.uids)
                 parts.metrics.charged(by.binding)
                 hold.rest_on(by.uids, decision, named.caller_view.snapshot.policy)
-            await _recorded(parts, asker.identity, named, arguments)
+            if parts.decisions.strict:
+                await _recorded(parts, asker.identity, named, arguments)
             room = parts.bulkheads.room(named.tool, named.decision.binding, asker.identity)
-            with tracing.span("call tool", _attributes(named.tool)) as span:
+            with tracing.span("call tool", _attributes(named.tool) if tracing.is_on() else None) as span:
                 async with room:
                     checked = await parts.arguments.checked(named.tool, arguments, asker.account)
                     carried = exchange(named) if callable(exchange) else exchange
@@ -234,7 +235,7 @@ def _outcome(answer: ToolAnswer) -> str:
 
 
 async def _recorded(parts: Parts, identity: Identity, named: Named, arguments: dict[str, Any]) -> None:
-    """Where the decision log is strict: go on only once the call's record is on the disk."""
+    """Go on only once the call's record is on the disk."""
     revision = str(named.caller_view.snapshot.revision or "")
     try:
         await parts.decisions.begun(identity, named.tool, named.decision, revision, arguments)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -60,7 +61,7 @@ class Exchange:
         """Whether the answer has begun."""
         return self._status != 0
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         """What the app sends goes through here."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
@@ -72,7 +73,7 @@ class Exchange:
             if not any(name == b"cache-control" for name, _ in headers):
                 headers += _PRIVATE
             message["headers"] = headers
-        await self._send(message)
+        return self._send(message)
 
     def log(self) -> None:
         """One line: probes and polls that went well at debug, what broke here at warning, the rest at info."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from starlette.types import Receive
@@ -87,7 +88,7 @@ class Intake:
             ProblemError: 415, it is not announced as `application/json` or `application/*+json`; 400, it is no
                 unambiguous JSON.
         """
-        if not _JSON_TYPE.fullmatch(kind.decode("latin-1").partition(";")[0].strip()):
+        if not _is_json(kind):
             raise ProblemError(
                 "unsupported_media_type", "Send the body as JSON, with Content-Type: application/json."
             )
@@ -126,6 +127,11 @@ class Intake:
                 headers={"Retry-After": str(RETRY_SECONDS), "Connection": "close"},
             ) from None
         self._room = size
+
+
+@lru_cache(maxsize=64)
+def _is_json(kind: bytes) -> bool:
+    return _JSON_TYPE.fullmatch(kind.decode("latin-1").partition(";")[0].strip()) is not None
 
 
 def too_large(limit: int) -> ProblemError:

@@ -10,7 +10,7 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,10 +78,10 @@ class _CutOff:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
-        async def noted(message: Message) -> None:
+        def noted(message: Message) -> Awaitable[None]:
             nonlocal begun
             begun = True
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, noted)

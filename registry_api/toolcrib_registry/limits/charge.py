@@ -12,8 +12,7 @@ A call that no `maxConcurrent` bounds takes one of the places that every agent h
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from toolcrib.authorizer import Policy, alternatives
@@ -76,53 +75,53 @@ class Charging:
         self._metrics = metrics
         self._clock = clock
 
-    @asynccontextmanager
-    async def charged(
+    def charged(
         self, identity: Identity, tool: PublishedTool, policy: Policy, decided: PublishedBinding | None
-    ) -> AsyncIterator[Charged]:
-        """Charge the call that was just decided.
+    ) -> Turn:
+        """A context in which the call that was just decided is charged.
 
         `decided` is the authorizer's; None where the token alone decided: then only the default limit counts. Slots
-        are free again when the block has been left.
-
-        Raises:
-            Failure: limit_exceeded, limits_unavailable; not_permitted where the grant lapsed a moment ago.
+        are free again when the block has been left. Entering it raises `Failure`: limit_exceeded, limits_unavailable;
+        not_permitted where the grant lapsed a moment ago.
         """
-        charge: Charge | None = None
+        return Turn(self, identity, tool, policy, decided)
+
+    async def enter(self, turn: Turn) -> Charged:
+        """Charge the call; `turn` keeps what is to be given back, also where this raises."""
+        identity, tool, decided = turn.identity, turn.tool, turn.decided
         # taken before anything is counted: what this refuses must not count
-        place = self._default.take(identity)
-        try:
-            if place and (decided is None or (decided.limits is None and tool.scope_match is ScopeMatch.ANY)):
-                # nobody to charge: the first that grants has room
-                yield Charged(decided, frozenset() if decided is None else frozenset((decided.uid,)))
-                return
-            if decided is None:
+        place = turn.place = self._default.take(identity)
+        if place and (decided is None or (decided.limits is None and tool.scope_match is ScopeMatch.ANY)):
+            # nobody to charge: the first that grants has room
+            return Charged(decided, frozenset() if decided is None else frozenset((decided.uid,)))
+        if decided is None:
+            raise self._no_place(decided)
+        groups: Groups = alternatives(identity, tool, turn.policy, self._clock.now())
+        if not groups or not all(groups):
+            raise Failure("not_permitted", "This call is not permitted.")
+        if not place:
+            groups = _bounded(groups)
+            if not any(_bounds(b) for group in groups for b in group):
                 raise self._no_place(decided)
-            groups: Groups = alternatives(identity, tool, policy, self._clock.now())
-            if not groups or not all(groups):
-                raise Failure("not_permitted", "This call is not permitted.")
-            if not place:
-                groups = _bounded(groups)
-                if not any(_bounds(b) for group in groups for b in group):
-                    raise self._no_place(decided)
-            charge = await self._charge(identity, tool, groups)
-            chosen = [] if charge is None else [g[p] for g, p in zip(groups, charge.places, strict=True)]
-            bounded = any(map(_bounds, chosen))
-            if place and bounded:
-                place = False
-                self._default.give(identity)
-            elif not place and not bounded:
-                raise self._no_place(decided)
-            if charge is None:  # uncounted: nobody knows which of them has room
-                every = [binding for group in groups for binding in group]
-                yield Charged(_first_counted(groups), frozenset(b.uid for b in every))
-            else:
-                yield Charged(first_by_order(chosen), frozenset(b.uid for b in chosen))
-        finally:
-            if place:
-                self._default.give(identity)
-            if charge is not None and charge.accounts:
-                await self.counters.release(charge)
+        charge = turn.charge = await self._charge(identity, tool, groups)
+        chosen = [] if charge is None else [g[p] for g, p in zip(groups, charge.places, strict=True)]
+        bounded = any(map(_bounds, chosen))
+        if place and bounded:
+            turn.place = False
+            self._default.give(identity)
+        elif not place and not bounded:
+            raise self._no_place(decided)
+        if charge is None:  # uncounted: nobody knows which of them has room
+            every = [binding for group in groups for binding in group]
+            return Charged(_first_counted(groups), frozenset(b.uid for b in every))
+        return Charged(first_by_order(chosen), frozenset(b.uid for b in chosen))
+
+    async def leave(self, turn: Turn) -> None:
+        """Give back what `turn` keeps."""
+        if turn.place:
+            self._default.give(turn.identity)
+        if turn.charge is not None and turn.charge.accounts:
+            await self.counters.release(turn.charge)
 
     def _no_place(self, binding: PublishedBinding | None) -> Failure:
         self._metrics.limited(binding, Limit.DEFAULT.value)
@@ -177,6 +176,36 @@ class Charging:
             retry_after=answer.seconds,
             extra={"limit": answer.limit.value},
         )
+
+
+class Turn:
+    """One call, from being charged to its end."""
+
+    __slots__ = ("_charging", "charge", "decided", "identity", "place", "policy", "tool")
+
+    def __init__(
+        self,
+        charging: Charging,
+        identity: Identity,
+        tool: PublishedTool,
+        policy: Policy,
+        decided: PublishedBinding | None,
+    ) -> None:
+        self._charging = charging
+        self.identity, self.tool, self.policy, self.decided = identity, tool, policy, decided
+        self.place = False
+        """Whether one of the agent's own places is held."""
+        self.charge: Charge | None = None
+
+    async def __aenter__(self) -> Charged:
+        try:
+            return await self._charging.enter(self)
+        except BaseException:
+            await self._charging.leave(self)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._charging.leave(self)
 
 
 def _free(groups: Groups) -> tuple[int, ...] | None:

@@ -102,7 +102,9 @@ class EgressPolicy:
 class Target:
     """Where a request goes. `host` is named in the request, in TLS too; `names` are what a credential may list.
 
-    `address` is the IP address that is dialled; None: whatever `host` resolves to, each address checked.
+    `address` is the IP address that is dialled; None: whatever `host` resolves to, each address checked. `authority` is
+    `host:port` as the Host header has it, the port left out where it is the scheme's own; `origin` is
+    `scheme://host:port` of what is dialled.
     """
 
     scheme: str
@@ -112,16 +114,13 @@ class Target:
     reach: EgressRule
     names: frozenset[str]
     address: str | None = None
+    authority: str = field(init=False, repr=False, compare=False)
+    origin: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def authority(self) -> str:
-        """`host:port` as the Host header has it: the port left out where it is the scheme's own."""
-        return self._with_port(self.host)
-
-    @property
-    def origin(self) -> str:
-        """`scheme://host:port` of what is dialled."""
-        return f"{self.scheme}://{self._with_port(self.address or self.host)}"
+    def __post_init__(self) -> None:
+        """Written once: a place is remembered, and called again and again."""
+        object.__setattr__(self, "authority", self._with_port(self.host))
+        object.__setattr__(self, "origin", f"{self.scheme}://{self._with_port(self.address or self.host)}")
 
     def _with_port(self, host: str) -> str:
         host = f"[{host}]" if ":" in host else host

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from collections.abc import Callable
 from functools import lru_cache
 
 import orjson
-from jwt.algorithms import ECAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 from toolcrib import entropy
 from toolcrib.identity import Identity
@@ -18,7 +20,8 @@ TTL = 60
 """Seconds that an assertion is valid, at most."""
 TYPE = "toolcrib-assertion+jwt"
 ALGORITHM = "ES256"
-_ES256 = ECAlgorithm(ECAlgorithm.SHA256)
+_ECDSA = ec.ECDSA(hashes.SHA256())
+_URL = bytes.maketrans(b"+/", b"-_")
 JWKS_PATH = "/.well-known/jwks.json"
 
 
@@ -56,17 +59,25 @@ class Assertions:
             "sub_iss": caller.issuer,
             "iat": now,
             "exp": now + TTL,
-            "jti": urlsafe_b64encode(entropy.piece()).rstrip(b"=").decode(),
+            "jti": _base64url(entropy.piece()).decode(),
             "htm": method,
             "target_sha256": hashlib.sha256(target.encode()).hexdigest(),
             "content_sha256": hashlib.sha256(body or b"").hexdigest(),
         }
-        signed = _header(key.kid) + urlsafe_b64encode(orjson.dumps(claims)).rstrip(b"=")
-        return (signed + b"." + urlsafe_b64encode(_ES256.sign(signed, key.private)).rstrip(b"=")).decode()
+        signed = _header(key.kid) + _base64url(orjson.dumps(claims))
+        r, s = decode_dss_signature(key.private.sign(signed, _ECDSA))
+        # RFC 7518 §3.4: both numbers, 32 bytes each, and no DER
+        signature = _base64url(r.to_bytes(32) + s.to_bytes(32))
+        return (signed + b"." + signature).decode()
+
+
+def _base64url(data: bytes) -> bytes:
+    """Base64 for URLs without its padding (RFC 7515 §2)."""
+    return b2a_base64(data, newline=False).rstrip(b"=").translate(_URL)
 
 
 @lru_cache(maxsize=8)
 def _header(kid: str) -> bytes:
     """The first part of every assertion by this key, with its dot (RFC 7515)."""
     header = orjson.dumps({"alg": ALGORITHM, "kid": kid, "typ": TYPE})
-    return urlsafe_b64encode(header).rstrip(b"=") + b"."
+    return _base64url(header) + b"."

@@ -8,7 +8,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -136,28 +135,28 @@ class HttpBackend:
         timeout = min(backend.timeout, self._limits.timeout)
         signer, signatures = self._assertions if backend.asserted else None, list[str]()
 
-        def signed(request: OutboundRequest) -> OutboundRequest:
-            if signer is None:
-                return request
-            assertion = signer.made(tool.tool_id, caller, request.method, request.path, request.body)
-            signatures.append(assertion.rpartition(".")[2])
-            return replace(request, headers={**request.headers, ASSERTION_HEADER: assertion})
+        method = backend.method.value
 
-        started = self._clock()
-        response = await self._exchange(
-            OutboundRequest(
+        def request(seconds: float) -> OutboundRequest:
+            """One try's, signed by itself: a backend takes an assertion once."""
+            carried = headers
+            if signer is not None:
+                assertion = signer.made(tool.tool_id, caller, method, path, sent)
+                signatures.append(assertion.rpartition(".")[2])
+                carried = {**headers, ASSERTION_HEADER: assertion}
+            return OutboundRequest(
                 target=place,
-                method=backend.method.value,
+                method=method,
                 path=path,
-                headers=headers,
+                headers=carried,
                 body=sent,
-                timeout=timeout,
+                timeout=seconds,
                 max_bytes=self._limits.answer_bytes,
                 owner=tool.namespace,
-            ),
-            signed,
-            repeatable=repeatable,
-        )
+            )
+
+        started = self._clock()
+        response = await self._exchange(request, timeout, repeatable=repeatable)
         judge = partial(
             judged,
             response,
@@ -174,24 +173,21 @@ class HttpBackend:
 
     async def _exchange(
         self,
-        request: OutboundRequest,
-        signed: Callable[[OutboundRequest], OutboundRequest],
+        request: Callable[[float], OutboundRequest],
+        timeout: float,  # noqa: ASYNC109
         *,
         repeatable: bool,
     ) -> OutboundResponse:
-        """One try; a second where the connection died before any answer and repeating changes nothing more.
-
-        Each is signed by itself: a backend takes an assertion once.
-        """
+        """One try; a second where the connection died before any answer and repeating changes nothing more."""
         started = self._clock()
         try:
             try:
-                return await self._outbound.send(signed(request))
+                return await self._outbound.send(request(timeout))
             except Disconnected:
-                left = request.timeout - (self._clock() - started)
+                left = timeout - (self._clock() - started)
                 if not repeatable or left <= 0:
                     raise
-                return await self._outbound.send(signed(replace(request, timeout=left)))
+                return await self._outbound.send(request(left))
         except OutboundError as error:
             raise _translated(error) from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
@@ -30,6 +31,8 @@ def fill(path: str, method: Method, checked: CheckedArguments, *, limit: int) ->
         InvalidArguments: an argument that the path needs is missing, a value that cannot stand there, or a parameter that
             the author of the tool has fixed.
     """
+    if method not in _IN_QUERY and (fixed := _without_places(path)) is not None:
+        return _bounded(fixed, limit), checked.body
     arguments = checked.value
     route, mark, query = path.partition("?")
     used: set[str] = set()
@@ -37,21 +40,33 @@ def fill(path: str, method: Method, checked: CheckedArguments, *, limit: int) ->
     filled = "/".join(segments)
     left = {k: v for k, v in arguments.items() if k not in used}
     if method in _IN_QUERY:
-        fixed = {
+        set_by_author = {
             _parameter(unquote_plus(part.partition("=")[0])) for part in _SEPARATORS.split(query) if part
         }
         for name in left:
-            if _parameter(name) in fixed:
+            if _parameter(name) in set_by_author:
                 raise _wrong(name, "the tool fixes this query parameter; leave the argument out")
         pairs = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in _pairs(left))
         query = f"{query}&{pairs}" if query and pairs else query or pairs
         body = None
     else:
         body = serialised(left) if used else checked.body
-    whole = f"{filled}?{query}" if query or mark else filled
+    return _bounded(f"{filled}?{query}" if query or mark else filled, limit), body
+
+
+@lru_cache(maxsize=4_096)
+def _without_places(path: str) -> str | None:
+    """The path with its query as it is sent, whatever the arguments are; None: an argument stands in it."""
+    route, mark, query = path.partition("?")
+    if _PLACE.search(route):
+        return None
+    return "/".join(_segment(segment, {}, set()) for segment in route.split("/")) + mark + query
+
+
+def _bounded(whole: str, limit: int) -> str:
     if len(whole) > limit:
         raise InvalidArguments(f"path and query are longer than {limit} bytes")
-    return whole, body
+    return whole
 
 
 def _parameter(name: str) -> str:

@@ -40,17 +40,17 @@ def judged(
     found = Secrets.of(secrets)
     if not 200 <= response.status < 300:
         raise _failure(response, limits, found)
-    text = _text_in(response, limits)
-    if found.repeated_in(response.body) or found.repeated_in(response.content_type.encode()):
+    kind = response.content_type
+    text = _text_in(response.body, kind, limits)
+    if found.repeated_in(response.body) or found.repeated_in(kind.encode()):
         raise UpstreamProtocol("the backend's response repeats its credential and is withheld")
     if text is None:
-        return ToolAnswer(response.body, response.content_type, is_json=True, elapsed=elapsed)
-    return ToolAnswer(text.encode(), response.content_type, False, (Text(text),), elapsed=elapsed)
+        return ToolAnswer(response.body, kind, is_json=True, elapsed=elapsed)
+    return ToolAnswer(text.encode(), kind, False, (Text(text),), elapsed=elapsed)
 
 
-def _text_in(response: OutboundResponse, limits: CallBounds) -> str | None:
-    """The answer where it is text; None where it is empty or JSON."""
-    body, kind = response.body, response.content_type
+def _text_in(body: bytes, kind: str, limits: CallBounds) -> str | None:
+    """The answer, of this media type, where it is text; None where it is empty or JSON."""
     if not body:
         return None
     if kind in _HTML or (not kind and body[:256].lstrip().lower().startswith((b"<!doctype html", b"<html"))):
