@@ -16,9 +16,8 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALONE = ("revocation", "hidden", "bulkheads", "lookups", "counters", "mcp", "instructions")
-"""Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`, `make mcp-bench`;
-`python bench/run.py counters instructions`."""
+ALONE = ("revocation", "hidden", "bulkheads", "lookups", "counters", "mcp")
+"""Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`, `make mcp-bench`; `counters` by `python bench/run.py counters`."""
 PARTS = (
     "arguments", "assertion", "discovery", "call", "tails", "access_review", "replica_memory", "propagation", "catalog", "memory",
     "operator_memory",
