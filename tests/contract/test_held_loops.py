@@ -2,18 +2,14 @@
 
 import held_loops
 
-BEGAN_WITH = {
-    "toolcrib_registry.search.view_search._as_ranked",
-    "toolcrib_registry.search.view_search._admitted",
-    "toolcrib.process.garbage.Heap.make_pass",
-}
+LEFT = {"toolcrib.process.garbage.Heap.make_pass"}
 """Never add to it: mend what holds the loop. Take out what was mended, here and in the file."""
 LINE = '{"level": "warning", "message": "the main event loop was held for 180 ms by a.b", "stack": ["x.y", "a.b"]}'
 TEXT = "12:00:00 WARNING toolcrib.process.watchdog: the main event loop was held for 180 ms by a.b stack=['x.y', 'a.b']"
 
 
-def test_the_list_of_what_may_hold_a_loop_has_nothing_that_it_did_not_begin_with() -> None:
-    assert set(held_loops.known()) <= BEGAN_WITH
+def test_the_list_of_what_may_hold_a_loop_only_becomes_shorter() -> None:
+    assert set(held_loops.known()) == LEFT
 
 
 def test_every_function_of_the_list_exists() -> None:

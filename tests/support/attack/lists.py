@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -34,6 +35,7 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
         _bounded(target, tools)
         _revoked(draw, target, tools)
         if number == 0:
+            _churned(target, tools)
             _unread(target, tools)
         held = target.held() - before
         hold(
@@ -160,6 +162,40 @@ def _revoked(draw: random.Random, target: Target, tools: list[PublishedTool]) ->
                     route=route,
                     late=began - at,
                 )
+
+
+def _churned(target: Target, tools: list[PublishedTool]) -> None:
+    """A namespace whose tools come and go without a pause keeps no list from those who may see it."""
+    wide = [binding("w", ["all:use"], namespace=None, name="wide", namespaces=("team", "evil"))]
+    target.publish(tools, wide)
+    evil = [tool(f"e{i}", namespace="evil", scopes=("all:use",)) for i in range(8)]
+    stop = threading.Event()
+
+    def never_stop() -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            now = evil[count // 2 % len(evil)]
+            target.step(() if count % 2 else [now], [now.tool_id] if count % 2 else ())
+            stop.wait(0.02)  # fifty changes a second
+
+    with ThreadPoolExecutor(1) as pool:
+        target.step(evil)
+        publishing = pool.submit(never_stop)
+        try:
+            for route in ("/", "/v1/tools?limit=500", "load"):
+                began = time.monotonic()
+                _, answer = _ask(target, route, "w", tools)
+                case = {"route": route, "status": answer.status_code, "seconds": time.monotonic() - began}
+                hold(
+                    "a list is sent although another namespace never stops", answer.status_code == 200, **case
+                )
+                asked = tools if route == "/" else tools[:100]
+                missing = [t.name for t in asked if f'"{t.name}"'.encode() not in answer.content]
+                hold("it has all tools of those that do not change", not missing, missing=missing[:5], **case)
+        finally:
+            stop.set()
+            publishing.result()
 
 
 def _unread(target: Target, tools: list[PublishedTool]) -> None:

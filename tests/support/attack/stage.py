@@ -28,6 +28,7 @@ from toolcrib.wire.publish import (
     PublishedBackend,
     PublishedBinding,
     PublishedTool,
+    Removed,
     Revision,
 )
 
@@ -160,6 +161,18 @@ class Target:
         self.seq += 1
         full = Publish(to=Revision(epoch=1, seq=self.seq), tools=tuple(tools), bindings=tuple(bindings))
         self.admin("/v1/admin/publish", full.model_dump_json(by_alias=True))
+
+    def step(self, tools: Sequence[PublishedTool], removed: Sequence[str] = ()) -> None:
+        """Publish some tools more, or take some away by their ids."""
+        before = Revision(epoch=1, seq=self.seq)
+        self.seq += 1
+        step = Publish(
+            base=before,
+            to=Revision(epoch=1, seq=self.seq),
+            tools=tuple(tools),
+            removed=Removed(tools=tuple(removed)),
+        )
+        self.admin("/v1/admin/publish", step.model_dump_json(by_alias=True))
 
     def push(self, *credentials: Credential) -> None:
         """Replace all credentials."""

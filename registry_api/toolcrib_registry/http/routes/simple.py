@@ -5,6 +5,7 @@ Reads answer 200 with fewer tools, or 404: clients keep their old list on any ot
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Annotated, Any
 
@@ -138,7 +139,11 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
         raise ProblemError(
             "policy_stale", "No leader has been heard for too long.", headers={"Retry-After": "10"}
         )
-    tool = tool_of(body, deps.settings.runtime_namespace)
+    # the schema may be one that takes long to judge, and the caller may lose the power meanwhile
+    async with deps.large.turn(asker.account):
+        tool = await asyncio.to_thread(tool_of, body, deps.settings.runtime_namespace)
+    if not allowed():
+        raise forbidden
     if tool.backend is not None and deps.check_address is not None:
         deps.check_address(tool.backend, tool.namespace)
     taken = ProblemError("already_registered", f"Tool '{tool.name}' already registered")
