@@ -106,6 +106,12 @@ def test_parameters_of_a_wrong_shape_are_invalid(
         assert code in ((-32602, -32020) if version == STATELESS else (-32602,))
 
 
+@pytest.mark.parametrize("said", [5, [], "x", {"a": 1}, {"a": None}, {str(n): {} for n in range(65)}])
+def test_answers_to_a_tools_questions_are_objects_and_not_many(r: RunningRegistry, said: Any) -> None:
+    refused = McpClient(r).ask("tools/call", {"name": "calculator", "inputResponses": said})
+    assert error_of(refused)[:2] == (400, -32602)
+
+
 @pytest.mark.parametrize("version", [HANDSHAKE[-1], STATELESS])
 def test_notes_of_any_kind_are_no_trouble(r: RunningRegistry, version: str) -> None:
     for meta in (
