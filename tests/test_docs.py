@@ -20,6 +20,8 @@ from toolcrib import authorizer
 from toolcrib.resources import conditions, parse
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.schemas import safety as schema_safety
+from toolcrib.telemetry.metric import Metric
+from toolcrib_operator import metrics as operator_metrics
 from toolcrib_operator import options as operator_options
 from toolcrib_registry import main as registry_main
 from toolcrib_registry import settings as registry_settings
@@ -131,8 +133,7 @@ def test_every_metric_is_documented() -> None:
     served = (generate_latest(registry) + generate_latest(runner)).decode()
     names = {line.split()[2] for line in served.splitlines() if line.startswith("# TYPE")}
     names = {n for n in names if not n.endswith("_created")}
-    source = (ROOT / "operator/toolcrib_operator/metrics.py").read_text()
-    names |= set(re.findall(r'"(toolcrib_\w+)"', source))
+    names |= {row.name for row in vars(operator_metrics).values() if isinstance(row, Metric)}
     known = set(re.findall(r"`(toolcrib_\w+)`", page("metrics.md")))
 
     unknown = {n for n in names if not known & {n, f"{n}_total", n.removesuffix("_total")}}

@@ -4,8 +4,15 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from toolcrib import process
+from toolcrib.telemetry.metric import Metric
+from toolcrib_operator import metrics as operator_table
+from toolcrib_registry.metrics import table as registry_table
+from toolcrib_runner import metrics as runner_table
 
 ROOT = Path(__file__).parents[2]
 LIST = Path(__file__).with_name("metrics.txt")
@@ -38,6 +45,22 @@ def test_the_metrics_are_those_of_the_list(rows: list[tuple[str, str, tuple[str,
         "Dashboards and alerts of users are built on these names and labels. If the change is meant, say so in "
         f"CHANGELOG.md and bring tests/contract/metrics.txt up to date: gone {gone}, new {new}"
     )
+
+
+@pytest.mark.parametrize(
+    ("service", "table"),
+    [("registry", registry_table), ("operator", operator_table), ("runner", runner_table)],
+)
+def test_what_a_service_tells_are_the_rows_of_its_table(
+    rows: list[tuple[str, str, tuple[str, ...], str, str]], service: str, table: ModuleType
+) -> None:
+    told = {(name.removesuffix("_total"), text) for of, name, _, _, text in rows if of == service}
+    declared = {
+        (row.name.removesuffix("_total"), row.text) for row in vars(table).values() if isinstance(row, Metric)
+    }
+
+    assert declared - told == set()
+    assert told - declared == {(one.name, one.text) for one in process.series()} & told
 
 
 def test_names_have_the_prefix_and_a_base_unit_and_labels_are_nobody_else_s(

@@ -23,8 +23,11 @@ of the route that answers."""
 log = logging.getLogger("toolcrib.registry.access")
 
 _CARRIED = (b"traceparent", b"tracestate")
-_PROBES = frozenset({"/health", "/healthz", "/readyz", "/metrics", "/v1/admin/heartbeat", "/v1/admin/outbox"})
-_PRIVATE = [(b"cache-control", b"private, no-cache"), (b"vary", b"Authorization")]
+_USUAL = frozenset(
+    {"/", "/health", "/healthz", "/readyz", "/metrics", "/v1/admin/heartbeat", "/v1/admin/outbox"}
+)
+PRIVATE = ((b"cache-control", b"private, no-cache"), (b"vary", b"Authorization"))
+"""Headers of answers to one caller, where they have none of their own."""
 
 
 def request_id_of(given: bytes | None) -> str:
@@ -49,6 +52,8 @@ def _agent(scope: Scope) -> str | None:
 class Exchange:
     """One request under way: adds the headers of every answer, and writes one line about it."""
 
+    __slots__ = ("_scope", "_send", "_start", "_status", "request_id")
+
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
         self._scope = scope
         self._send = send
@@ -70,42 +75,39 @@ class Exchange:
                 (b"x-request-id", self.request_id.encode()),
                 (b"x-content-type-options", b"nosniff"),
             ]
-            if not any(name == b"cache-control" for name, _ in headers):
-                headers += _PRIVATE
+            for name, _ in headers:
+                if name == b"cache-control":
+                    break
+            else:
+                headers += PRIVATE
             message["headers"] = headers
         return self._send(message)
 
     def log(self) -> None:
-        """One line: probes and polls that went well at debug, what broke here at warning, the rest at info."""
+        """One line: lists, probes and polls that went well at debug, what broke here at warning, the rest at info."""
         route = route_of(self._scope)
         level = logging.WARNING if self._status >= 500 else logging.INFO
-        polls = self._scope["method"] == "GET" and route.startswith("/v1/admin/")
-        if self._status < 400 and (polls or route in _PROBES):
+        if self._status < 400 and (route in _USUAL or self._polls(route)):
             level = logging.DEBUG
-        write(level, self._scope, route, self._status, self.request_id, self._start)
+        if not log.isEnabledFor(level):
+            return
+        method = self._scope["method"][:16]
+        line = {
+            "message": f"{method} {route} {self._status}",
+            "method": method,
+            "route": route,
+            "status": self._status,
+            "agent": _agent(self._scope),
+            "request_id": self.request_id,
+            "ms": round((time.perf_counter() - self._start) * 1000, 1),
+        }
+        if code := self._scope.get(CODE):
+            line["code"] = code
+        # `log.log` would look for who called it, which is here
+        log.handle(log.makeRecord(log.name, level, __file__, 0, line, (), None))
 
-
-def write(
-    level: int, scope: Scope, route: str, status: int, request_id: str, start: float | None = None
-) -> None:
-    """The line of one request. `start` is of `time.perf_counter`."""
-    if not log.isEnabledFor(level):
-        return
-    method = scope["method"][:16]
-    line = {
-        "message": f"{method} {route} {status}",
-        "method": method,
-        "route": route,
-        "status": status,
-        "agent": _agent(scope),
-        "request_id": request_id,
-    }
-    if start is not None:
-        line["ms"] = round((time.perf_counter() - start) * 1000, 1)
-    if code := scope.get(CODE):
-        line["code"] = code
-    # `log.log` would look for who called it, which is here
-    log.handle(log.makeRecord(log.name, level, __file__, 0, line, (), None))
+    def _polls(self, route: str) -> bool:
+        return bool(self._scope["method"] == "GET" and route.startswith("/v1/admin/"))
 
 
 async def traced(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Routes that the edge answers itself, past FastAPI: `POST /v1/call`, `POST /tools/{name}` and `POST /v1/search`.
+"""Routes that the edge answers itself, past FastAPI: `GET /`, `POST /v1/call`, `POST /tools/{name}` and `POST /v1/search`.
 
 They are asked most, and FastAPI and Starlette took a third of a call's processor time. FastAPI still documents them
 (`documentation.documented_only`); a differential test holds their answers against FastAPI's own.
@@ -13,15 +13,21 @@ from typing import Annotated, Any, Protocol, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
+from toolcrib.authorizer import Action
 from toolcrib.text import short
 from toolcrib.wire.api import CallRequest
 from toolcrib.wire.search import SearchAnswer, SearchRequest, SearchResult
 from toolcrib_registry.calls import service as calls
 from toolcrib_registry.deps import Deps
+from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import call_response
+from toolcrib_registry.http.access_log import PRIVATE
 from toolcrib_registry.http.call_response import Answer
-from toolcrib_registry.http.problems import invalid
+from toolcrib_registry.http.problems import ProblemError, invalid
+from toolcrib_registry.http.view_answers import Made, matches, send_view_answer
 from toolcrib_registry.identity.authenticator import Asker
+from toolcrib_registry.policy import discovery
+from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import Hit, find
 
@@ -114,7 +120,44 @@ async def search(asked: Asked) -> Answer:
     return Answer(answer.model_dump_json().encode(), "application/json")
 
 
+class _List:
+    """The caller's list, from the bytes kept with its view."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+
+    async def send(self, send: Send) -> None:
+        """Send it, or nothing but its ETag where the caller has it."""
+        asked = self._asked
+        deps, asker, scope = asked.deps, asked.asker, asked.scope
+        try:
+            await send_view_answer(deps, asker, self._made, send, head=scope["method"] == "HEAD")
+        except (Failure, ProblemError) as error:
+            deps.decisions.refused(Action.LIST, error.code, asker.identity)
+            raise
+
+    async def _made(self, caller_view: CallerView) -> Made:
+        deps = self._asked.deps
+        body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
+        held = [value for name, value in self._asked.scope["headers"] if name == b"if-none-match"]
+        unchanged = bool(held) and matches(b",".join(held), etag)
+        return Made(body, ((b"etag", etag), *PRIVATE), unchanged, self._record)
+
+    def _record(self, seen: CallerView) -> None:
+        self._asked.deps.metrics.discovered(seen.identity, "/")
+        self._asked.deps.decisions.listed(Action.LIST, seen)
+
+
+async def discover(asked: Asked) -> Sendable:
+    """`GET /`: the tools that the caller may use."""
+    return _List(asked)
+
+
 ROUTES: Mapping[tuple[str, str], Direct] = {
+    ("GET", "/"): discover,
+    ("HEAD", "/"): discover,
     ("POST", "/v1/call"): call,
     ("POST", "/tools/{name:path}"): call_by_name,
     ("POST", "/v1/search"): search,

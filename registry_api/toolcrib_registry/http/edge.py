@@ -1,14 +1,13 @@
 """The outermost layer, plain ASGI: what is true of every request, as its line of the route table says.
 
 In order: Host (421) and Origin (403), tokens in query strings (400), who is asking and whether that is enough (401, 403,
-503), whether there is such a route (404, 405), its body, read and parsed once (400, 413, 415), then the app. `GET /` is
-answered here, from the bytes kept with the view. Every answer carries X-Request-Id. Nothing here logs a query.
+503), whether there is such a route (404, 405), its body, read and parsed once (400, 413, 415), then the app, or one of
+the routes that pass it by (`direct`). Every answer carries X-Request-Id. Nothing here logs a query.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -24,7 +23,6 @@ from toolcrib_registry.http.bodies import BODY, PARSED, Intake, Unreadable
 from toolcrib_registry.http.direct import ABSENT, Asked, Direct
 from toolcrib_registry.http.host_rules import HostRules
 from toolcrib_registry.http.problems import (
-    PROBLEM_JSON,
     ProblemError,
     broken,
     problem_of,
@@ -32,11 +30,8 @@ from toolcrib_registry.http.problems import (
     unrouted,
 )
 from toolcrib_registry.http.route_table import Access, Body, Match, RouteTable, Rule
-from toolcrib_registry.http.view_answers import Made, send_view_answer
 from toolcrib_registry.identity.authenticator import NOBODY, Asker, Authenticator, token_in_query
 from toolcrib_registry.identity.resources import ProtectedResource
-from toolcrib_registry.policy import discovery
-from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.settings import RegistrySettings
 
 _NOT_READY = ProblemError(
@@ -82,7 +77,7 @@ class Edge:
         hosts: list[bytes] = []
         tokens: list[bytes] = []
         origins: list[bytes] = []
-        given_id = none_match = None
+        given_id = None
         for name, value in scope["headers"]:
             if name == b"host":
                 hosts.append(value)
@@ -92,8 +87,6 @@ class Edge:
                 origins.append(value)
             elif name == b"x-request-id":
                 given_id = value
-            elif name == b"if-none-match":
-                none_match = value if none_match is None else none_match + b"," + value
         request_id = access_log.request_id_of(given_id)
         logs.request_id.set(request_id)
         GONE.set(None)
@@ -116,15 +109,10 @@ class Edge:
         if problem is not None:
             action = near.line.action if near is not None else Action.LIST
             self._deps.decisions.refused(action, reason_of(problem.code), asker.identity)
-        elif path == "/" and found.rule is not None:
-            problem = await self._discover(asker, none_match, request_id, scope, send)
-            if problem is None:
-                return
         exchange = Exchange(scope, send, request_id)
         try:
             if problem is not None:
-                scope[CODE] = problem.code
-                await send_problem(problem, exchange.send)
+                await _refuse(problem, scope, receive, exchange.send)
             else:
                 await self._answered(found, scope, receive, exchange)
         finally:
@@ -135,9 +123,13 @@ class Edge:
         rule, deps = found.rule, self._deps
         scope[ROUTE] = None if found.near is None else found.near.template
         asker: Asker = scope[ASKER]
-        intake = Intake(deps.large, asker.account)
+        intake = None
         try:
-            await _take_body(self._table, rule, scope, receive, intake, deps.settings.limits.json_depth)
+            if rule is None:
+                raise unrouted(self._table.methods(scope["path"]))
+            if rule.body is not Body.NONE:
+                intake = Intake(deps.large, asker.account)
+                await _take_body(rule, scope, receive, intake, deps.settings.limits.json_depth)
             direct = self._direct.get(rule)
             if direct is None:
                 await self._app(scope, receive, exchange.send)
@@ -146,14 +138,15 @@ class Edge:
             request = Asked(deps, asker, exchange.request_id, found.params, value, scope, receive)
             await (await direct(request)).send(exchange.send)
         except (ProblemError, Failure) as error:
-            await _send_problem(error, scope, exchange, self._resource(found))
+            await _refuse(error, scope, receive, exchange.send, self._resource(found))
         except Exception:
             # as Starlette does it: told to the caller, and raised for the server to log
             if self._direct.get(rule) is not None and not exchange.started:
-                await _send_problem(broken(), scope, exchange)
+                await _refuse(broken(), scope, receive, exchange.send)
             raise
         finally:
-            intake.done()
+            if intake is not None:
+                intake.done()
 
     def _resource(self, found: Match) -> ProtectedResource | None:
         """What has tokens of its own, if the request is for that."""
@@ -188,69 +181,30 @@ class Edge:
             return None if self._deps.settings.discovery.anonymous == "list" else unauthenticated(None)
         return unauthenticated(asker.problem, resource)
 
-    async def _discover(
-        self, asker: Asker, none_match: bytes | None, request_id: str, scope: Scope, send: Send
-    ) -> ProblemError | None:
-        """Answer `GET /`, or say why not."""
-        deps = self._deps
-
-        async def make(caller_view: CallerView) -> Made:
-            body, etag = await discovery.answer(deps.state, caller_view, deps.settings)
-            unchanged = none_match is not None and matches(none_match, etag)
-            headers = (
-                (b"etag", etag),
-                (b"cache-control", b"private, no-cache"),
-                (b"vary", b"Authorization"),
-                (b"x-content-type-options", b"nosniff"),
-                (b"x-request-id", request_id.encode()),
-            )
-
-            def record(seen: CallerView) -> None:
-                deps.metrics.discovered(seen.identity, "/")
-                deps.decisions.listed(Action.LIST, seen)
-                # the one line that is worth a look at the level first: this is asked thousands of times a second
-                if access_log.log.isEnabledFor(logging.DEBUG):
-                    access_log.write(logging.DEBUG, scope, "/", 304 if unchanged else 200, request_id)
-
-            return Made(body, headers, unchanged, record)
-
-        try:
-            await send_view_answer(deps, asker, make, send, head=scope["method"] == "HEAD")
-        except (Failure, ProblemError) as error:
-            problem = problem_of(error) if isinstance(error, Failure) else error
-            deps.decisions.refused(Action.LIST, problem.code, asker.identity)
-            return problem
-        return None
-
 
 def _unknown(path: str) -> Access:
     """Who is told that there is no such route."""
     return Access.IDENTITY if path.startswith(_CLOSED) else Access.FILTERED
 
 
-async def _send_problem(
+async def _refuse(
     error: ProblemError | Failure,
     scope: Scope,
-    exchange: Exchange,
+    receive: Receive,
+    send: Send,
     resource: ProtectedResource | None = None,
 ) -> None:
     problem = error if isinstance(error, ProblemError) else problem_of(error, resource)
     scope[CODE] = problem.code
-    await problem.send(exchange.send)
+    await problem.response()(scope, receive, send)
 
 
-async def _take_body(
-    table: RouteTable, rule: Rule | None, scope: Scope, receive: Receive, intake: Intake, depth: int
-) -> None:
+async def _take_body(rule: Rule, scope: Scope, receive: Receive, intake: Intake, depth: int) -> None:
     """Put the body, and what it says, into the scope, as the rule allows.
 
     Raises:
-        ProblemError: there is no such route, or it does not take this body.
+        ProblemError: it does not take this body.
     """
-    if rule is None:
-        raise unrouted(table.methods(scope["path"]))
-    if rule.body is Body.NONE:
-        return
     kind = declared = None
     for name, value in scope["headers"]:
         if name == b"content-type" and kind is None:
@@ -277,13 +231,6 @@ async def _parsed(rule: Rule, intake: Intake, body: bytes, kind: bytes, depth: i
         return Unreadable(str(problem.detail))
 
 
-def matches(none_match: bytes, etag: bytes) -> bool:
-    """Whether If-None-Match names `etag` (weak comparison, RFC 9110 §13.1.2)."""
-    if none_match.strip() == b"*":
-        return True
-    return any(tag.strip().removeprefix(b"W/") == etag for tag in none_match.split(b","))
-
-
 def _query_problem(query: bytes) -> ProblemError | None:
     name = token_in_query(query)
     if name is None:
@@ -293,20 +240,6 @@ def _query_problem(query: bytes) -> ProblemError | None:
         f"The query parameter {name} looks like a token. Send it as Authorization: Bearer … and replace it: "
         "it may have been logged on the way.",
     )
-
-
-async def send_problem(problem: ProblemError, send: Send) -> None:
-    """Send `problem` as the answer."""
-    body = problem.body()
-    headers: Iterable[tuple[str, str]] = (
-        ("content-type", PROBLEM_JSON),
-        ("content-length", str(len(body))),
-        ("cache-control", "no-store"),
-        *(problem.headers or {}).items(),
-    )
-    encoded = [(k.lower().encode(), v.encode()) for k, v in headers]
-    await send({"type": "http.response.start", "status": problem.status_code, "headers": encoded})
-    await send({"type": "http.response.body", "body": body})
 
 
 class AdminEdge:
@@ -342,12 +275,15 @@ class AdminEdge:
         found = self._table.find(scope["method"], scope["path"])
         scope[ROUTE] = None if found.near is None else found.near.template
         try:
-            if found.rule is not None and found.rule.access is Access.ADMIN:
+            if found.rule is None:
+                raise unrouted(self._table.methods(scope["path"]))
+            if found.rule.access is Access.ADMIN:
                 await self._admit(scope)
-            await _take_body(self._table, found.rule, scope, receive, Intake(None, ""), 0)
+            if found.rule.body is not Body.NONE:
+                await _take_body(found.rule, scope, receive, Intake(None, ""), 0)
             await self._app(scope, receive, exchange.send)
         except ProblemError as error:
-            await _send_problem(error, scope, exchange)
+            await _refuse(error, scope, receive, exchange.send)
         finally:
             exchange.log()
 
@@ -383,6 +319,6 @@ class OnePort:
         hosts = [v for k, v in scope["headers"] if k == b"host"]
         origins = [v for k, v in scope["headers"] if k == b"origin"]
         if (problem := self._rules.check(hosts, origins)) is not None:
-            await send_problem(problem, send)
+            await _refuse(problem, scope, receive, send)
             return
         await (self._metrics if path == "/metrics" else self._admin)(scope, receive, send)

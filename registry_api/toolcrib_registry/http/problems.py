@@ -17,7 +17,6 @@ from typing import Any
 import orjson
 from fastapi import HTTPException
 from starlette.responses import Response
-from starlette.types import Send
 
 from toolcrib_registry.calls.errors import CallError, Refused
 from toolcrib_registry.calls.step_up import InsufficientScope
@@ -135,18 +134,9 @@ class ProblemError(HTTPException):
         return body_of(self.code, self.status_code, self.title, str(self.detail), self.extra)
 
     def response(self) -> Response:
-        """The document as an answer."""
-        return Response(self.body(), self.status_code, dict(self.headers or {}), media_type=PROBLEM_JSON)
-
-    async def send(self, send: Send) -> None:
-        """The same, without a Response."""
-        body = self.body()
-        headers = [
-            (k.lower().encode("latin-1"), v.encode("latin-1")) for k, v in (self.headers or {}).items()
-        ]
-        headers += [(b"content-length", b"%d" % len(body)), (b"content-type", PROBLEM_JSON.encode())]
-        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        """The document as an answer, the one form in which problems are sent; nobody may keep it."""
+        headers = {"Cache-Control": "no-store", **(self.headers or {})}
+        return Response(self.body(), self.status_code, headers, media_type=PROBLEM_JSON)
 
 
 def problem_of(error: Failure, resource: ProtectedResource | None = None) -> ProblemError:

@@ -42,6 +42,13 @@ TRIES = 3
 Make = Callable[[CallerView], Awaitable[Made]]
 
 
+def matches(none_match: bytes, etag: bytes) -> bool:
+    """Whether If-None-Match names `etag` (weak comparison, RFC 9110 §13.1.2)."""
+    if none_match.strip() == b"*":
+        return True
+    return any(tag.strip().removeprefix(b"W/") == etag for tag in none_match.split(b","))
+
+
 async def encoded(
     deps: Deps, asker: Asker, tools: Collection[PublishedTool], encode: Callable[[], bytes]
 ) -> bytes:

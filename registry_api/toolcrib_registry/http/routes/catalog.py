@@ -25,17 +25,17 @@ from toolcrib.wire.api import (
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls import definitions
 from toolcrib_registry.calls import service as calls
-from toolcrib_registry.http import cursors, edge
+from toolcrib_registry.http import cursors
+from toolcrib_registry.http.access_log import PRIVATE
 from toolcrib_registry.http.documentation import BEARER, BODY, documented_only, problems
 from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
-from toolcrib_registry.http.view_answers import Made, ViewAnswer, encoded
+from toolcrib_registry.http.view_answers import Made, ViewAnswer, encoded, matches
 from toolcrib_registry.policy.state import CallerView, definition_bytes
 
 router = APIRouter(route_class=ReadRoute, prefix="/v1", tags=["v1"])
 TOKEN = ("unauthenticated", "invalid_token")
 PAGE_BYTES = 8 << 20
 """Texts and schemas of the tools of one page: one with more ends earlier than `limit` says."""
-_PRIVATE = ((b"cache-control", b"private, no-cache"), (b"vary", b"Authorization"))
 
 
 @router.get(
@@ -74,10 +74,8 @@ async def tools(
 
         body = await encoded(deps, asker, [view.tools[i] for i in chosen], encode)
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
-        unchanged = if_none_match is not None and edge.matches(
-            if_none_match.encode("latin-1", "replace"), etag
-        )
-        return Made(body, ((b"etag", etag), *_PRIVATE), unchanged, record)
+        unchanged = if_none_match is not None and matches(if_none_match.encode("latin-1", "replace"), etag)
+        return Made(body, ((b"etag", etag), *PRIVATE), unchanged, record)
 
     return ViewAnswer(deps, asker, make)
 

@@ -14,11 +14,12 @@ from starlette.responses import Response
 from toolcrib.authorizer import Action
 from toolcrib.wire.api import example
 from toolcrib_registry.deps import Deps
-from toolcrib_registry.http import cursors, edge
+from toolcrib_registry.http import cursors
+from toolcrib_registry.http.access_log import PRIVATE
 from toolcrib_registry.http.documentation import BEARER, problems
 from toolcrib_registry.http.problems import ProblemError
 from toolcrib_registry.http.requests import AskerOf, DepsOf, ReadRoute
-from toolcrib_registry.http.view_answers import Made, ViewAnswer, encoded
+from toolcrib_registry.http.view_answers import Made, ViewAnswer, encoded, matches
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.policy import servers
 from toolcrib_registry.policy.servers import LATEST, Document
@@ -26,7 +27,6 @@ from toolcrib_registry.policy.state import CallerView
 
 router = APIRouter(route_class=ReadRoute, prefix="/v0.1", tags=["registry API"])
 TOKEN = ("unauthenticated", "invalid_token")
-_PRIVATE = ((b"cache-control", b"private, no-cache"), (b"vary", b"Authorization"))
 
 
 _FILES = {
@@ -196,7 +196,7 @@ def _answer(
 
         body = await encoded(deps, asker, view.tools.values(), encode)
         etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'.encode()
-        unchanged = none_match is not None and edge.matches(none_match.encode("latin-1", "replace"), etag)
-        return Made(body, ((b"etag", etag), *_PRIVATE), unchanged, record)
+        unchanged = none_match is not None and matches(none_match.encode("latin-1", "replace"), etag)
+        return Made(body, ((b"etag", etag), *PRIVATE), unchanged, record)
 
     return ViewAnswer(deps, asker, make)
