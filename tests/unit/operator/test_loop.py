@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
@@ -12,12 +11,10 @@ import pytest
 
 from frozen_heap import frozen_by
 from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool
-from toolcrib.lint import weaknesses
 from toolcrib.process.garbage import LARGE
 from toolcrib.resources.admission import FINALIZER
 from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
-from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.objects import Ref
@@ -109,30 +106,6 @@ async def test_a_tool_and_its_binding_reach_the_replica_and_become_ready() -> No
             "Questionable": ("False", "NothingOdd"),
         }
         assert stage.status("AgentScopeBinding", "heist/planner")["matchedTools"] == 1
-
-
-async def test_schemas_that_take_long_are_judged_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = {f"p{i}": {"anyOf": [{"const": 1}, {"const": 2}]} for i in range(1_400)}
-    schema, threads, taken = {"type": "object", "properties": parameters}, list[Any](), list[float]()
-    prepared, judged = weaknesses.prepare, Assessor.judge
-
-    def prepare(large: Any) -> None:
-        threads.append(threading.current_thread())
-        prepared(large)
-
-    def judge(assessor: Assessor, refs: Any) -> None:
-        begun = time.thread_time()
-        judged(assessor, refs)
-        taken.append(time.thread_time() - begun)
-
-    monkeypatch.setattr(weaknesses, "prepare", prepare)
-    monkeypatch.setattr(Assessor, "judge", judge)
-    async with staged(tool("large", inputSchema=schema), tool("small")) as stage:
-        await stage.ready("heist/large")
-        await stage.ready("heist/small")
-    assert threads
-    assert threading.main_thread() not in threads
-    assert max(taken) < 0.08
 
 
 async def test_nothing_is_published_while_a_kind_has_not_been_listed() -> None:
