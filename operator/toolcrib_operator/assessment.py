@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.tools import Tool
 from toolcrib.telemetry.logs import about_object
 from toolcrib.wire.publish import Credential, Removed
 from toolcrib_operator.kinds.admission import Admitted
@@ -23,6 +24,8 @@ from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
 
+_LARGE = 500
+"""Values in a schema from which judging it takes some milliseconds."""
 _POISON = Cause(ConditionReason.INVALID, "the operator failed to assess this object; its log has the reason")
 """One object that nobody foresaw must not stop the others."""
 
@@ -71,6 +74,12 @@ class Assessor:
             if not after and ref.kind not in self.kinds:
                 facts.drop(ref)
         return sorted(ref for ref in touched if ref.kind in self.kinds)
+
+    def large(self, ref: Ref) -> Tool | None:
+        """The object, if it is a tool whose schema takes long to judge."""
+        entry = self._world.get(ref) if ref.kind in self.kinds else None
+        tool = None if entry is None else entry.resource
+        return tool if isinstance(tool, Tool) and _is_large(tool.spec.input_schema) else None
 
     def judge(self, refs: Iterable[Ref]) -> None:
         """Assess these objects; `batch` collects what follows."""
@@ -139,3 +148,13 @@ class Assessor:
             for record in self.facts.records.of(kind.name)
             if record.published is not None and kind.reaches(record.published, wanted)
         ]
+
+
+def _is_large(schema: object) -> bool:
+    count, stack = 0, [schema]
+    while stack and count < _LARGE:
+        node = stack.pop()
+        count += 1
+        if isinstance(node, dict | list):
+            stack.extend(node.values() if isinstance(node, dict) else node)
+    return count == _LARGE

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection
 
 from toolcrib import process
+from toolcrib.lint import weaknesses
 from toolcrib.telemetry import logs
 from toolcrib.wire.publish import Revision
 from toolcrib_operator.admission.policies import Policies
@@ -192,7 +193,14 @@ class Loop:
         found, due = set(refs), refs
         while due:
             async for part in paced(due):
-                self.assessor.judge(part)
+                few: list[Ref] = []
+                for ref in part:
+                    few.append(ref)
+                    if (large := self.assessor.large(ref)) is not None:
+                        await asyncio.to_thread(weaknesses.prepare, large)
+                        self.assessor.judge(few)
+                        few = []
+                self.assessor.judge(few)
             due, lost = self.assessor.settle()
             found.update(due, lost)
         return sorted(found)

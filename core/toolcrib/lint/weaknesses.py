@@ -7,6 +7,7 @@ one there may read them all, and what another namespace holds is nobody's busine
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from bisect import bisect_left, insort
@@ -181,15 +182,26 @@ def alone(tool: Tool) -> Iterator[Weakness]:
             yield _weakness(ConditionReason.PARAMETERS_UNDESCRIBED, "spec.inputSchema.properties", message)
 
 
+def prepare(tool: Tool) -> None:
+    """Work out what takes long of a tool with a large schema, in any thread: the next look at it is short then."""
+    for _ in _costly(tool):
+        pass
+
+
+@lru_cache(maxsize=32)
+def _is_costly(schema: str) -> bool:
+    cost = SchemaCost(json.loads(schema))
+    costly = cost.is_costly
+    cost.drop()
+    return costly
+
+
 def _costly(tool: Tool) -> Iterator[Weakness]:
     try:
         schema_safety.check(tool.spec.input_schema)
     except SchemaUnsafe:
         return  # said elsewhere, and not to be reckoned with
-    cost = SchemaCost(tool.spec.input_schema)
-    costly = cost.is_costly
-    cost.drop()
-    if costly:
+    if _is_costly(json.dumps(tool.spec.input_schema)):
         message = "checking an ordinary call against it may take longer than 50 ms; such calls are refused"
         yield _weakness(ConditionReason.SCHEMA_COSTLY, "spec.inputSchema", message)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from toolcrib.errors import SchemaUnsafe
@@ -43,7 +44,23 @@ def check(schema: Any, *, arguments: bool = True) -> None:
     """
     if not isinstance(schema, dict):
         raise SchemaUnsafe("/: a schema is a JSON object")
-    schema = json.loads(_bounded(schema))  # of its own at each place: YAML's anchors share what counts again
+    problem = _problem(_bounded(schema), arguments=arguments)
+    if problem is not None:
+        raise SchemaUnsafe(problem)
+
+
+@lru_cache(maxsize=32)
+def _problem(text: bytes, *, arguments: bool) -> str | None:
+    """What is wrong with a schema; remembered, since operator and lint ask one after the other."""
+    try:
+        # of its own at each place: YAML's anchors share what counts again
+        _check(json.loads(text), arguments=arguments)
+    except SchemaUnsafe as error:
+        return str(error)
+    return None
+
+
+def _check(schema: dict[str, Any], *, arguments: bool) -> None:
     if arguments and schema.get("type", "object") != "object":
         raise SchemaUnsafe(f"/type: arguments are an object, not {schema['type']!r}")
     dialect = dialect_of(schema)

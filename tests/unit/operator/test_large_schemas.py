@@ -1,0 +1,56 @@
+"""A schema that takes long to judge does not hold the operator's loop."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from operator_harness import MemoryReplica, tool
+from toolcrib.lint import weaknesses
+from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.assessment import Assessor
+from toolcrib_operator.kinds.table import WATCHED
+from toolcrib_operator.loop import Loop
+from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.publisher import Publisher
+from toolcrib_operator.settings import LoopSettings
+from toolcrib_operator.world import World
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+SETTINGS = LoopSettings(hold_back=0.2, takeover_hold=0.5, finalizers=False, services=False)
+
+
+async def test_schemas_that_take_long_are_judged_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters = {f"p{i}": {"anyOf": [{"const": 1}, {"const": 2}]} for i in range(1_400)}
+    schema, threads, taken = {"type": "object", "properties": parameters}, list[Any](), list[float]()
+    prepared, judged = weaknesses.prepare, Assessor.judge
+
+    def prepare(large: Any) -> None:
+        threads.append(threading.current_thread())
+        prepared(large)
+
+    def judge(assessor: Assessor, refs: Any) -> None:
+        begun = time.thread_time()
+        judged(assessor, refs)
+        taken.append(time.thread_time() - begun)
+
+    monkeypatch.setattr(weaknesses, "prepare", prepare)
+    monkeypatch.setattr(Assessor, "judge", judge)
+    world = World()
+    publisher = Publisher(1, FixedReplicas(MemoryReplica("one")))
+    loop = Loop(world, publisher, IndexSync(publisher), MemoryWriter(world), settings=SETTINGS)
+    for kind in WATCHED:
+        world.replace(kind, [tool("large", inputSchema=schema), tool("small")] if kind == "Tool" else [])
+    stop = asyncio.Event()
+    running = asyncio.create_task(loop.run(stop))
+    try:
+        await until(lambda: bool(taken and max(taken) > 0.001), what="judged")
+    finally:
+        stop.set()
+        await running
+    assert threads
+    assert threading.main_thread() not in threads
+    assert max(taken) < 0.08
