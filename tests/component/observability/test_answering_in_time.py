@@ -50,7 +50,9 @@ def test_a_registry_whose_loop_is_held_says_what_held_it_and_counts_it(tmp_path:
     seeing = mint("system:serviceaccount:team:all")
     tools = [tool(f"tool-{i}", scopes=("all:use",)) for i in range(15_000)]
     with process(configuration(tmp_path)) as running:
-        running.publish(*tools, bindings=(binding("all", ("all:use",)),))
+        # thousands of bindings, too: objects in objects, of which a pass looks at each
+        others = (binding(f"other-{i}", ("other:use",)) for i in range(20_000))
+        running.publish(*tools, bindings=(binding("all", ("all:use",)), *others))
         # a search makes an index of their words; once it is quiet, garbage is looked for in all that, on the loop
         answer = httpx.post(
             f"{running.url}/v1/search",
