@@ -3,7 +3,7 @@
     .ci/run            every step; exit status 0 if all passed, 1 if one was refused
     .ci/run NAME…      only these steps (`.ci/run --list` names them)
 
-The first step runs alone; then the lanes run side by side, each with its steps in order, since many tests wait for
+The first steps run alone; then the lanes run side by side, each with its steps in order, since many tests wait for
 clocks and servers and leave a core idle. A refusal ends the steps that run beside it.
 
 Where tests of a step fail, their files run again in a process of their own, at most twice and for ten minutes in all.
@@ -61,10 +61,19 @@ def steps(seed: int) -> tuple[Step, ...]:
     cases = f"ARGS=--cases 20000 --seed {seed + 1}"
     return (
         Step("env", "environment", ("env",), 1200, 0),
+        # Alone, since it may take two minutes and the lanes leave it a third of the processor. One seed: what a new one
+        # finds is work for its finder, and none of the change that is judged here.
+        Step(
+            "attack",
+            "generated attacks on running registries: make attack (the first run builds the real servers)",
+            ("attack", "SEED=13", "COUNT=20"),
+            5400,
+            0,
+        ),
         Step("check", "lint, format, types, import contracts, generated files", ("check",), 600, 1),
         Step(
             "test",
-            "tests: make test (the first run builds the real servers)",
+            "tests: make test",
             ("test",),
             5400,
             1,
@@ -75,15 +84,6 @@ def steps(seed: int) -> tuple[Step, ...]:
             "proof",
             "20,000 random cases against the oracle, others than those of make test",
             ("proof", cases),
-            600,
-            2,
-        ),
-        # one seed: what a new one finds is work for its finder, and none of the change that is judged here; fewer cases
-        # than by hand, since another lane takes half of the processor and the run may take two minutes
-        Step(
-            "attack",
-            "generated attacks on running registries: make attack",
-            ("attack", "SEED=13", "COUNT=20"),
             600,
             2,
         ),
