@@ -21,6 +21,7 @@ from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.schemas.cost import SchemaCost
+from toolcrib.schemas.remembered import Remembered
 from toolcrib.text import escape, truncate
 
 FEWEST_WORDS = 3
@@ -189,8 +190,8 @@ def prepare(tool: Tool) -> None:
 
 
 @lru_cache(maxsize=32)
-def _is_costly(schema: str) -> bool:
-    cost = SchemaCost(json.loads(schema))
+def _is_costly(schema: Remembered) -> bool:
+    cost = SchemaCost(json.loads(schema.text))
     costly = cost.is_costly
     cost.drop()
     return costly
@@ -201,7 +202,10 @@ def _costly(tool: Tool) -> Iterator[Weakness]:
         schema_safety.check(tool.spec.input_schema)
     except SchemaUnsafe:
         return  # said elsewhere, and not to be reckoned with
-    if _is_costly(json.dumps(tool.spec.input_schema)):
+    schema = Remembered(json.dumps(tool.spec.input_schema).encode())
+    costly = _is_costly(schema)
+    schema.forget()
+    if costly:
         message = "checking an ordinary call against it may take longer than 50 ms; such calls are refused"
         yield _weakness(ConditionReason.SCHEMA_COSTLY, "spec.inputSchema", message)
 

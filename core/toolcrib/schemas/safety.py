@@ -16,6 +16,7 @@ from toolcrib.schemas import compile_time
 from toolcrib.schemas.keywords import DIALECTS, DRAFT_04, check_shapes, dialect_of
 from toolcrib.schemas.patterns import MAX_WEIGHT, is_linear, weight
 from toolcrib.schemas.references import MAX_CHAIN, MAX_DEPTH, MAX_WORK, REFERENCES, check_work, lookup
+from toolcrib.schemas.remembered import Remembered
 
 __all__ = ["DIALECTS", "MAX_BYTES", "MAX_CHAIN", "MAX_DEPTH", "MAX_NODES", "MAX_WORK", "check", "is_linear"]
 
@@ -44,17 +45,19 @@ def check(schema: Any, *, arguments: bool = True) -> None:
     """
     if not isinstance(schema, dict):
         raise SchemaUnsafe("/: a schema is a JSON object")
-    problem = _problem(_bounded(schema), arguments=arguments)
+    text = Remembered(_bounded(schema))
+    problem = _problem(text, arguments=arguments)
+    text.forget()
     if problem is not None:
         raise SchemaUnsafe(problem)
 
 
 @lru_cache(maxsize=32)
-def _problem(text: bytes, *, arguments: bool) -> str | None:
-    """What is wrong with a schema; remembered, since operator and lint ask one after the other."""
+def _problem(text: Remembered, *, arguments: bool) -> str | None:
+    """What is wrong with a schema; remembered by its digest, since operator and lint ask one after the other."""
     try:
         # of its own at each place: YAML's anchors share what counts again
-        _check(json.loads(text), arguments=arguments)
+        _check(json.loads(text.text), arguments=arguments)
     except SchemaUnsafe as error:
         return str(error)
     return None
