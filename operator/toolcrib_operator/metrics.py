@@ -30,7 +30,7 @@ _Family = GaugeMetricFamily | CounterMetricFamily
 LEADER = Metric(GaugeMetricFamily, "toolcrib_operator_leader", (), "Whether this process leads.")
 PROBLEMS = Metric(GaugeMetricFamily, "toolcrib_operator_problems", (), "What /readyz complains about.")
 PROPAGATION_SECONDS = Metric(Histogram, "toolcrib_propagation_seconds", (),
-    "From a change being seen until every replica of the registry has it in force.", PROPAGATION_BUCKETS)
+    "From a change being seen until it is in effect on every replica of the registry.", PROPAGATION_BUCKETS)
 EPOCH = Metric(GaugeMetricFamily, "toolcrib_operator_epoch", (), "Epoch of this leadership.")
 REVISION = Metric(GaugeMetricFamily, "toolcrib_operator_revision", (), "Sequence of the revision.")
 CATALOG_TOOLS = Metric(GaugeMetricFamily, "toolcrib_catalog_tools", (),

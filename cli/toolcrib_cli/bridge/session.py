@@ -89,7 +89,7 @@ class Session:
         if key is None:
             return
         if (earlier := self._requests.get(key)) is not None:
-            earlier.cancel()  # whoever waits for this id waits for the new request
+            earlier.cancel()  # the client waits for the answer to the new request of this id
         self._requests[key] = task
 
         def ended(_: asyncio.Task[None]) -> None:

@@ -105,7 +105,7 @@ class Bulkheads:
             self._held[path[:depth]] += 1
 
     def leave(self, path: Path) -> None:
-        """Give the room to whoever waits for it."""
+        """Give the room back; a call that waits for it gets it."""
         for depth in range(4):
             self._held[path[:depth]] -= 1
             if not self._held[path[:depth]]:

@@ -1,6 +1,6 @@
 """Header fields of the stateless era that repeat what stands in a request's body, so that a proxy can route by them.
 
-A field that says something else than the body is refused: whoever routes by it would be deceived. Values that a field
+A request whose field differs from its body is refused: a proxy that routes by the field would be deceived. Values that a field
 cannot carry stand there as `=?base64?…?=`. (MCP 2026-07-28, Streamable HTTP, Request Headers and Custom Headers.)
 """
 

@@ -21,7 +21,7 @@ from toolcrib_registry.mcp.protocol import SERVER_META, is_stateless
 
 SHORT_MS, LONG_MS = 1_000, 3_600_000
 """For how long a client may keep a list that may change, and an answer that does not while the registry is the same. A call
-is decided anew in any case."""
+is decided each time."""
 _UNNAMED = "toolcrib:answer"
 """The URI of bytes that came without one."""
 CODE_META, RETRY_META = "toolcrib.dev/code", "toolcrib.dev/retry-after"

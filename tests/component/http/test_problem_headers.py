@@ -1,4 +1,4 @@
-"""Problem documents have the same headers whoever says them: the edge, a route past FastAPI, FastAPI, another listener."""
+"""Problem documents have the same headers from every source: the edge, a route past FastAPI, FastAPI, another listener."""
 
 from collections.abc import Iterator
 

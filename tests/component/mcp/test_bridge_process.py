@@ -89,7 +89,7 @@ def test_a_token_file_is_read_again_when_its_token_has_ended(tmp_path: Path) -> 
         if wire.headers["authorization"] == "Bearer second":
             wire.result()
         else:
-            file.write_text("second")  # whoever keeps the file has a new token just then
+            file.write_text("second")  # the file is renewed at that moment
             wire.answer({"code": "invalid_token", "detail": "The token has expired."}, 401)
 
     flags = ("--token-file", str(file))

@@ -1,4 +1,4 @@
-"""Header fields that repeat the body: compared with it in 2026, decoded first; whoever routes by them is not deceived."""
+"""Header fields that repeat the body: compared with it in 2026, decoded first, so a proxy that routes by them is not deceived."""
 
 import base64
 import json

@@ -201,7 +201,7 @@ def test_no_stream_is_resumed_so_no_event_has_an_id(r: RunningRegistry) -> None:
         ]
 
 
-def test_whoever_accepts_no_stream_gets_none(r: RunningRegistry) -> None:
+def test_a_client_that_accepts_no_stream_gets_none(r: RunningRegistry) -> None:
     json_only = {"accept": "application/json"}
     refused = McpClient(r).post(message("subscriptions/listen", {"notifications": {}}), json_only)
     assert (refused.status_code, refused.json()["code"]) == (406, "not_acceptable")

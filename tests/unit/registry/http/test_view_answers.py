@@ -279,7 +279,7 @@ async def test_a_publisher_that_never_stops_keeps_no_list_from_others(
     )
 
 
-async def test_a_tool_made_anew_by_its_id_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_that_is_recreated_under_its_id_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     deps, inner, texts = await parts(), asyncio.to_thread, ["second"]
 
     async def meanwhile(work: Any, *asked: Any) -> Any:
