@@ -1,0 +1,106 @@
+"""Progress of a call is told before its answer, to a client that asks for it."""
+
+import asyncio
+import threading
+
+import httpx
+import pytest
+
+from mcp_client import STATELESS
+from registry_harness import RunningRegistry
+from scripted_backend import ScriptedBackend, called, events, result
+from toolcrib_registry.calls.backends.port import Exchange, Progress, Text, ToolAnswer
+
+HANDSHAKE = "2025-11-25"
+
+
+@pytest.mark.parametrize("version", [STATELESS, HANDSHAKE])
+def test_progress_is_told_before_the_answer_to_a_client_that_asks_for_it(
+    asking: RunningRegistry, scripted: ScriptedBackend, version: str
+) -> None:
+    async def behave(exchange: Exchange) -> ToolAnswer:
+        assert exchange.progress is not None
+        await exchange.progress(Progress(1, 2, "half"))
+        await exchange.progress(Progress(2.5))
+        return ToolAnswer(b"", "", is_json=False, blocks=(Text("x" * 100_000),))
+
+    scripted.behave = behave
+
+    half, further, last = events(called(asking, version, meta={"progressToken": "p-1"}))
+
+    assert half == {
+        "jsonrpc": "2.0",
+        "method": "notifications/progress",
+        "params": {"progressToken": "p-1", "progress": 1, "total": 2, "message": "half"},
+    }
+    assert further["params"] == {"progressToken": "p-1", "progress": 2.5}
+    assert (last["id"], last["result"]["content"][0]["text"]) == (7, "x" * 100_000)
+
+
+def test_a_call_of_which_no_progress_is_told_is_answered_as_every_call(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    scripted.answers(blocks=(Text("done"),))
+
+    told = called(asking, meta={"progressToken": 5})
+
+    assert told.headers["content-type"] == "application/json"
+    assert result(told)["content"] == [{"type": "text", "text": "done"}]
+
+
+def test_without_a_token_no_backend_is_asked_for_progress(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    scripted.answers()
+
+    called(asking)
+
+    assert scripted.given[0].progress is None
+
+
+def test_a_grant_that_ends_while_progress_is_told_ends_the_call(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    begun = threading.Event()
+
+    async def behave(exchange: Exchange) -> ToolAnswer:
+        assert exchange.progress is not None
+        await exchange.progress(Progress(1))
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    scripted.behave = behave
+    found: list[httpx.Response] = []
+    calling = threading.Thread(target=lambda: found.append(called(asking, meta={"progressToken": 1})))
+    calling.start()
+    assert begun.wait(10)
+    asking.publish(remove_bindings=["uid-team-bot"])
+    calling.join(10)
+
+    *_, last = events(found[0])
+    assert last["result"]["_meta"]["toolcrib.dev/code"] == "revoked"
+    assert scripted.cancelled.is_set()
+
+
+def test_a_client_that_goes_ends_the_work_whose_progress_it_was_told(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    async def behave(exchange: Exchange) -> ToolAnswer:
+        assert exchange.progress is not None
+        await exchange.progress(Progress(1))
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    scripted.behave = behave
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "ask", "_meta": {"progressToken": 1}},
+    }
+    headers = {**asking.auth("team", "bot"), "accept": "text/event-stream"}
+    with asking.http.stream("POST", asking.url + "/mcp/direct", json=body, headers=headers) as response:
+        assert next(response.iter_lines()).startswith("event:")
+
+    assert scripted.cancelled.wait(1), "within a second"

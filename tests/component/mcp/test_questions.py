@@ -1,0 +1,147 @@
+"""What a tool asks reaches its caller's client, and the answer the tool: with a state that is good for that call alone."""
+
+from typing import Any
+
+import pytest
+
+from registry_harness import ManualClock, RunningRegistry, backend, tool
+from scripted_backend import ScriptedBackend, called, result
+from toolcrib_registry.calls.backends.port import InputRequired
+
+HANDSHAKE = "2025-11-25"
+ASKS = {"who": {"method": "elicitation/create", "params": {"message": "Who are you?", "requestedSchema": {}}}}
+ELICITS = {"elicitation": {}}
+ANSWERS = {"who": {"action": "accept", "content": {"name": "Ada"}}}
+
+
+def test_a_question_reaches_the_client_and_its_answer_the_tool(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    scripted.asks(InputRequired(ASKS, "step 1"))
+
+    asked = result(called(asking, capabilities=ELICITS, arguments={"a": 1}))
+
+    assert (asked["resultType"], asked["inputRequests"]) == ("input_required", ASKS)
+    state = asked["requestState"]
+    assert "step 1" not in state
+
+    done = result(
+        called(asking, capabilities=ELICITS, arguments={"a": 1}, inputResponses=ANSWERS, requestState=state)
+    )
+
+    assert done["content"] == [{"type": "text", "text": "done"}]
+    assert (scripted.given[1].state, scripted.given[1].responses) == ("step 1", ANSWERS)
+    assert 'outcome="input_required"' in asking.metrics()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"who": "other"},
+        {"arguments": {"a": 2}},
+        {"requestState": "AAAA"},
+        {"requestState": "?"},
+        {"requestState": ""},
+    ],
+    ids=["another caller", "other arguments", "made up", "no base64", "empty"],
+)
+def test_a_state_is_good_for_the_same_caller_and_call_alone(
+    asking: RunningRegistry, scripted: ScriptedBackend, other: dict[str, Any]
+) -> None:
+    scripted.asks(InputRequired(ASKS, "step 1"))
+    state = result(called(asking, capabilities=ELICITS, arguments={"a": 1}))["requestState"]
+
+    again = {"arguments": {"a": 1}, "inputResponses": ANSWERS, "requestState": state, **other}
+    refused = called(asking, capabilities=ELICITS, **again)
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32602)
+    assert len(scripted.given) == 1, "the tool never sees it"
+
+
+def test_each_changed_character_of_a_state_is_noticed(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    scripted.asks(InputRequired(ASKS, "step 1"))
+    state = result(called(asking, capabilities=ELICITS))["requestState"]
+
+    for at in range(0, len(state), 7):
+        changed = state[:at] + ("A" if state[at] != "A" else "B") + state[at + 1 :]
+        refused = called(asking, capabilities=ELICITS, inputResponses=ANSWERS, requestState=changed)
+        assert refused.status_code == 400, at
+
+
+@pytest.mark.parametrize("more", ["-TAMPERED", "=", "\n", "A" * 4])
+@pytest.mark.parametrize("text", ["step 1", "step 12", "step 123"], ids=len)
+def test_nothing_can_be_appended_to_a_state(
+    asking: RunningRegistry, scripted: ScriptedBackend, text: str, more: str
+) -> None:
+    """Three lengths: with two, one and no characters of padding."""
+    scripted.asks(InputRequired(ASKS, text))
+    state = result(called(asking, capabilities=ELICITS))["requestState"]
+
+    refused = called(asking, capabilities=ELICITS, inputResponses=ANSWERS, requestState=state + more)
+
+    assert refused.status_code == 400
+
+
+def test_a_state_is_good_for_ten_minutes_and_while_the_tools_route_stays(
+    asking: RunningRegistry, scripted: ScriptedBackend, clock: ManualClock
+) -> None:
+    scripted.asks(InputRequired(ASKS, "step 1"))
+    state = result(called(asking, capabilities=ELICITS))["requestState"]
+    again = {"capabilities": ELICITS, "inputResponses": ANSWERS, "requestState": state}
+
+    clock.advance(599)
+    assert called(asking, **again).status_code == 200
+    clock.advance(2)
+    assert called(asking, **again).status_code == 400
+
+    fresh = result(called(asking, capabilities=ELICITS))["requestState"]
+    asking.publish([tool("ask", backend=backend(1))])
+    assert called(asking, **{**again, "requestState": fresh}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("question", "capabilities", "missing"),
+    [
+        (ASKS, {}, {"elicitation": {}}),
+        ({"s": {"method": "sampling/createMessage", "params": {}}}, ELICITS, {"sampling": {}}),
+        ({"r": {"method": "roots/list"}}, {}, {"roots": {}}),
+        (
+            {"u": {"method": "elicitation/create", "params": {"mode": "url", "url": "https://x"}}},
+            ELICITS,
+            {"elicitation": {"url": {}}},
+        ),
+    ],
+)
+def test_a_client_that_cannot_answer_is_told_what_it_lacks(
+    asking: RunningRegistry, scripted: ScriptedBackend, question: Any, capabilities: Any, missing: Any
+) -> None:
+    scripted.asks(InputRequired(question))
+
+    refused = called(asking, capabilities=capabilities)
+
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (400, -32021)
+    assert error["data"] == {"requiredCapabilities": missing}
+
+
+def test_a_client_of_2025_is_told_what_the_tool_asks(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    scripted.asks(InputRequired(ASKS))
+
+    found = result(called(asking, HANDSHAKE))
+
+    assert found["isError"] is True
+    assert "Who are you?" in found["content"][0]["text"]
+
+
+def test_plain_http_is_told_that_the_tool_asks(asking: RunningRegistry, scripted: ScriptedBackend) -> None:
+    scripted.asks(InputRequired(ASKS))
+
+    refused = asking.http.post(
+        asking.url + "/v1/call", json={"tool": "ask"}, headers=asking.auth("team", "bot")
+    )
+
+    assert (refused.status_code, refused.json()["code"]) == (422, "input_required")
