@@ -1,92 +1,19 @@
-"""What the stdio bridge carries to an endpoint and back, in both eras, whatever the endpoint does."""
+"""What the stdio bridge carries to an endpoint and back, in both eras."""
 
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from bridge_client import client, handshake
 from mcp_bridge import INITIALIZED, initialize, modern, plain
-from mcp_stub import McpStub, Wire, mcp_stub
-from toolcrib_cli.bridge.identity import Minted, Read, Tokens
-from toolcrib_cli.bridge.session import Session
-from toolcrib_cli.bridge.upstream import Upstream
+from mcp_stub import Wire, mcp_stub
 from waiting import until
 
 pytestmark = pytest.mark.anyio
-CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-
-
-class Client:
-    """The client's side of a session."""
-
-    def __init__(self, session: Session, lines: list[bytes]) -> None:
-        self._session = session
-        self.lines = lines
-
-    @property
-    def received(self) -> list[Any]:
-        return [json.loads(line) for line in self.lines]
-
-    async def send(self, *messages: Mapping[str, Any] | bytes) -> None:
-        for message in messages:
-            await self._session.take(message if isinstance(message, bytes) else json.dumps(message).encode())
-
-    async def answer(self, number: object) -> Any:
-        def found() -> list[Any]:
-            return [m for m in self.received if m.get("id") == number and "method" not in m]
-
-        return (await until(found, what=f"no answer to {number!r}"))[0]
-
-    async def ask(self, message: Mapping[str, Any]) -> Any:
-        await self.send(message)
-        return await self.answer(message["id"])
-
-
-@asynccontextmanager
-async def client(
-    url: str,
-    tokens: Tokens | None = None,
-    *,
-    patience: float = 0.0,
-    tell: Callable[[str], None] = lambda _: None,
-) -> AsyncIterator[Client]:
-    lines: list[bytes] = []
-
-    async def write(line: bytes) -> None:
-        assert b"\n" not in line
-        lines.append(line)
-
-    upstream = Upstream(lambda: f"{url}/mcp", tokens or Read(lambda: "t.o.k"), patience=patience, tell=tell)
-    session = Session(upstream, write, tell)
-    try:
-        yield Client(session, lines)
-    finally:
-        await session.close()
-        await upstream.close()
-
-
-def handshake(wire: Wire) -> bool:
-    """Answers what every client of 2025 begins with."""
-    if wire.method == "GET":
-        wire.answer(b"", 405)
-    elif wire.message.get("method") == "initialize":
-        answer = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
-            "serverInfo": {"name": "x", "version": "1"},
-        }
-        body = {"jsonrpc": "2.0", "id": wire.message["id"], "result": answer}
-        wire.answer(body, mcp_session_id="session-7")
-    elif "id" not in wire.message:
-        wire.answer(b"", 202)
-    else:
-        return False
-    return True
 
 
 async def test_the_version_that_was_agreed_on_stands_in_the_headers_of_what_follows() -> None:
@@ -311,62 +238,6 @@ async def test_a_redirect_is_not_followed_with_the_token() -> None:
 # --------------------------------------------------------------------------------------------- away and back
 
 
-async def test_a_registry_that_comes_back_in_time_answers() -> None:
-    told: list[str] = []
-    with mcp_stub(lambda wire: wire.result(tools=[])) as stub:
-        port = int(stub.url.rpartition(":")[2])
-    async with client(stub.url, patience=30, tell=told.append) as c:
-        await c.send(plain("tools/list", 1), plain("tools/call", 2, name="x"))
-        await until(lambda: told)
-        with mcp_stub(lambda wire: wire.result(tools=[]), port) as again:
-            await c.answer(1)
-            await c.answer(2)
-    assert len(again.asked) == 2
-    assert told == [told[0], "the registry answers again"]
-    assert "cannot reach a registry at" in told[0]
-
-
-async def test_a_registry_that_stays_away_is_an_error_for_each_request() -> None:
-    with mcp_stub(lambda wire: wire.result()) as stub:
-        pass
-    async with client(stub.url) as c:
-        for number in (1, 2):
-            error = (await c.ask(plain("tools/list", number)))["error"]
-            assert error["data"]["code"] == "unreachable"
-            assert "toolcrib up" in error["message"]
-
-
-async def test_a_call_whose_connection_breaks_is_not_sent_again_and_a_list_is() -> None:
-    def answer(wire: Wire) -> None:
-        if wire.message["method"] == "tools/call" or len(stub.of("tools/list")) == 1:
-            wire.cut()
-        else:
-            wire.result(tools=[])
-
-    with mcp_stub(answer) as stub:
-        async with client(stub.url, patience=30) as c:
-            error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
-            assert "may have been executed" in error["message"]
-            assert (await c.ask(plain("tools/list", 2)))["result"] == {"tools": []}
-    assert len(stub.of("tools/call")) == 1
-    assert len(stub.of("tools/list")) == 2
-
-
-async def test_a_gateway_without_a_registry_behind_it_is_waited_for_unless_a_tool_is_called() -> None:
-    def answer(wire: Wire) -> None:
-        if len(stub.asked) < 3:
-            wire.answer(b"no backend", 503)
-        else:
-            wire.result(tools=[])
-
-    with mcp_stub(answer) as stub:
-        async with client(stub.url, patience=30) as c:
-            error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
-            assert error["data"]["status"] == 503
-            assert (await c.ask(plain("tools/list", 2)))["result"] == {"tools": []}
-    assert [w.message["id"] for w in stub.asked] == [1, 2, 2]
-
-
 async def test_an_id_that_is_used_again_belongs_to_the_later_request() -> None:
     closed = threading.Event()
 
@@ -403,121 +274,3 @@ async def test_more_requests_at_once_than_any_client_has_are_refused(monkeypatch
 
 
 # ----------------------------------------------------------------------------------------------------- tokens
-
-
-def accepts(token: str) -> Callable[[Wire], None]:
-    def answer(wire: Wire) -> None:
-        if wire.headers["authorization"] == f"Bearer {token}":
-            wire.result(content=[])
-        else:
-            wire.answer({"code": "invalid_token", "detail": "The token has expired."}, 401)
-
-    return answer
-
-
-async def test_a_token_that_is_refused_is_replaced_and_the_call_sent_once_more() -> None:
-    made = iter(["first", "second"])
-    with mcp_stub(accepts("second")) as stub:
-        async with client(stub.url, Minted(lambda ttl: next(made))) as c:
-            assert "result" in await c.ask(plain("tools/call", 1, name="x"))
-    assert len(stub.asked) == 2
-
-
-async def test_a_refused_token_without_another_one_is_the_registrys_answer() -> None:
-    with mcp_stub(accepts("other")) as stub:
-        async with client(stub.url) as c:
-            error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
-    assert error["message"] == "invalid_token: The token has expired. Hint: get another token"
-    assert len(stub.asked) == 1
-
-
-# ---------------------------------------------------------------------------------------------------- changes
-
-
-async def test_the_change_stream_is_opened_again_and_a_gap_is_a_change() -> None:
-    def answer(wire: Wire) -> None:
-        if wire.method != "GET":
-            handshake(wire)
-            return
-        wire.stream()
-        if len([w for w in stub.asked if w.method == "GET"]) == 1:
-            wire.event({**CHANGED, "params": {"n": 1}})
-        else:
-            wire.gone()
-
-    with mcp_stub(answer) as stub:
-        async with client(stub.url) as c:
-            await c.send(initialize(1), INITIALIZED)
-            await until(lambda: CHANGED in c.received)
-            assert [m for m in c.received if "method" in m] == [{**CHANGED, "params": {"n": 1}}, CHANGED]
-
-
-async def test_no_change_stream_is_asked_for_twice_where_there_is_none() -> None:
-    asked_for = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def answer(wire: Wire) -> None:
-        handshake(wire) or wire.result()
-        if wire.method == "GET":
-            loop.call_soon_threadsafe(asked_for.set)
-
-    with mcp_stub(answer) as stub:
-        async with client(stub.url) as c:
-            await c.send(initialize(1), INITIALIZED)
-            await asked_for.wait()
-            stream = c._session._changes._task
-            assert stream is not None
-            await asyncio.wait_for(stream, 30)
-    assert len([w for w in stub.asked if w.method == "GET"]) == 1
-
-
-def listening(stub_of: Callable[[], McpStub], ends: bool = False) -> Callable[[Wire], None]:
-    """Acknowledges subscriptions; the first stream breaks, the second stays, or ends with its result."""
-
-    def answer(wire: Wire) -> None:
-        number = wire.message["id"]
-        wire.stream()
-        granted = {"notifications": {"toolsListChanged": True}, "_meta": {SUBSCRIPTION: number}}
-        method = "notifications/subscriptions/acknowledged"
-        wire.event({"jsonrpc": "2.0", "method": method, "params": granted})
-        if len(stub_of().asked) == 1:
-            return
-        if ends:
-            wire.event({"jsonrpc": "2.0", "id": number, "result": {"resultType": "complete"}})
-        else:
-            wire.gone()
-
-    return answer
-
-
-@pytest.mark.parametrize("ends", [True, False])
-async def test_a_subscription_outlives_its_stream_and_a_gap_is_a_change(ends: bool) -> None:
-    with mcp_stub(listening(lambda: stub, ends)) as stub:
-        async with client(stub.url) as c:
-            await c.send(modern("subscriptions/listen", "s", notifications={"toolsListChanged": True}))
-            notice = {**CHANGED, "params": {"_meta": {SUBSCRIPTION: "s"}}}
-            await until(lambda: notice in c.received)
-            if ends:
-                await c.answer("s")
-            methods = [m["method"] for m in c.received if "method" in m]
-    assert methods == ["notifications/subscriptions/acknowledged", CHANGED["method"]]
-    assert len(stub.asked) == 2
-
-
-async def test_a_cancelled_subscription_ends() -> None:
-    closed = threading.Event()
-
-    def answer(wire: Wire) -> None:
-        wire.stream()
-        wire.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {}})
-        if wire.gone():
-            closed.set()
-
-    with mcp_stub(answer) as stub:
-        async with client(stub.url) as c:
-            await c.send(modern("subscriptions/listen", "s", notifications={}))
-            await until(lambda: c.lines)
-            notice = {"method": "notifications/cancelled", "params": {"requestId": "s"}}
-            await c.send({"jsonrpc": "2.0", **notice})
-            assert await asyncio.to_thread(closed.wait, 30)
-    assert len(stub.asked) == 1

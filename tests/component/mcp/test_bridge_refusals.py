@@ -1,0 +1,98 @@
+"""What the stdio bridge does where the registry is away, breaks off, or refuses its token."""
+
+from collections.abc import Callable
+
+import pytest
+
+from bridge_client import client
+from mcp_bridge import plain
+from mcp_stub import Wire, mcp_stub
+from toolcrib_cli.bridge.identity import Minted
+from waiting import until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_registry_that_comes_back_in_time_answers() -> None:
+    told: list[str] = []
+    with mcp_stub(lambda wire: wire.result(tools=[])) as stub:
+        port = int(stub.url.rpartition(":")[2])
+    async with client(stub.url, patience=30, tell=told.append) as c:
+        await c.send(plain("tools/list", 1), plain("tools/call", 2, name="x"))
+        await until(lambda: told)
+        with mcp_stub(lambda wire: wire.result(tools=[]), port) as again:
+            await c.answer(1)
+            await c.answer(2)
+    assert len(again.asked) == 2
+    assert told == [told[0], "the registry answers again"]
+    assert "cannot reach a registry at" in told[0]
+
+
+async def test_a_registry_that_stays_away_is_an_error_for_each_request() -> None:
+    with mcp_stub(lambda wire: wire.result()) as stub:
+        pass
+    async with client(stub.url) as c:
+        for number in (1, 2):
+            error = (await c.ask(plain("tools/list", number)))["error"]
+            assert error["data"]["code"] == "unreachable"
+            assert "toolcrib up" in error["message"]
+
+
+async def test_a_call_whose_connection_breaks_is_not_sent_again_and_a_list_is() -> None:
+    def answer(wire: Wire) -> None:
+        if wire.message["method"] == "tools/call" or len(stub.of("tools/list")) == 1:
+            wire.cut()
+        else:
+            wire.result(tools=[])
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url, patience=30) as c:
+            error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
+            assert "may have been executed" in error["message"]
+            assert (await c.ask(plain("tools/list", 2)))["result"] == {"tools": []}
+    assert len(stub.of("tools/call")) == 1
+    assert len(stub.of("tools/list")) == 2
+
+
+async def test_a_gateway_without_a_registry_behind_it_is_waited_for_unless_a_tool_is_called() -> None:
+    def answer(wire: Wire) -> None:
+        if len(stub.asked) < 3:
+            wire.answer(b"no backend", 503)
+        else:
+            wire.result(tools=[])
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url, patience=30) as c:
+            error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
+            assert error["data"]["status"] == 503
+            assert (await c.ask(plain("tools/list", 2)))["result"] == {"tools": []}
+    assert [w.message["id"] for w in stub.asked] == [1, 2, 2]
+
+
+def accepts(token: str) -> Callable[[Wire], None]:
+    def answer(wire: Wire) -> None:
+        if wire.headers["authorization"] == f"Bearer {token}":
+            wire.result(content=[])
+        else:
+            wire.answer({"code": "invalid_token", "detail": "The token has expired."}, 401)
+
+    return answer
+
+
+async def test_a_token_that_is_refused_is_replaced_and_the_call_sent_once_more() -> None:
+    made = iter(["first", "second"])
+    with mcp_stub(accepts("second")) as stub:
+        async with client(stub.url, Minted(lambda ttl: next(made))) as c:
+            assert "result" in await c.ask(plain("tools/call", 1, name="x"))
+    assert len(stub.asked) == 2
+
+
+async def test_a_refused_token_without_another_one_is_the_registrys_answer() -> None:
+    with mcp_stub(accepts("other")) as stub:
+        async with client(stub.url) as c:
+            error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
+    assert error["message"] == "invalid_token: The token has expired. Hint: get another token"
+    assert len(stub.asked) == 1
+
+
+# ---------------------------------------------------------------------------------------------------- changes
