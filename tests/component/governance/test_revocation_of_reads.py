@@ -1,42 +1,18 @@
 """Reads while, and after, something is revoked: a search that is on its way, an index that is older than the policy."""
 
-import asyncio
 import shutil
-import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.resources.tools import ToolState
 from toolcrib.wire.publish import IndexRequest
-from toolcrib_registry.search.entry import Vector
 from toolcrib_registry.settings_sections import Store
+from waiting_embedder import WaitingEmbedder
 
 pytestmark = pytest.mark.guarantee
-
-
-class WaitingEmbedder:
-    """Embeds a query when it is told to: a search is on its way until then."""
-
-    name, dimension = "waiting/1", 2
-
-    def __init__(self) -> None:
-        self.asked, self.go = threading.Event(), threading.Event()
-
-    async def embed_request(self, texts: Sequence[str]) -> Vector:
-        self.asked.set()
-        await asyncio.to_thread(self.go.wait, 60)
-        return await self.embed_documents(texts)
-
-    async def embed_documents(self, texts: Sequence[str]) -> Vector:
-        return np.tile(np.array([1.0, 0.0], dtype=np.float32), (len(texts), 1))
-
-    async def aclose(self) -> None:
-        return
 
 
 def test_a_search_that_is_on_its_way_never_shows_what_was_revoked_before_its_answer() -> None:

@@ -1,6 +1,5 @@
 """Calls over MCP whose grant ends while they run, or while their answer is sent: nothing of the tool comes out."""
 
-import asyncio
 import json
 import socket
 import threading
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 
 from mcp_requests import call_of, rpc
@@ -18,7 +16,7 @@ from realparts.processes import wait_until
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from slow_backend import SlowBackend, slow_backend
 from stub_server import Answer, answering
-from toolcrib_registry.search.entry import Vector
+from waiting_embedder import WaitingEmbedder
 
 pytestmark = pytest.mark.guarantee
 
@@ -121,28 +119,6 @@ def test_a_large_answer_that_is_read_slowly_is_cut_in_the_middle(
         metrics = r.metrics()
     assert 'toolcrib_calls_cut_total{reason="not_permitted"} 1.0' in metrics
     assert outcomes(log) == ["ok", "revoked"]
-
-
-class WaitingEmbedder:
-    """Embeds a query when it is told to."""
-
-    name, dimension = "waiting/1", 2
-
-    def __init__(self) -> None:
-        self.asked, self.go = threading.Event(), threading.Event()
-
-    async def embed_request(self, texts: Sequence[str]) -> Vector:
-        """When it is told to."""
-        self.asked.set()
-        await asyncio.to_thread(self.go.wait, 60)
-        return await self.embed_documents(texts)
-
-    async def embed_documents(self, texts: Sequence[str]) -> Vector:
-        """At once."""
-        return np.tile(np.array([1.0, 0.0], dtype=np.float32), (len(texts), 1))
-
-    async def aclose(self) -> None:
-        """Nothing to close."""
 
 
 def posted(
