@@ -115,10 +115,10 @@ def _missing(question: InputRequired, capabilities: Mapping[str, Any]) -> dict[s
     """The capabilities that a client needs to answer, and did not declare."""
     missing: dict[str, Any] = {}
     for each in question.requests.values():
-        name = _NEEDED.get(str(each.get("method")), "experimental")
-        by_url = name == "elicitation" and (each.get("params") or {}).get("mode") == "url"
+        name, params = _NEEDED.get(str(each.get("method")), "experimental"), each.get("params")
+        by_url = name == "elicitation" and isinstance(params, Mapping) and params.get("mode") == "url"
         declared = capabilities.get(name)
-        if declared is None or (by_url and "url" not in declared):
+        if not isinstance(declared, Mapping) or (by_url and "url" not in declared):
             missing[name] = {"url": {}} if by_url else {}
     return missing
 

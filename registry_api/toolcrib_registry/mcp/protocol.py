@@ -25,6 +25,7 @@ from toolcrib.version import __version__
 
 __all__ = [
     "ASSUMED",
+    "HANDSHAKE",
     "HEADER_MISMATCH",
     "INTERNAL_ERROR",
     "INVALID_PARAMS",

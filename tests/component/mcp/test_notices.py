@@ -124,6 +124,24 @@ def test_a_token_that_ends_within_a_notices_second_ends_the_stream_without_anoth
 
 
 @pytest.mark.parametrize("version", ERAS)
+def test_a_token_that_ends_while_its_stream_waits_for_its_turn_is_told_no_change(version: str) -> None:
+    clock = ManualClock()
+    with running_registry([tool("calculator")], GRANTS, clock=clock) as r:
+        turn = r.registry.deps.state.turn
+
+        async def release() -> None:
+            turn.release()
+
+        with listening(McpClient(r, version), ttl=600) as notices:
+            r.on_loop(turn.acquire)
+            r.publish([tool("echo")])
+            wait_until(lambda: bool(getattr(turn, "_waiters", None)), 10)
+            clock.advance(600)
+            r.on_loop(release)
+            assert notices.ended(5)
+
+
+@pytest.mark.parametrize("version", ERAS)
 def test_a_stream_ends_when_its_account_is_deleted(version: str) -> None:
     accounts = [PublishedAccount(namespace="team", name="bot", uid="u-1")]
     with running_registry(publish=False) as r:
@@ -232,7 +250,8 @@ def test_streams_of_all_kinds_share_the_places(r: RunningRegistry) -> None:
             pass
 
 
-def test_hundreds_of_attempts_at_streams_leave_a_bound_of_them_and_others_served() -> None:
+@pytest.mark.parametrize("many", [300, pytest.param(5_000, marks=pytest.mark.long)])
+def test_many_attempts_at_streams_leave_a_bound_of_them_and_others_served(many: int) -> None:
     limits = {"watch_streams": 40, "watch_streams_per_subject": 25}
     with running_registry([tool("calculator")], GRANTS, limits=limits) as r:
         headers = {**r.auth("team", "greedy"), "accept": "text/event-stream"}
@@ -253,8 +272,8 @@ def test_hundreds_of_attempts_at_streams_leave_a_bound_of_them_and_others_served
                         refused += 1
                         await answer.aread()
 
-                for start in range(0, 300, 30):
-                    await asyncio.gather(*map(one, range(start, start + 30)))
+                for start in range(0, many, 30):
+                    await asyncio.gather(*map(one, range(start, min(start + 30, many))))
                 assert r.registry.deps.metrics.open_streams == 25
                 with listening(McpClient(r)) as notices:
                     r.publish([tool("echo")])
@@ -263,7 +282,7 @@ def test_hundreds_of_attempts_at_streams_leave_a_bound_of_them_and_others_served
                     await answer.aclose()
                 return len(kept), refused
 
-        assert asyncio.run(attempts()) == (25, 275)
+        assert asyncio.run(attempts()) == (25, many - 25)
         wait_until(lambda: r.registry.deps.metrics.open_streams == 0)
 
 

@@ -107,6 +107,7 @@ def test_a_state_is_good_for_ten_minutes_and_while_the_tools_route_stays(
         (ASKS, {}, {"elicitation": {}}),
         ({"s": {"method": "sampling/createMessage", "params": {}}}, ELICITS, {"sampling": {}}),
         ({"r": {"method": "roots/list"}}, {}, {"roots": {}}),
+        ({"e": {"method": "elicitation/create", "params": ["mode"]}}, {}, {"elicitation": {}}),
         (
             {"u": {"method": "elicitation/create", "params": {"mode": "url", "url": "https://x"}}},
             ELICITS,
