@@ -334,6 +334,8 @@ async def _at_last(
             made.record(now)
             body = made.result
         case Plain():
+            if any(name not in now.view.tools and name not in now.view.names for name in outcome.about):
+                return messages.failed(id_, unknown_tool())
             body = outcome.result
         case Listening():
             return messages.failed(id_, RpcError(METHOD_NOT_FOUND, "Method not found."))

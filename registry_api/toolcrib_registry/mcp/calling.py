@@ -83,7 +83,8 @@ class Calls:
         except Failure as failure:
             if failure.code == "not_permitted" and self._parts.settings.discovery.step_up:
                 await step_up.check(self._parts, client.asker, find or step_up.named(name))
-            return Plain(failed(client.version, failure, arguments))
+            told = tuple(failure.extra.get("tool_ids") or (name,))
+            return Plain(failed(client.version, failure, arguments), told)
         if answer.input_required is None:
             return Called(results.of_tool(client.version, answer), named)
         return Called(self._question(client, named, arguments, asked, answer.input_required), named)

@@ -11,9 +11,10 @@ from toolcrib_registry.policy.state import CallerView
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A result, encoded, that depends on no tool."""
+    """A result, encoded. `about` are the tools, by listed name or id, of which it tells: the caller has to see them."""
 
     result: bytes = field(repr=False)
+    about: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

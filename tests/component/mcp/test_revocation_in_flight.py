@@ -169,3 +169,22 @@ def test_a_call_of_a_batch_that_is_done_is_not_sent_when_its_grant_ends_while_th
     if waits_for == "a search":
         assert [t["tool_id"] for t in other["result"]["structuredContent"]["tools"]] in ([], ["team/slow"])
     assert outcomes(log).count("revoked") == 1
+
+
+def test_a_refusal_by_a_tool_is_not_sent_when_its_grant_ends_while_the_batch_waits(
+    slow: SlowBackend, threads: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    log = tmp_path / "decisions.jsonl"
+    granted = [binding("bot"), binding("bot", ("slow:use",), name="slow")]
+    with answering(lambda _: Answer(b'{"secret": "why not"}', 422)) as port:
+        tools = [tool("calculator", backend=backend(port)), tool("slow", backend=backend(slow.port))]
+        with running_registry(tools, granted, decision_log=str(log)) as r:
+            future = posted(r, threads, [call_of("/mcp", "calculator"), call_of("/mcp", "slow")])
+            slow.began.get(timeout=30)
+            wait_until(lambda: "tool_error" in outcomes(log), 30)
+            r.publish(remove_bindings=[UID])
+            slow.answer()
+            first, other = future.result(30).json()
+
+    assert first["error"] == {"code": -32602, "message": "Unknown tool"}
+    assert "result" in other
