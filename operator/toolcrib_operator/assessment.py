@@ -19,6 +19,7 @@ from toolcrib_operator.kinds.facts import Batch, Facts
 from toolcrib_operator.kinds.kind import Change, Governed
 from toolcrib_operator.kinds.verdicts import AnyVerdict, Cause, Published
 from toolcrib_operator.objects import Ref
+from toolcrib_operator.packing import PackedTool
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
 
@@ -78,7 +79,10 @@ class Assessor:
     def large(self, ref: Ref) -> Tool | None:
         """The object, if it is a tool whose schema takes long to judge."""
         entry = self._world.get(ref) if ref.kind in self.kinds else None
-        tool = None if entry is None else entry.resource
+        # most are small, and none of those is read for this: that costs as much as judging it
+        if entry is None or (isinstance(entry.kept, PackedTool) and entry.kept.most_values < _LARGE):
+            return None
+        tool = entry.resource
         return tool if isinstance(tool, Tool) and _is_large(tool.spec.input_schema) else None
 
     def judge(self, refs: Iterable[Ref]) -> None:

@@ -39,6 +39,12 @@ class PackedTool:
         """Bytes of the spec as JSON, about."""
         return sum(map(size, (self.spec, self.input_schema, self.output_schema or b"")))
 
+    @property
+    def most_values(self) -> int:
+        """JSON values in the input schema at most, without reading it: each but the first follows a colon, comma or bracket."""
+        text = expanded(self.input_schema)
+        return 1 + sum(map(text.count, (b":", b",", b"[")))
+
     def read(self, metadata: Mapping[str, Any], api_version: str, *, schemas: bool) -> Tool:
         """The Tool, with this metadata; without `schemas` its input schema is empty."""
         spec = from_json(expanded(self.spec))

@@ -6,13 +6,17 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from operator_harness import MemoryReplica, tool
 from toolcrib.lint import weaknesses
+from toolcrib.wire.publish import packed
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
+from toolcrib_operator.packing import PackedTool
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
@@ -20,6 +24,11 @@ from toolcrib_operator.world import World
 from waiting import until
 
 pytestmark = pytest.mark.anyio
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    max_leaves=20,
+)
 SETTINGS = LoopSettings(hold_back=0.2, takeover_hold=0.5, finalizers=False, services=False)
 
 
@@ -54,3 +63,12 @@ async def test_schemas_that_take_long_are_judged_off_the_loop(monkeypatch: pytes
     assert threads
     assert threading.main_thread() not in threads
     assert max(taken) < 0.08
+
+
+@given(schema=st.dictionaries(st.text(max_size=5), JSON, max_size=6))
+def test_the_count_of_a_schemas_values_is_never_taken_for_less(schema: dict[str, Any]) -> None:
+    def values(node: Any) -> int:
+        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        return 1 + sum(map(values, inner))
+
+    assert PackedTool(b"{}", packed(schema), None).most_values >= values(schema)
