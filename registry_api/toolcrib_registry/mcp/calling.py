@@ -83,7 +83,8 @@ class Calls:
         except Failure as failure:
             if failure.code == "not_permitted" and self._parts.settings.discovery.step_up:
                 await step_up.check(self._parts, client.asker, find or step_up.named(name))
-            told = tuple(failure.extra.get("tool_ids") or (name,))
+            # that a grant has ended is told to whom it has ended
+            told = () if failure.code == "revoked" else tuple(failure.extra.get("tool_ids") or (name,))
             return Plain(failed(client.version, failure, arguments), told)
         if answer.input_required is None:
             return Called(results.of_tool(client.version, answer), named)

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,8 @@ from hypothesis import strategies as st
 
 from operator_harness import MemoryReplica, tool
 from toolcrib.lint import weaknesses
+from toolcrib.schemas import safety
+from toolcrib.schemas.cost import SchemaCost
 from toolcrib.wire.publish import packed
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.assessment import Assessor
@@ -21,7 +22,6 @@ from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
-from waiting import until
 
 pytestmark = pytest.mark.anyio
 JSON = st.recursive(
@@ -34,20 +34,31 @@ SETTINGS = LoopSettings(hold_back=0.2, takeover_hold=0.5, finalizers=False, serv
 
 async def test_schemas_that_take_long_are_judged_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters = {f"p{i}": {"anyOf": [{"const": 1}, {"const": 2}]} for i in range(1_400)}
-    schema, threads, taken = {"type": "object", "properties": parameters}, list[Any](), list[float]()
-    prepared, judged = weaknesses.prepare, Assessor.judge
+    schema = {"type": "object", "properties": parameters}
+    judged = asyncio.Event()
+    took_long: list[threading.Thread] = []
+    checked, judge = safety._check, Assessor.judge
 
-    def prepare(large: Any) -> None:
-        threads.append(threading.current_thread())
-        prepared(large)
+    def check(large: Any, *, arguments: bool) -> None:
+        if large == schema:
+            took_long.append(threading.current_thread())
+        checked(large, arguments=arguments)
 
-    def judge(assessor: Assessor, refs: Any) -> None:
-        begun = time.thread_time()
-        judged(assessor, refs)
-        taken.append(time.thread_time() - begun)
+    class Cost(SchemaCost):
+        def __init__(self, large: Any) -> None:
+            if large == schema:
+                took_long.append(threading.current_thread())
+            super().__init__(large)
 
-    monkeypatch.setattr(weaknesses, "prepare", prepare)
-    monkeypatch.setattr(Assessor, "judge", judge)
+    def judging(assessor: Assessor, refs: Any) -> None:
+        found = list(refs)
+        judge(assessor, found)
+        if any(ref.key.endswith("large") for ref in found):
+            judged.set()
+
+    monkeypatch.setattr(safety, "_check", check)
+    monkeypatch.setattr(weaknesses, "SchemaCost", Cost)
+    monkeypatch.setattr(Assessor, "judge", judging)
     world = World()
     publisher = Publisher(1, FixedReplicas(MemoryReplica("one")))
     loop = Loop(world, publisher, IndexSync(publisher), MemoryWriter(world), settings=SETTINGS)
@@ -56,13 +67,12 @@ async def test_schemas_that_take_long_are_judged_off_the_loop(monkeypatch: pytes
     stop = asyncio.Event()
     running = asyncio.create_task(loop.run(stop))
     try:
-        await until(lambda: bool(taken and max(taken) > 0.001), what="judged")
+        await asyncio.wait_for(judged.wait(), 30)
     finally:
         stop.set()
         await running
-    assert threads
-    assert threading.main_thread() not in threads
-    assert max(taken) < 0.08
+    assert took_long
+    assert threading.main_thread() not in took_long
 
 
 @given(schema=st.dictionaries(st.text(max_size=5), JSON, max_size=6))
