@@ -20,6 +20,7 @@ from toolcrib import authorizer
 from toolcrib.resources import conditions, parse
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.schemas import safety as schema_safety
+from toolcrib.settings import flag
 from toolcrib.telemetry.metric import Metric
 from toolcrib_operator import metrics as operator_metrics
 from toolcrib_operator import options as operator_options
@@ -31,7 +32,7 @@ from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.settings import RegistrySettings
 from toolcrib_runner import main as runner_main
 from toolcrib_runner.metrics import RunnerMetrics
-from toolcrib_runner.settings import ENVIRONMENT, RunnerSettings, flag
+from toolcrib_runner.settings import SOURCE as RUNNER
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -119,11 +120,11 @@ def test_every_setting_of_the_registry_is_documented() -> None:
 
 def test_every_option_of_the_operator_and_the_runner_is_documented() -> None:
     text = page("settings.md")
-    operator = [a.option_strings[0] for a in operator_options.parser({})._actions if a.dest != "help"]
-    runner = [flag(name) for name in RunnerSettings.model_fields]
 
-    assert [o for o in operator + runner if f"| `{o}` |" not in text] == []
-    assert [v for v in ENVIRONMENT.values() if f"`{v}`" not in text] == []
+    for source in (operator_options.SOURCE, RUNNER):
+        fields = source.model.model_fields
+        assert [f for f in fields if f"| `{flag(f)}` | `{source.variable(f)}` |" not in text] == []
+        assert [f for f, field in fields.items() if not field.description] == []
 
 
 def test_every_metric_is_documented() -> None:
@@ -188,7 +189,7 @@ def _options() -> dict[str, set[str]]:
     }
     for name, parser in {
         "serve": registry_main._parser(),
-        "operator": operator_options.parser({}),
+        "operator": operator_options.parser(),
         "agent run": runner_main._parser(),
     }.items():
         found[name] = {o for a in parser._actions for o in a.option_strings}

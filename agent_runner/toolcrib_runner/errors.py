@@ -17,10 +17,9 @@ RunnerError
 │   │   └── PolicyStale        it has heard no operator for too long and refuses calls
 │   └── RegistryAnswerInvalid  its answer cannot be read
 ├── TokenUnavailable           the token source has no usable token
-├── ModelError                 the model endpoint gave no reply
-│   ├── ModelUnavailable       it cannot be reached, is overloaded or failed; trying again may help
-│   └── ModelRefused           it refused the request; trying again does not help
-└── SettingsInvalid            the process cannot start like this; carries one problem a setting
+└── ModelError                 the model endpoint gave no reply
+    ├── ModelUnavailable       it cannot be reached, is overloaded or failed; trying again may help
+    └── ModelRefused           it refused the request; trying again does not help
 
 No message contains a token or a key.
 """
@@ -193,13 +192,3 @@ class ModelRefused(ModelError):
     """The model endpoint refused the request: key, model name, or what was sent."""
 
     code = "model_refused"
-
-
-class SettingsInvalid(RunnerError):
-    """The process cannot start like this; `.problems` names each setting."""
-
-    code = "settings_invalid"
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(problems))

@@ -19,15 +19,17 @@ from typing import Any
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from toolcrib import process
+from toolcrib.errors import SettingsInvalid
+from toolcrib.settings import flag
 from toolcrib.telemetry import logs, tracing
 from toolcrib.version import __version__
 from toolcrib_runner import health, results
 from toolcrib_runner.adapters.openai_model import OpenAIModel
-from toolcrib_runner.errors import SettingsInvalid, TokenUnavailable
+from toolcrib_runner.errors import TokenUnavailable
 from toolcrib_runner.loop import Bounds, Outcome, Report, TaskLoop
 from toolcrib_runner.metrics import RunnerMetrics
 from toolcrib_runner.modes.dynamic import DynamicToolAgent
-from toolcrib_runner.settings import ENVIRONMENT, RunnerSettings, flag
+from toolcrib_runner.settings import SOURCE, RunnerSettings
 from toolcrib_runner.tokens import TokenFile
 
 log = logging.getLogger("toolcrib_runner")
@@ -45,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `toolcrib-runner` and return its exit code."""
     options = vars(_parser().parse_args(argv))
     try:
-        settings = RunnerSettings.read(options, os.environ)
+        settings = SOURCE.read(options, os.environ)
     except SettingsInvalid as invalid:
         return _refused(invalid)
     logs.configure({}, level=settings.log_level, form=settings.log_format)
@@ -84,7 +86,7 @@ def _address(field: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise SettingsInvalid([f"{flag(field)} ({ENVIRONMENT[field]}): {error}"]) from error
+        raise SettingsInvalid([f"{flag(field)} ({SOURCE.variable(field)}): {error}"]) from error
 
 
 def run(settings: RunnerSettings, model_key: str = "") -> int:
@@ -200,16 +202,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: 0 answered, 2 settings, 3 a bound was reached, 4 the model endpoint failed, "
         "130 and 143 interrupted. The token itself is never a flag: give its file.",
     )
-    short = {"output": "-o"}
-    for name, field in RunnerSettings.model_fields.items():
-        names = [short[name]] if name in short else []
-        about = f"{field.description} [{ENVIRONMENT[name]}]".replace("%", "%%")
-        if field.annotation is bool:
-            parser.add_argument(*names, flag(name), dest=name, action="store_const", const=True, help=about)
-        else:
-            parser.add_argument(
-                *names, flag(name), dest=name, metavar=name.rpartition("_")[2].upper(), help=about
-            )
+    SOURCE.add_flags(parser, short={"output": "-o"})
     parser.add_argument("--version", action="version", version=f"toolcrib-runner {__version__}")
     return parser
 

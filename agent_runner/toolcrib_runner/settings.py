@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from toolcrib_runner.errors import SettingsInvalid
+from toolcrib.settings import Source
 
-ENVIRONMENT: Mapping[str, str] = {
-    "name": "TOOLCRIB_AGENT",
-    "registry_url": "TOOLCRIB_URL",
-    "token_file": "TOOLCRIB_TOKEN_FILE",
-    "ca_file": "TOOLCRIB_CA_FILE",
-    "model_url": "TOOLCRIB_MODEL_URL",
-    "model": "TOOLCRIB_MODEL",
-    "model_key_file": "TOOLCRIB_MODEL_KEY_FILE",
-    "task": "TOOLCRIB_TASK",
-    "system_prompt": "TOOLCRIB_SYSTEM_PROMPT",
-    "max_turns": "TOOLCRIB_MAX_TURNS",
-    "max_tokens": "TOOLCRIB_MAX_TOKENS",
-    "max_seconds": "TOOLCRIB_MAX_SECONDS",
-    "model_patience": "TOOLCRIB_MODEL_PATIENCE",
-    "wait_for_registry": "TOOLCRIB_WAIT_FOR_REGISTRY",
-    "metrics_host": "TOOLCRIB_METRICS_HOST",
-    "metrics_port": "TOOLCRIB_METRICS_PORT",
-    "keep_serving": "TOOLCRIB_KEEP_SERVING",
-    "output": "TOOLCRIB_OUTPUT",
-    "log_level": "TOOLCRIB_LOG_LEVEL",
-    "log_format": "TOOLCRIB_LOG_FORMAT",
-}
-"""Field → environment variable."""
+VARIABLES = {"name": "TOOLCRIB_AGENT", "registry_url": "TOOLCRIB_URL"}
+"""Fields whose variables have names that the command line uses too."""
 _URL = r"^https?://[^\s@?#]+$"
 
 
@@ -112,29 +90,6 @@ class RunnerSettings(BaseModel):
             raise ValueError("model_url is missing: a task needs a model")
         return self
 
-    @classmethod
-    def read(cls, options: Mapping[str, Any], environ: Mapping[str, str]) -> RunnerSettings:
-        """Settings from flags (None: not given), else from the environment, else defaults.
 
-        Raises:
-            SettingsInvalid: with every problem, each naming flag and variable.
-        """
-        values: dict[str, Any] = {f: environ[v] for f, v in ENVIRONMENT.items() if environ.get(v)}
-        values.update({name: value for name, value in options.items() if value is not None})
-        try:
-            return cls.model_validate(values)
-        except ValidationError as invalid:
-            raise SettingsInvalid([_problem(e) for e in invalid.errors(include_input=False)]) from None
-
-
-def flag(field: str) -> str:
-    """The command line's flag for a field."""
-    return "--" + field.replace("_", "-")
-
-
-def _problem(error: Mapping[str, Any]) -> str:
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if not error["loc"]:
-        return message
-    field = str(error["loc"][0])
-    return f"{flag(field)} ({ENVIRONMENT.get(field, '?')}): {message}"
+SOURCE = Source(RunnerSettings, "TOOLCRIB_", variables=VARIABLES)
+"""Flags before variables: `TOOLCRIB_` and the field, but for `VARIABLES`."""

@@ -7,12 +7,14 @@ ToolcribError
 │   ├── TokenMalformed       unreadable, or headers that are not accepted
 │   ├── TokenRejected        readable, but not valid here and now
 │   └── UnknownKey           signed by a key that is not in the key set (fetching may help)
+├── SettingsInvalid          a service cannot start like this; carries one problem a setting
 ├── RevisionMismatch         a publish that does not continue what the replica has
 └── EpochFenced              a publish of a leader that has been replaced
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -43,6 +45,14 @@ class InvalidManifest(ToolcribError):
 
 class SchemaUnsafe(ToolcribError):
     """A JSON schema that must not be evaluated; the message says where and why."""
+
+
+class SettingsInvalid(ToolcribError):
+    """A service cannot start like this; `.problems` names each setting, and quotes no value."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
 
 
 class TokenError(ToolcribError):

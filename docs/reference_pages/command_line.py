@@ -26,7 +26,7 @@ def cli_page() -> str:
     text += "2 for wrong settings, 1 for any other failure; the agent's codes are in\n[agent_runner/README.md](../../agent_runner/README.md).\n"
     parsers = {
         "serve": registry_main._parser(),
-        "operator": operator_options.parser({}),
+        "operator": operator_options.parser(),
         "agent run": runner_main._parser(),
     }
     for name, command in commands().items():
@@ -67,7 +67,7 @@ def _argparse_rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]
         names = ", ".join(code(n) for n in action.option_strings)
         # some releases of Python add the default to the help of boolean actions, others do not
         about = (action.help or "").replace(" (default: %(default)s)", "").replace("%%", "%")
-        yield names, about.replace("; None]", "]").replace("; ]", "]")
+        yield names, about
 
 
 def _first_paragraph(text: str | None) -> str:

@@ -7,16 +7,18 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import BaseModel
 from reference_pages.markdown import code, default_of, table
 
+from toolcrib.settings import Source, flag
 from toolcrib.telemetry import logs
 from toolcrib_operator import options as operator_options
 from toolcrib_operator import settings as operator_settings
 from toolcrib_operator.settings import RegistrationSettings
 from toolcrib_registry.settings import RegistrySettings
-from toolcrib_runner.settings import ENVIRONMENT, RunnerSettings, flag
+from toolcrib_runner.settings import SOURCE as RUNNER
 
 
 def settings_page() -> str:
@@ -27,15 +29,11 @@ def settings_page() -> str:
     text += "[examples/cluster/registry.yaml](../../examples/cluster/registry.yaml).\n\n"
     text += table(("field", "default", "what"), _model_rows(RegistrySettings))
     text += "\n## Operator\n\nOptions of `toolcrib operator`, or variables.\n\n"
-    text += table(("option", "variable", "default", "what"), _operator_rows())
+    text += table(("option", "variable", "default", "what"), _flag_rows(operator_options.SOURCE))
     text += "\nFixed in this release, each with its reason in `operator/toolcrib_operator/settings.py`:\n\n"
     text += table(("group", "name", "value", "what"), _group_rows())
     text += "\n## Agent runner\n\nOptions of `toolcrib agent run`, or variables. `OPENAI_API_KEY` is read where no key file is given.\n\n"
-    rows = []
-    for name, field in RunnerSettings.model_fields.items():
-        default = "**required**" if field.is_required() else default_of(field.default)
-        rows.append((code(flag(name)), code(ENVIRONMENT[name]), default, field.description or ""))
-    text += table(("option", "variable", "default", "what"), rows)
+    text += table(("option", "variable", "default", "what"), _flag_rows(RUNNER))
     text += "\n## Logs and traces\n\nVariables of all three. OpenTelemetry's own variables (`OTEL_…`) switch traces on:\n"
     text += "[Logs, request ids and traces](../guides/observability.md).\n\n"
     return text + table(("variable", "default", "what"), _log_rows())
@@ -72,19 +70,19 @@ def _model_rows(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str,
             yield from _model_rows(item, f"{prefix}{name}[].")
 
 
-def _operator_rows() -> Iterator[tuple[str, str, str, str]]:
-    for action in operator_options.parser({})._actions:
-        what, _, rest = (action.help or "").replace(" (default: %(default)s)", "").rpartition(" [")
-        if action.dest != "help":
-            variable = rest.rstrip("]").split(";")[0]
-            yield code(action.option_strings[0]), code(variable), default_of(action.default), what
+def _flag_rows(source: Source[Any]) -> Iterator[tuple[str, str, str, str]]:
+    for name, field in source.model.model_fields.items():
+        default = field.get_default()
+        shown = ", ".join(default) if isinstance(default, tuple) else default
+        told = "**required**" if field.is_required() else default_of(shown)
+        yield code(flag(name)), code(source.variable(name)), told, field.description or ""
 
 
 def _group_rows() -> Iterator[tuple[str, str, str, str]]:
     defaults = operator_settings.OperatorSettings(registration=RegistrationSettings("toolcrib-runtime"))
     changed = ["--prove-after", "1", "--runtime-namespace", "another", "--runtime-registration"]
     settable = operator_options.parse(["--registry-url", "http://registry", *changed], {})
-    options = {a.dest for a in operator_options.parser({})._actions}
+    options = operator_options.OperatorOptions.model_fields
     for group in ("loop", "publisher", "index", "watch", "registration"):
         value = getattr(defaults, group)
         for name, what in _attribute_docs(type(value)):

@@ -170,7 +170,7 @@ async def build(
     """A registry of `settings`; what is passed takes the place of what would be made.
 
     Raises:
-        SettingsError, ValueError: the settings contradict themselves.
+        ValueError: the settings contradict themselves.
         EmbedderUnavailable, StoreUnavailable: a local part cannot start.
     """
     clock = clock or SystemClock()

@@ -14,19 +14,22 @@ from typing import Any
 import uvloop
 
 from toolcrib import process
+from toolcrib.errors import SettingsInvalid
 from toolcrib.telemetry import logs, tracing
 from toolcrib.version import __version__
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
 from toolcrib_registry.http.certificates import ServedCertificate
 from toolcrib_registry.search.errors import SearchError
-from toolcrib_registry.settings import RegistrySettings, SettingsError, from_env
+from toolcrib_registry.settings import SOURCE, RegistrySettings, from_env
 
 __all__ = ["Registry", "build", "main", "run"]
 log = logging.getLogger(__name__)
 
 EXIT_USAGE = 2
 EXIT_FAILED = 1
+_FLAGS = ("host", "port", "admin_host", "admin_port", "allow_dev_issuer")
+"""Settings that have a flag of their own."""
 
 
 class Broken(Exception):
@@ -45,7 +48,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     try:
         settings = _settings(arguments, environ)
         settings.refuse_dev_issuers()
-    except SettingsError as error:
+    except SettingsInvalid as error:
         print(f"toolcrib-registry: {error}", file=sys.stderr)
         return EXIT_USAGE
     if settings.useless:
@@ -169,23 +172,17 @@ def _expiry(certificate: ServedCertificate) -> float:
 
 
 def _settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> RegistrySettings:
-    settings = from_env(environ, arguments.config)
+    given = vars(arguments)
+    settings = from_env(environ, arguments.config, {n: given[n] for n in _FLAGS if given[n] is not None})
     backends = dict(settings.backends)
     for text in arguments.backend:
         service, found, place = text.partition("=")
         if not found or service.count("/") != 1 or ":" not in place:
-            raise SettingsError(f"--backend {text}: expected namespace/service=host:port")
+            raise SettingsInvalid([f"--backend {text}: expected namespace/service=host:port"])
         backends[service] = place
-    changes: dict[str, object] = {"backends": backends}
-    for name in ("host", "port", "admin_host", "admin_port"):
-        if getattr(arguments, name) is not None:
-            changes[name] = getattr(arguments, name)
-    given = {"host": arguments.metrics_host, "port": arguments.metrics_port}
-    if listener := {name: value for name, value in given.items() if value is not None}:
-        changes["metrics"] = settings.metrics.model_copy(update=listener)
-    if arguments.allow_dev_issuer:
-        changes["allow_dev_issuer"] = True
-    return settings.model_copy(update=changes)
+    listener = {"host": arguments.metrics_host, "port": arguments.metrics_port}
+    metrics = settings.metrics.model_copy(update={k: v for k, v in listener.items() if v is not None})
+    return settings.model_copy(update={"backends": backends, "metrics": metrics})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -195,10 +192,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Settings come from the configuration file and from TOOLCRIB_* variables; see registry_api/README.md.",
     )
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings (TOOLCRIB_CONFIG)")
-    parser.add_argument("--host", help="address of the agents' listener")
-    parser.add_argument("--port", type=int, help="its port; 0 for a free one")
-    parser.add_argument("--admin-host", help="address of the admin listener")
-    parser.add_argument("--admin-port", type=int, help="its port; 0 for a free one")
+    SOURCE.add_flags(parser, only=_FLAGS)
     parser.add_argument("--metrics-host", help="address of the metrics listener")
     parser.add_argument("--metrics-port", type=int, help="its port; 0 for a free one")
     parser.add_argument(
@@ -207,9 +201,6 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="NAMESPACE/SERVICE=HOST:PORT",
         help="where a Service really is, outside a cluster; may be repeated",
-    )
-    parser.add_argument(
-        "--allow-dev-issuer", action="store_true", help="accept issuers whose tokens alone decide"
     )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
     parser.add_argument(

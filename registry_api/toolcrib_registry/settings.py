@@ -1,8 +1,4 @@
-"""The registry's settings: one YAML file, overridden by `TOOLCRIB_*` variables, checked as a whole.
-
-A nested field is named with two underscores (`TOOLCRIB_STORE__PATH`); values of variables are read as YAML.
-Variables that name no field are left alone: other parts of Toolcrib have theirs.
-"""
+"""The registry's settings: one YAML file, overridden by `TOOLCRIB_*` variables and by flags, checked as a whole."""
 
 from __future__ import annotations
 
@@ -11,9 +7,11 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
+from toolcrib.errors import SettingsInvalid
 from toolcrib.identity import Issuer, ScopesPolicy, check_issuers
+from toolcrib.settings import Source
 from toolcrib_registry import strict_yaml
 from toolcrib_registry.identity import cluster_issuer, resources
 from toolcrib_registry.settings_oauth import OAuth
@@ -33,12 +31,6 @@ from toolcrib_registry.settings_sections import (
     Tls,
 )
 from toolcrib_registry.strict_yaml import InvalidYaml
-
-PREFIX = "TOOLCRIB_"
-
-
-class SettingsError(ValueError):
-    """Settings that cannot be used; the message names every field at fault."""
 
 
 class RegistrySettings(Section):
@@ -207,57 +199,49 @@ class RegistrySettings(Section):
         """What `serve` checks before anything starts.
 
         Raises:
-            SettingsError: an issuer whose tokens alone decide, or whose keys come over plain HTTP, without `allow_dev_issuer`.
+            SettingsInvalid: an issuer whose tokens alone decide, or whose keys come over plain HTTP, without `allow_dev_issuer`.
         """
         loose = (ScopesPolicy.TOKEN, ScopesPolicy.LOCAL)
         names = [i.issuer for i in self.issuers if i.scopes in loose]
         if names and not self.allow_dev_issuer:
-            raise SettingsError(
-                f"issuers: {', '.join(names)}: scopes token and local are for the local mode (allow_dev_issuer)"
+            raise SettingsInvalid(
+                [
+                    f"issuers: {', '.join(names)}: scopes token and local are for the local mode (allow_dev_issuer)"
+                ]
             )
         plain = [i.issuer for i in self.issuers if i.keys_over_http]
         if plain and not self.allow_dev_issuer:
-            raise SettingsError(
-                f"issuers: {', '.join(plain)}: keys over plain HTTP can be tampered with. Use an https jwks_uri or a jwks_file; "
-                "http is for the local mode (allow_dev_issuer)"
+            raise SettingsInvalid(
+                [
+                    f"issuers: {', '.join(plain)}: keys over plain HTTP can be tampered with. Use an https jwks_uri or a jwks_file; "
+                    "http is for the local mode (allow_dev_issuer)"
+                ]
             )
 
 
-def from_env(environ: Mapping[str, str], config_file: str | None = None) -> RegistrySettings:
-    """The settings of a file (`config_file`, else `TOOLCRIB_CONFIG`, else none) and of variables.
+SOURCE = Source(
+    RegistrySettings,
+    "TOOLCRIB_",
+    parse=strict_yaml.parse,
+    empty=lambda _: True,
+    older=("decision_log",),
+)
+"""Variables are `TOOLCRIB_` and the field, and are read as YAML."""
+
+
+def from_env(
+    environ: Mapping[str, str], config_file: str | None = None, flags: Mapping[str, Any] | None = None
+) -> RegistrySettings:
+    """The settings of a file (`config_file`, else `TOOLCRIB_CONFIG`, else none), of variables, and of flags.
 
     Raises:
-        SettingsError: naming every field that is wrong.
+        SettingsInvalid: naming every field that is wrong.
     """
-    path = config_file or environ.get(f"{PREFIX}CONFIG")
-    data = _from_file(path) if path else {}
-    problems: list[str] = []
-    for name, text in sorted(environ.items()):
-        if not name.startswith(PREFIX):
-            continue
-        keys = [k.lower() for k in name.removeprefix(PREFIX).split("__")]
-        if keys[0] not in RegistrySettings.model_fields and keys != ["decision_log"]:
-            continue
-        try:
-            _put(data, keys, strict_yaml.parse(text))
-        except InvalidYaml as error:
-            problems.append(f"{name}: cannot be read: {error}")
-        except TypeError:
-            problems.append(f"{name}: cannot be read")
+    path = config_file or environ.get("TOOLCRIB_CONFIG")
+    data, problems = SOURCE.collected(_from_file(path) if path else {}, environ)
     if isinstance(issuers := data.get("issuers"), list):
         data["issuers"] = [_completed(entry, number, problems) for number, entry in enumerate(issuers)]
-    try:
-        settings = RegistrySettings.model_validate(data)
-    except ValidationError as error:
-        # inputs are left out: one of them may be a secret in the wrong place
-        problems += [
-            f"{'.'.join(str(p) for p in e['loc']) or 'settings'}: {e['msg']}"
-            for e in error.errors(include_input=False, include_url=False)
-        ]
-        raise SettingsError("; ".join(problems)) from None
-    if problems:
-        raise SettingsError("; ".join(problems))
-    return settings
+    return SOURCE.checked({**data, **(flags or {})}, problems)
 
 
 def _completed(entry: Any, number: int, problems: list[str]) -> Any:
@@ -273,18 +257,9 @@ def _from_file(path: str) -> dict[str, Any]:
     try:
         data = strict_yaml.parse(Path(path).read_text())
     except (OSError, UnicodeDecodeError, InvalidYaml) as error:
-        raise SettingsError(f"the configuration file cannot be read: {error}") from error
+        raise SettingsInvalid([f"the configuration file cannot be read: {error}"]) from error
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise SettingsError("the configuration file is no mapping of settings")
+        raise SettingsInvalid(["the configuration file is no mapping of settings"])
     return data
-
-
-def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
-    for key in keys[:-1]:
-        inner = data.setdefault(key, {})
-        if not isinstance(inner, dict):
-            raise TypeError(key)
-        data = inner
-    data[keys[-1]] = value

@@ -13,7 +13,7 @@ from toolcrib_operator import options
 from toolcrib_operator.settings import OperatorSettings
 from toolcrib_registry.settings import RegistrySettings, from_env
 from toolcrib_runner.main import _parser
-from toolcrib_runner.settings import RunnerSettings
+from toolcrib_runner.settings import SOURCE as RUNNER
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "issuers"
 ISSUER = "https://kubernetes.default.svc.cluster.local"
@@ -94,7 +94,7 @@ def test_agent_runners_take_their_options(name: str) -> None:
     arguments = [text for text in container["args"] if not text.startswith("--extra=")]
     assert arguments[:2] == ["agent", "run"]
     given: dict[str, Any] = vars(_parser().parse_args(arguments[2:]))
-    settings = RunnerSettings.read(given, _environment(container))
+    settings = RUNNER.read(given, _environment(container))
     assert settings.registry_url == "https://toolcrib-registry.toolcrib-system.svc"
     assert settings.metrics_port == 8092
     assert settings.model == "gpt-5-mini"

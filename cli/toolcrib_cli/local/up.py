@@ -21,6 +21,7 @@ import uvloop
 
 from toolcrib import process
 from toolcrib.authorizer import granted_scopes
+from toolcrib.errors import SettingsInvalid
 from toolcrib.identity import Identity, KeySet
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources.quantities import Quota
@@ -44,7 +45,7 @@ from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
 from toolcrib_registry.identity.issuer import ClientTokens, IssuerError, LocalIssuer
 from toolcrib_registry.search.errors import SearchError
-from toolcrib_registry.settings import RegistrySettings, SettingsError
+from toolcrib_registry.settings import RegistrySettings
 from toolcrib_registry.settings_sections import Assertion, Audit, Discovery, Egress, EmbedderSettings
 from toolcrib_registry.settings_sections import Store as StoreSettings
 
@@ -88,7 +89,7 @@ def run(options: Options) -> None:
             str(error.strerror or error) + ("" if error.filename is None else f": {error.filename}"),
             hint="choose another --port (0 takes a free one)" if taken and error.filename is None else "",
         ) from error
-    except (SettingsError, SearchError, IssuerError, ValueError) as error:
+    except (SettingsInvalid, SearchError, IssuerError, ValueError) as error:
         raise CliError(str(error)) from error
     finally:
         store.close()

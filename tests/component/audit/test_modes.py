@@ -194,15 +194,16 @@ def test_the_operator_is_told_the_end_of_the_chain(tmp_path: Path) -> None:
 
 
 def test_strict_needs_somewhere_to_write(tmp_path: Path) -> None:
-    from toolcrib_registry.settings import RegistrySettings, SettingsError, from_env
+    from toolcrib.errors import SettingsInvalid
+    from toolcrib_registry.settings import RegistrySettings, from_env
 
-    with pytest.raises(SettingsError, match="audit: Value error, mode strict needs a path"):
+    with pytest.raises(SettingsInvalid, match="audit: Value error, mode strict needs a path"):
         from_env({"TOOLCRIB_AUDIT__MODE": "strict"})
     for older in ({"TOOLCRIB_DECISION_LOG": "/x/d.jsonl"}, {"TOOLCRIB_AUDIT": "/x/d.jsonl"}):
         assert from_env(older).audit.path == "/x/d.jsonl"
     file = tmp_path / "r.yaml"
     file.write_text(json.dumps({"decision_log": "/x", "audit": {"path": "/y"}}))
-    with pytest.raises(SettingsError, match="older name"):
+    with pytest.raises(SettingsInvalid, match="older name"):
         from_env({}, str(file))
     settings: dict[str, Any] = {"decision_log": "/x"}
     assert RegistrySettings(**settings).audit.path == "/x"

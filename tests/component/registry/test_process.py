@@ -15,8 +15,9 @@ import pytest
 from realparts.required import required
 from registry_harness import binding, mint, tool
 from registry_process import COMMAND, configuration, process
+from toolcrib.errors import SettingsInvalid
 from toolcrib_registry.calls.assertions.keys import make_private
-from toolcrib_registry.settings import SettingsError, from_env
+from toolcrib_registry.settings import from_env
 
 
 def test_the_process_serves_both_ports_ends_streams_and_stops_on_sigterm(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_variables_override_the_file_and_those_of_others_are_left_alone(tmp_path
     ],
 )
 def test_a_wrong_variable_is_named(change: dict[str, str], field: str) -> None:
-    with pytest.raises(SettingsError, match=field.replace(".", r"\.")):
+    with pytest.raises(SettingsInvalid, match=field.replace(".", r"\.")):
         from_env(change)
 
 

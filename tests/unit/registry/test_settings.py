@@ -7,8 +7,9 @@ from typing import Any
 import jwt
 import pytest
 
+from toolcrib.errors import SettingsInvalid
 from toolcrib_registry import strict_yaml
-from toolcrib_registry.settings import RegistrySettings, SettingsError, from_env
+from toolcrib_registry.settings import RegistrySettings, from_env
 
 JWKS = "https://kubernetes.default.svc/openid/v1/jwks"
 
@@ -54,9 +55,9 @@ def test_what_is_written_down_is_not_read_from_the_token(tmp_path: Path) -> None
 def test_only_the_clusters_issuer_may_be_left_out(tmp_path: Path) -> None:
     token = token_file(tmp_path, iss="https://other")
 
-    with pytest.raises(SettingsError, match=r"issuers\.0\.issuer: Field required"):
+    with pytest.raises(SettingsInvalid, match=r"issuers\.0\.issuer: Field required"):
         read(tmp_path, issuers=[{"audience": ["toolcrib"], "token_file": token}])
-    with pytest.raises(SettingsError, match=r"issuers\.0\.issuer: Field required"):
+    with pytest.raises(SettingsInvalid, match=r"issuers\.0\.issuer: Field required"):
         read(tmp_path, issuers=[cluster_issuer()])
 
 
@@ -70,7 +71,7 @@ def test_a_token_file_that_tells_no_issuer_is_named_with_the_remedy(tmp_path: Pa
         (token_file(tmp_path), "names no issuer"),
         (token_file(tmp_path, iss=""), "names no issuer"),
     ):
-        with pytest.raises(SettingsError) as raised:
+        with pytest.raises(SettingsInvalid) as raised:
             read(tmp_path, issuers=[cluster_issuer(token_file=path)], port=-1)
         told = str(raised.value)
         assert path in told
@@ -81,7 +82,7 @@ def test_a_token_file_that_tells_no_issuer_is_named_with_the_remedy(tmp_path: Pa
 
 def test_the_token_of_the_cluster_cannot_make_its_own_audience_do(tmp_path: Path) -> None:
     token = token_file(tmp_path, iss="https://oidc.example/id")
-    with pytest.raises(SettingsError, match="API server's own"):
+    with pytest.raises(SettingsInvalid, match="API server's own"):
         read(tmp_path, issuers=[cluster_issuer(audience=["https://oidc.example/id"], token_file=token)])
 
 
@@ -95,7 +96,7 @@ def test_the_token_of_the_cluster_cannot_make_its_own_audience_do(tmp_path: Path
     ],
 )
 def test_a_wrong_store_is_named(tmp_path: Path, store: dict[str, Any], words: str) -> None:
-    with pytest.raises(SettingsError, match=words):
+    with pytest.raises(SettingsInvalid, match=words):
         read(tmp_path, store={"kind": "weaviate", **store})
 
 
@@ -117,7 +118,7 @@ def test_a_wrong_store_is_named(tmp_path: Path, store: dict[str, Any], words: st
 def test_a_store_of_counters_that_cannot_be_meant_is_refused_and_no_secret_shown(
     counters: dict[str, object], said: str
 ) -> None:
-    with pytest.raises(SettingsError, match=said) as error:
+    with pytest.raises(SettingsInvalid, match=said) as error:
         from_env({"TOOLCRIB_COUNTERS": json.dumps(counters)})
     assert "hunter2" not in str(error.value)
 
@@ -150,7 +151,7 @@ def test_a_key_that_stands_twice_is_refused_by_its_name_and_no_value_shown(
     path = tmp_path / "registry.yaml"
     path.write_text(text)
 
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(SettingsInvalid) as error:
         from_env({}, str(path))
 
     assert "the configuration file cannot be read" in str(error.value)
@@ -159,7 +160,7 @@ def test_a_key_that_stands_twice_is_refused_by_its_name_and_no_value_shown(
 
 
 def test_a_key_that_stands_twice_in_a_variable_is_refused_with_the_variables_name() -> None:
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(SettingsInvalid) as error:
         from_env({"TOOLCRIB_LIMITS": "{watch_streams: 7, watch_streams: 9}"})
 
     assert "TOOLCRIB_LIMITS: cannot be read: line 1: the key 'watch_streams' is there twice" in str(
@@ -198,5 +199,5 @@ def test_assertions_are_issued_by_the_public_url(settings: dict[str, Any], issue
 
 @pytest.mark.parametrize("issuer", ["", "crib.example.com", "ftp://crib.example.com", "https://a b"])
 def test_an_issuer_of_assertions_that_is_no_url_is_refused(tmp_path: Path, issuer: str) -> None:
-    with pytest.raises(SettingsError, match=r"assertion\.issuer"):
+    with pytest.raises(SettingsInvalid, match=r"assertion\.issuer"):
         read(tmp_path, assertion={"issuer": issuer})

@@ -2,8 +2,8 @@
 
 import pytest
 
-from toolcrib_runner.errors import SettingsInvalid
-from toolcrib_runner.settings import ENVIRONMENT, RunnerSettings
+from toolcrib.errors import SettingsInvalid
+from toolcrib_runner.settings import SOURCE
 
 
 def test_settings_come_from_flags_before_the_environment() -> None:
@@ -13,7 +13,7 @@ def test_settings_come_from_flags_before_the_environment() -> None:
         "TOOLCRIB_TASK": "t",
         "TOOLCRIB_MAX_TURNS": "3",
     }
-    settings = RunnerSettings.read({"name": "flag", "model_url": "http://m/v1", "task": None}, environ)
+    settings = SOURCE.read({"name": "flag", "model_url": "http://m/v1", "task": None}, environ)
     assert (settings.name, settings.registry_url, settings.task, settings.max_turns) == (
         "flag",
         "http://r:1",
@@ -24,14 +24,9 @@ def test_settings_come_from_flags_before_the_environment() -> None:
 
 def test_every_wrong_setting_is_named_at_once() -> None:
     with pytest.raises(SettingsInvalid) as invalid:
-        RunnerSettings.read({"name": "a b", "max_turns": "many"}, {"TOOLCRIB_URL": "nowhere"})
+        SOURCE.read({"name": "a b", "max_turns": "many"}, {"TOOLCRIB_URL": "nowhere"})
     assert [p.split(":")[0] for p in invalid.value.problems] == [
         "--name (TOOLCRIB_AGENT)",
         "--registry-url (TOOLCRIB_URL)",
         "--max-turns (TOOLCRIB_MAX_TURNS)",
     ]
-
-
-def test_every_setting_has_a_variable_and_a_description() -> None:
-    assert set(ENVIRONMENT) == set(RunnerSettings.model_fields)
-    assert all(field.description for field in RunnerSettings.model_fields.values())
