@@ -373,10 +373,9 @@ def test_no_page_has_a_placeholder_left() -> None:
 def test_the_readme_names_the_folders_that_there_are() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| \[`([a-z_]+)/`\]", text, re.MULTILINE))
-    internal = {"requirements"}
     there = {f.relative_to(ROOT).parts[0] for f in tracked("*") if len(f.relative_to(ROOT).parts) > 1}
 
-    assert named == {d for d in there if not d.startswith(".")} - internal
+    assert named == {d for d in there if not d.startswith(".")}
     for folder, package in re.findall(
         r"^\| \[`([a-z_]+)/`\]\([^)]*\) \| `(toolcrib\w*)` \|", text, re.MULTILINE
     ):
