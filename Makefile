@@ -72,7 +72,7 @@ build-tools: env ## Find or build (once, with Go, about 20 minutes) the real ser
 	@$(BIN)/python tests/support/realparts/build.py
 
 test-long: env build-tools ## Run the tests that keep real servers busy for long: upgrades, dashboards and rules in a real Prometheus
-	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -m "long and not node" $(ARGS)
+	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "long and not node" $(ARGS)
 
 cluster-demo: env build-tools ## The tour of the cluster, against a real API server and a real Weaviate on loopback
 	@exec $(BIN)/python examples/cluster/demo.py $(ARGS)

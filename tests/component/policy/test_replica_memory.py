@@ -15,7 +15,7 @@ SCRIPT = Path(__file__).parents[3] / "bench" / "replica_memory.py"
     [
         ("large, prose", 1_000, 1),
         ("ordinary", 10_000, 1),
-        ("words of its own", 5_000, 1),
+        ("words of its own", 1_000, 5),
         ("large, names", 100, 10),
         ("large, nested", 100, 10),
     ],
