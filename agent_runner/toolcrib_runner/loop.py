@@ -30,9 +30,12 @@ from toolcrib_runner.errors import (
 )
 from toolcrib_runner.ports import FunctionCall, Model, Observer, Reply
 from toolcrib_runner.session import functions
-from toolcrib_runner.session.conversation import MAX_FUNCTIONS, Session, error_text, result_text
+from toolcrib_runner.session.conversation import Session, error_text, result_text
 
 log = logging.getLogger(__name__)
+
+MAX_FUNCTIONS = 128
+"""OpenAI's bound on functions in one request."""
 
 
 class Tools(Protocol):
@@ -60,6 +63,8 @@ class Outcome(StrEnum):
     OUT_OF_TOKENS = "out_of_tokens"
     OUT_OF_TIME = "out_of_time"
     MODEL_FAILED = "model_failed"
+    TOO_MANY_TOOLS = "too_many_tools"
+    REGISTRY_AWAY = "registry_away"
     STOPPED = "stopped"
 
 
@@ -118,6 +123,7 @@ class TaskLoop:
         chance: Callable[[], float] = random.random,
         first_pause: float = 0.5,
         max_functions: int = MAX_FUNCTIONS,
+        tool_context: bool = False,
     ) -> None:
         self._agent = agent
         self._model = model
@@ -128,13 +134,14 @@ class TaskLoop:
         self._chance = chance
         self._first_pause = first_pause
         self._max_functions = max_functions
+        self._tool_context = tool_context
         self.report = Report(Outcome.STOPPED)
         """What has come of the task so far; it outlives an interruption."""
         self._id = ""
 
     def run(self, task: str, system_prompt: str = "") -> Report:
         """Work on the task until there is an answer or a bound is reached; never raises a RunnerError."""
-        conversation = Session(system_prompt, task, max_functions=self._max_functions)
+        conversation = Session(system_prompt, task, tool_context=self._tool_context)
         report = self.report = Report(Outcome.STOPPED)
         ends = self._clock() + self._bounds.seconds
         about = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": self._agent.name}
@@ -160,9 +167,17 @@ class TaskLoop:
         while True:
             if ended := self._ended(report, ends):
                 return ended
+            if (count := len(self._agent.tools)) > self._max_functions:
+                report.error = (
+                    f"{self._agent.name} sees {count} tools, and a model is offered {self._max_functions} at most. "
+                    "Give it a narrower binding, or let it search: the registry's MCP endpoint /mcp has a few tools "
+                    "that find and call all others."
+                )
+                return Outcome.TOO_MANY_TOOLS
             reply = self._ask(conversation, ends)
             if reply is None:
-                return Outcome.STOPPED if self._stop.is_set() else Outcome.OUT_OF_TIME
+                # why is found out above: the task was stopped, its time is over, or there are too many tools now
+                continue
             report.turns += 1
             report.prompt_tokens += reply.prompt_tokens
             report.completion_tokens += reply.completion_tokens
@@ -188,14 +203,14 @@ class TaskLoop:
         return Outcome.OUT_OF_TIME if self._clock() >= ends else None
 
     def _ask(self, conversation: Session, ends: float) -> Reply | None:
-        """The model's reply; None where time ran out or the loop was stopped while waiting for one."""
+        """The model's reply; None where time ran out, the loop was stopped, or there came too many tools."""
         gives_up = min(ends, self._clock() + self._bounds.model_patience)
         pause = self._first_pause
         while not self._stop.is_set() and (left := ends - self._clock()) > 0:
             # Tools may have come or gone, also while the endpoint was away: what it is told is always current.
             tools = self._agent.tools
             if len(tools) > self._max_functions:
-                log.warning("%d tools, of which the model is offered %d", len(tools), self._max_functions)
+                return None
             self._learn(conversation, tools)
             offered = conversation.functions(tools)
             started = self._clock()

@@ -1,7 +1,7 @@
 """The runner's process: one agent, one task. The only module of the runner that reads the environment.
 
-Exit codes: 0 answered; 2 the settings are wrong; 3 a bound was reached first; 4 the model endpoint failed;
-130 interrupted (SIGINT), 143 ended (SIGTERM).
+Exit codes: 0 answered; 2 the settings are wrong, or the agent has too many tools; 3 a bound was reached first; 4 the
+model endpoint failed; 5 the registry did not answer (`--require-registry`); 130 interrupted (SIGINT), 143 ended (SIGTERM).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from toolcrib_runner.metrics import RunnerMetrics
 from toolcrib_runner.modes.dynamic import DynamicToolAgent
 from toolcrib_runner.settings import SOURCE, RunnerSettings
 from toolcrib_runner.tokens import TokenFile
+from toolcrib_runner.usage import Usage
 
 log = logging.getLogger("toolcrib_runner")
 
@@ -81,11 +82,11 @@ def _refused(invalid: SettingsInvalid) -> int:
 
 
 @contextmanager
-def _address(field: str) -> Iterator[None]:
-    """An address that is refused within is a setting that is refused."""
+def _given(field: str) -> Iterator[None]:
+    """An address or folder that is refused within is a setting that is refused."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise SettingsInvalid([f"{flag(field)} ({SOURCE.variable(field)}): {error}"]) from error
 
 
@@ -93,18 +94,21 @@ def run(settings: RunnerSettings, model_key: str = "") -> int:
     """Compose the process from its settings, run the task, write the result; the exit code.
 
     Raises:
-        SettingsInvalid: an address is none.
+        SettingsInvalid: an address is none, or the folder of the counts cannot be made.
     """
     metrics = RunnerMetrics(CollectorRegistry())
     ProcessCollector(registry=metrics.registry)
     with ExitStack() as stack:
-        with _address("registry_url"):
+        with _given("state"):
+            usage = Usage(settings.name, settings.state)
+        with _given("registry_url"):
             made = DynamicToolAgent(
                 settings.name,
                 TokenFile(settings.token_file) if settings.token_file else None,
                 settings.registry_url,
                 ca_file=settings.ca_file,
                 observer=metrics,
+                usage=usage,
             )
         agent = stack.enter_context(made)
         if settings.metrics_port is not None:
@@ -138,7 +142,7 @@ def _work(
     """Run the task and write its result."""
     assert settings.model_url is not None
     assert settings.task is not None
-    with _address("model_url"):
+    with _given("model_url"):
         model = OpenAIModel(settings.model_url, settings.model, api_key)
     stack.callback(model.close)
     bounds = Bounds(
@@ -147,14 +151,18 @@ def _work(
         seconds=settings.max_seconds,
         model_patience=settings.model_patience,
     )
-    loop = TaskLoop(agent, model, bounds=bounds, observer=metrics)
+    loop = TaskLoop(agent, model, bounds=bounds, observer=metrics, tool_context=settings.tool_context)
     code: int | None = None
     report = Report(Outcome.STOPPED)
     try:
         task = sys.stdin.read() if settings.task == "-" else settings.task
-        if not agent.discovered and not agent.wait_until_discovered(settings.wait_for_registry):
-            log.warning("the task begins without tools: %s", agent.last_error)
-        report = loop.run(task, settings.system_prompt)
+        known = agent.discovered or agent.wait_until_discovered(settings.wait_for_registry)
+        if not known and settings.require_registry:
+            report = Report(Outcome.REGISTRY_AWAY, error=str(agent.last_error or "it has not answered yet"))
+        else:
+            if not known:
+                log.warning("the task begins without tools: %s", agent.last_error)
+            report = loop.run(task, settings.system_prompt)
     except _Ended as ended:
         report, code = loop.report, ended.exit_code
     usage = agent.usage_stats()
@@ -199,8 +207,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="toolcrib-runner",
         description="Run one agent: discover its tools, work on a task with a model, count what it uses.",
-        epilog="Exit codes: 0 answered, 2 settings, 3 a bound was reached, 4 the model endpoint failed, "
-        "130 and 143 interrupted. The token itself is never a flag: give its file.",
+        epilog="Exit codes: 0 answered, 2 settings or too many tools, 3 a bound was reached, 4 the model endpoint failed, "
+        "5 no registry, 130 and 143 interrupted. The token itself is never a flag: give its file.",
     )
     SOURCE.add_flags(parser, short={"output": "-o"})
     parser.add_argument("--version", action="version", version=f"toolcrib-runner {__version__}")

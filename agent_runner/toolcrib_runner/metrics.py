@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from toolcrib.telemetry.metric import Metric
 from toolcrib.version import __version__
+from toolcrib_runner.discovery import Rediscovery
 from toolcrib_runner.ports import Observer, Reply
 
 TOOL_BUDGET = 1000
@@ -29,6 +30,8 @@ _REGISTRY_UP = Metric(Gauge, "toolcrib_runner_registry_up", ("agent",),
     "1 if the agent's last discovery succeeded.")
 _TOOLS_AVAILABLE = Metric(Gauge, "toolcrib_agent_tools_available", ("agent",),
     "Tools that the agent knows now.")
+_TOOLS_CHANGED = Metric(Counter, "toolcrib_agent_tools_changed_total", ("agent", "change"),
+    "Tools that the agent gained, lost, or found changed: gained, lost, changed.")
 _TOOL_CALLS = Metric(Counter, "toolcrib_agent_tool_calls_total", ("agent", "tool", "outcome"),
     "Calls of tools by agent, tool and outcome (ok, or the code of the error).")
 _TOOL_CALL_DURATION_SECONDS = Metric(Histogram, "toolcrib_agent_tool_call_duration_seconds", ("agent", "tool", "outcome"),
@@ -55,6 +58,7 @@ class RunnerMetrics(Observer):
         self._watching = _WATCH_CONNECTED.on(registry)
         self._registry_up = _REGISTRY_UP.on(registry)
         self._available = _TOOLS_AVAILABLE.on(registry)
+        self._changed = _TOOLS_CHANGED.on(registry)
         self._calls = _TOOL_CALLS.on(registry)
         self._call_seconds = _TOOL_CALL_DURATION_SECONDS.on(registry)
         self._tokens = _TOKENS.on(registry)
@@ -68,6 +72,11 @@ class RunnerMetrics(Observer):
         self._discoveries.labels(agent, outcome).inc()
         self._available.labels(agent).set(tools)
         self._registry_up.labels(agent).set(0 if outcome == "failed" else 1)
+
+    def changed(self, agent: str, change: Rediscovery) -> None:
+        """Count the tools that came, went, or are another."""
+        for kind, names in (("gained", change.gained), ("lost", change.lost), ("changed", change.changed)):
+            self._changed.labels(agent, kind).inc(len(names))
 
     def following(self, agent: str, connected: bool) -> None:
         """Note whether the live stream is open."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from toolcrib_runner.discovery import Discovered, DiscoveredTool
+from toolcrib_runner.discovery import Discovered, DiscoveredTool, Rediscovery
 
 Message = dict[str, Any]
 """A chat message in the shape of OpenAI's chat completions."""
@@ -97,6 +97,9 @@ class Observer:
 
     def discovered(self, agent: str, outcome: str, tools: int) -> None:
         """A discovery ended: changed, unchanged or failed."""
+
+    def changed(self, agent: str, change: Rediscovery) -> None:
+        """A discovery found other tools than the one before; the first one has gained all of them."""
 
     def following(self, agent: str, connected: bool) -> None:
         """The live stream of the agent's tools was opened or lost."""

@@ -14,14 +14,18 @@ EXIT_CODES = {
     Outcome.OUT_OF_TURNS: 3,
     Outcome.OUT_OF_TOKENS: 3,
     Outcome.OUT_OF_TIME: 3,
+    Outcome.TOO_MANY_TOOLS: 2,
     Outcome.MODEL_FAILED: 4,
+    Outcome.REGISTRY_AWAY: 5,
     Outcome.STOPPED: 130,
 }
 _WHY = {
     Outcome.OUT_OF_TURNS: "stopped: the bound on turns is reached",
     Outcome.OUT_OF_TOKENS: "stopped: the bound on tokens is reached",
     Outcome.OUT_OF_TIME: "stopped: the bound on time is reached",
+    Outcome.TOO_MANY_TOOLS: "ended: too many tools for a model",
     Outcome.MODEL_FAILED: "the model endpoint failed",
+    Outcome.REGISTRY_AWAY: "not begun: the registry does not answer",
     Outcome.STOPPED: "interrupted",
 }
 

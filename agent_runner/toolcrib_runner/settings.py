@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -55,6 +56,18 @@ class RunnerSettings(BaseModel):
         default=30.0,
         ge=0,
         description="Seconds to wait for the first discovery before the task begins without tools.",
+    )
+    require_registry: bool = Field(
+        default=False, description="Without a discovery in that time, end (exit code 5) instead."
+    )
+    tool_context: bool = Field(
+        default=False,
+        description="List the tools in a system message too, one line each. Models have them as functions in any case, so it costs their "
+        "tokens twice.",
+    )
+    state: Path | None = Field(
+        default=None,
+        description="Folder where the counts of calls by tool outlive a restart. Without it they do not.",
     )
     metrics_host: str = Field(default="127.0.0.1", description="Where /metrics and /healthz listen.")
     metrics_port: int | None = Field(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
+from toolcrib import text
 from toolcrib.telemetry import logs, tracing
 from toolcrib_runner import arguments as argument_checks
 from toolcrib_runner import discovery, errors
@@ -44,9 +45,11 @@ class DynamicToolAgent:
         pace: how often to ask and to retry.
         observer: told of discoveries and calls; `RunnerMetrics` counts them.
         registry: another way to the registry than HTTP; `discovery_url` and tokens are then not used.
+        usage: where calls are counted, such as `Usage(name, folder)`, whose counts outlive the process.
     """
 
-    mode = "dynamic"
+    mode = "static"
+    """What a model is shown: all of the agent's tools, from its first request on."""
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class DynamicToolAgent:
         pace: Pace | None = None,
         observer: Observer | None = None,
         registry: Registry | None = None,
+        usage: Usage | None = None,
     ) -> None:
         if registry is None:
             registry = RegistryHttp(
@@ -82,7 +86,7 @@ class DynamicToolAgent:
         self._registry = registry
         self._observer = observer or Observer()
         self._on_change = on_change
-        self._usage = Usage(name)
+        self._usage = usage or Usage(name)
         self._asking = threading.Lock()
         self._changed = threading.Condition()
         self._tools: Mapping[str, DiscoveredTool] = MappingProxyType({})
@@ -189,10 +193,14 @@ class DynamicToolAgent:
         self._last_error = None
         if change or first:
             log.info(
-                "agent %s has %d tools (gained %d, lost %d, changed %d)",
-                self.name, len(self._tools), len(change.gained), len(change.lost), len(change.changed),
+                "agent %s has %d tools: gained %s, lost %s, changed %s, unchanged %d; scopes %s",
+                self.name, len(self._tools), _named(change.gained), _named(change.lost), _named(change.changed),
+                len(change.unchanged) - len(change.changed),
+                _named(sorted({scope for tool in self._tools.values() for scope in tool.scopes})),
                 extra=logs.about(agent=self.name, tools=len(self._tools)),
             )  # fmt: skip
+        if change:
+            self._observer.changed(self.name, change)
         self._observer.discovered(self.name, "changed" if change else "unchanged", len(self._tools))
         with self._changed:
             self._changed.notify_all()
@@ -276,7 +284,7 @@ class DynamicToolAgent:
         return self.usage_stats().as_dict()
 
     def usage_stats(self) -> UsageStats:
-        """The agent's use of tools since it was made; rediscoveries do not reset it."""
+        """The agent's use of tools since it was made, or as its `usage` says; rediscoveries do not reset it."""
         return self._usage.stats(len(self._tools))
 
     def generate_tool_prompt_context(self) -> str:
@@ -300,6 +308,14 @@ class DynamicToolAgent:
 
     def __repr__(self) -> str:
         return f"DynamicToolAgent({self.name!r}, {len(self._tools)} tools)"
+
+
+def _named(names: Sequence[str], most: int = 20) -> str:
+    """How many, and the first of them: other people's text, for a log."""
+    if not names:
+        return "0"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{len(names)} ({', '.join(text.escape(name) for name in names[:most])}{more})"
 
 
 def _required(discovery_url: str | None) -> str:

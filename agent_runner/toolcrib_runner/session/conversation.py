@@ -1,6 +1,7 @@
 """One conversation with a model: its messages, and which functions stand for which tools. Pure.
 
-The messages go out in a fixed order: the system prompt, then the tool context as it is now, then the conversation.
+The messages go out in a fixed order: the system prompt, then the tool context as it is now where it is asked for,
+then the conversation.
 """
 
 from __future__ import annotations
@@ -25,27 +26,22 @@ from toolcrib_runner.session.functions import FunctionNames
 
 MAX_RESULT = 64 * 1024
 """Characters of a tool's answer that a model is shown."""
-MAX_FUNCTIONS = 128
-"""OpenAI's bound on functions in one request."""
 
 
 class Session:
     """The state of one conversation. Not thread-safe: one loop owns it."""
 
-    def __init__(self, system_prompt: str, task: str, *, max_functions: int = MAX_FUNCTIONS) -> None:
+    def __init__(self, system_prompt: str, task: str, *, tool_context: bool = False) -> None:
+        """`tool_context`: list the tools in a system message too, which costs their tokens a second time."""
         self.names = FunctionNames()
         self._system_prompt = system_prompt
-        self._max_functions = max_functions
+        self._tool_context = tool_context
         self._schemas: dict[str, tuple[DiscoveredTool, dict[str, Any] | None]] = {}
         self._conversation: list[Message] = [{"role": "user", "content": task}]
 
-    def offered(self, tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:
-        """The tools that fit into one request: the first by name."""
-        return [tools[name] for name in sorted(tools)][: self._max_functions]
-
     def functions(self, tools: Mapping[str, DiscoveredTool]) -> list[Function]:
-        """The offered tools as functions; their names are fixed from here on."""
-        offered = self.offered(tools)
+        """The tools as functions; their names are fixed from here on."""
+        offered = _sorted(tools)
         self.names.assign(offered)
         return [
             functions.function(tool, self.names.function(tool.name), self._schema_of(tool))
@@ -53,10 +49,8 @@ class Session:
         ]
 
     def unlearned(self, tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:
-        """The offered tools whose full schema has not been learned, or not since they changed."""
-        return [
-            t for t in self.offered(tools) if t.name not in self._schemas or self._schemas[t.name][0] != t
-        ]
+        """The tools whose full schema has not been learned, or not since they changed."""
+        return [t for t in _sorted(tools) if t.name not in self._schemas or self._schemas[t.name][0] != t]
 
     def learn(self, tools: Iterable[DiscoveredTool], schemas: Mapping[str, dict[str, Any]]) -> None:
         """Take up full schemas; a tool that is not among them is offered as the listing describes it."""
@@ -72,10 +66,11 @@ class Session:
         leading: list[Message] = []
         if self._system_prompt:
             leading.append({"role": "system", "content": self._system_prompt})
-        offered = self.offered(tools)
-        self.names.assign(offered)
-        context = prompt.tool_context(offered, self.names.function)
-        leading.append({"role": "system", "content": context})
+        if self._tool_context:
+            offered = _sorted(tools)
+            self.names.assign(offered)
+            context = prompt.tool_context(offered, self.names.function)
+            leading.append({"role": "system", "content": context})
         return leading + self._conversation
 
     def replied(self, reply: Reply) -> None:
@@ -91,6 +86,10 @@ class Session:
     def answered(self, call: FunctionCall, content: str) -> None:
         """Take up the answer to one of the model's calls."""
         self._conversation.append({"role": "tool", "tool_call_id": call.id, "content": content})
+
+
+def _sorted(tools: Mapping[str, DiscoveredTool]) -> list[DiscoveredTool]:
+    return [tools[name] for name in sorted(tools)]
 
 
 def result_text(result: Any) -> str:

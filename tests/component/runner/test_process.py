@@ -146,6 +146,56 @@ def test_it_waits_for_a_registry_that_comes_later(token_file: str) -> None:
     assert json.loads(out)["answer"] == "Done, with 1 call.\ncalculator: 7"
 
 
+def test_without_a_registry_a_task_that_needs_one_ends_with_5_instead_of_an_answer(token_file: str) -> None:
+    port = free_port()
+    flags = ["--name", "a", "--registry-url", f"http://127.0.0.1:{port}", "--token-file", token_file]
+    with scripted.serving() as url:
+        flags += ["--model-url", url, "--task", "hello", "--wait-for-registry", "0.1", "--require-registry"]
+        code, out, err = finish(start(*flags))
+    assert code == 5, err
+    assert "the registry does not answer" in out
+    assert "Done" not in out
+
+
+def test_more_tools_than_a_model_takes_end_with_2_and_a_pod_stays(token_file: str) -> None:
+    many = SmallRegistry(*(SmallTool(f"t{number}", lambda: 1) for number in range(129)))
+    with serving(many) as registry, scripted.serving() as url:
+        flags = [*flags_of(registry, token_file), "--model-url", url, "--task", "call t1 {}"]
+        code, out, err = finish(start(*flags))
+        pod = start(*flags, "--keep-serving")
+        try:
+            assert pod.stderr is not None
+            while b"following the registry until SIGTERM" not in pod.stderr.readline():
+                assert pod.poll() is None
+            pod.send_signal(signal.SIGTERM)
+            ended, shown, _ = finish(pod)
+        finally:
+            pod.kill()
+    assert (code, ended) == (2, 2), err
+    assert "planner sees 129 tools" in out
+    assert "planner sees 129 tools" in shown
+
+
+def test_counts_of_calls_outlive_a_restart_in_a_state_folder(
+    registry: SmallRegistry, token_file: str, tmp_path: Path
+) -> None:
+    state = tmp_path / "deep" / "state"
+    with scripted.serving() as url:
+        flags = [*flags_of(registry, token_file), "--model-url", url, "--state", str(state), "-o", "json"]
+        for _ in range(2):
+            code, out, err = finish(start(*flags, "--task", 'call calculator {"expression": "1"}'))
+            assert code == 0, err
+    assert json.loads(out)["usage"]["usage_by_tool"] == {"calculator": 2}
+
+
+def test_a_state_folder_that_cannot_be_made_is_a_wrong_setting(
+    registry: SmallRegistry, token_file: str
+) -> None:
+    code, _, err = finish(start(*flags_of(registry, token_file), "--keep-serving", "--state", token_file))
+    assert code == 2
+    assert "--state (TOOLCRIB_STATE): " in err
+
+
 def test_it_serves_its_numbers_and_ends_at_once_on_sigterm(registry: SmallRegistry, token_file: str) -> None:
     with scripted.serving() as url:
         flags = [*flags_of(registry, token_file), "--model-url", url, "--metrics-port", "0", "--keep-serving"]

@@ -216,7 +216,7 @@ def test_a_model_is_offered_every_tool_under_the_name_that_the_registry_gives_to
     ).json()
     given = {t["name"]: t["_meta"]["toolcrib.dev/model-name"] for t in asked["tools"]}
     with scripted.serving() as url, agent_of(registry, follow=False) as agent:
-        session = Session("", "x")
+        session = Session("", "x", tool_context=True)
         offered = {f["function"]["name"] for f in session.functions(agent.tools)}
         context = session.messages(agent.tools)[0]["content"]
         model = OpenAIModel(url, scripted.MODEL, lambda: "none")

@@ -96,6 +96,18 @@ def test_a_task_calls_two_tools_and_ends_with_an_answer(model: OpenAIModel) -> N
     assert report.prompt_tokens > 0
     assert report.completion_tokens > 0
     assert stats["usage_by_tool"] == {"calculator": 1, "file_reader": 1}
+    assert recording.asked[0] == [
+        {"role": "system", "content": "You plan."},
+        {"role": "user", "content": task},
+    ]
+    assert recording.offered[0] == ["calculator", "file_reader"]
+
+
+def test_the_tools_are_listed_in_a_message_too_where_it_is_asked_for(model: OpenAIModel) -> None:
+    recording = Recording(model)
+    with serving(SmallRegistry(calculator(), file_reader())) as registry:
+        with DynamicToolAgent("planner", TOKEN, registry.url, pace=FAST) as agent:
+            TaskLoop(agent, recording, bounds=QUICK, tool_context=True).run("hello", "You plan.")
     # The order is a contract: system prompt, tool context, conversation.
     assert recording.asked[0] == [
         {"role": "system", "content": "You plan."},
@@ -104,9 +116,43 @@ def test_a_task_calls_two_tools_and_ends_with_an_answer(model: OpenAIModel) -> N
             "content": "Available tools:\n- calculator(expression): The calculator\n"
             "- file_reader(filename): The file_reader",
         },
-        {"role": "user", "content": task},
+        {"role": "user", "content": "hello"},
     ]
-    assert recording.offered[0] == ["calculator", "file_reader"]
+
+
+def test_more_tools_than_a_model_may_be_offered_are_refused_with_their_number_and_a_way_out(
+    model: OpenAIModel,
+) -> None:
+    recording = Recording(model)
+    with serving(SmallRegistry(*(text_tool(f"t{n}", lambda: 1) for n in range(129)))) as registry:
+        with DynamicToolAgent("planner", TOKEN, registry.url, pace=FAST) as agent:
+            report = TaskLoop(agent, recording, bounds=QUICK).run("call t1 {}")
+            registry.revoke("t7")
+            agent.rediscover()
+            after = TaskLoop(agent, recording, bounds=QUICK).run("call t1 {}")
+    assert report.outcome is Outcome.TOO_MANY_TOOLS
+    assert "planner sees 129 tools, and a model is offered 128 at most" in report.error
+    assert "narrower binding" in report.error
+    assert "/mcp" in report.error
+    assert after.outcome is Outcome.ANSWERED
+    assert len(recording.offered[0]) == 128
+
+
+def test_a_task_whose_tools_become_too_many_ends(model: OpenAIModel) -> None:
+    registry = SmallRegistry()
+    agents: list[DynamicToolAgent] = []
+
+    def grow() -> Any:
+        registry.set_tools(*(text_tool(f"t{n}", lambda: 1) for n in range(3)))
+        agents[0].rediscover()
+        return 5
+
+    registry.set_tools(text_tool("grow", grow))
+    with serving(registry), DynamicToolAgent("planner", TOKEN, registry.url, follow=False) as agent:
+        agents.append(agent)
+        report = TaskLoop(agent, model, bounds=QUICK, max_functions=2).run("call grow {}")
+    assert report.outcome is Outcome.TOO_MANY_TOOLS
+    assert [(c.tool, c.outcome) for c in report.calls] == [("grow", "ok")]
 
 
 def test_a_tool_revoked_during_the_task_is_refused_and_the_model_is_told(model: OpenAIModel) -> None:
@@ -145,7 +191,8 @@ def test_what_the_model_is_told_follows_the_grants_while_the_task_runs(model: Op
     recording = Recording(model)
     with serving(registry), DynamicToolAgent("planner", TOKEN, registry.url, pace=FAST) as agent:
         agents.append(agent)
-        TaskLoop(agent, recording, bounds=QUICK).run('call calculator {"expression": "1"}')
+        loop = TaskLoop(agent, recording, bounds=QUICK, tool_context=True)
+        loop.run('call calculator {"expression": "1"}')
     assert recording.offered == [["calculator", "file_reader"], ["calculator"]]
     assert recording.asked[1][0]["content"] == "Available tools:\n- calculator(expression): The calculator"
 
@@ -330,11 +377,13 @@ def test_everything_is_counted(model: OpenAIModel) -> None:
     assert value("toolcrib_agent_tool_calls_total", tool="broken", outcome="upstream_error") == 1
     assert value("toolcrib_agent_tool_call_duration_seconds_count", tool="calculator", outcome="ok") == 1
     assert value("toolcrib_agent_tools_available") == 2
+    assert value("toolcrib_agent_tools_changed_total", change="gained") == 2
+    assert value("toolcrib_agent_tools_changed_total", change="lost") == 0
     assert value("toolcrib_runner_discoveries_total", outcome="changed") == 1
     assert value("toolcrib_runner_registry_up") == 1
-    assert value("toolcrib_runner_model_requests_total", mode="dynamic", outcome="ok") == report.turns
-    assert value("toolcrib_agent_tokens_total", mode="dynamic", kind="prompt") == report.prompt_tokens
-    assert value("toolcrib_agent_tokens_total", mode="dynamic", kind="completion") == report.completion_tokens
+    assert value("toolcrib_runner_model_requests_total", mode="static", outcome="ok") == report.turns
+    assert value("toolcrib_agent_tokens_total", mode="static", kind="prompt") == report.prompt_tokens
+    assert value("toolcrib_agent_tokens_total", mode="static", kind="completion") == report.completion_tokens
     assert (
         'toolcrib_agent_tool_calls_total{agent="planner",outcome="ok",tool="calculator"} 1.0' in scraped.text
     )
