@@ -191,8 +191,18 @@ class Filter:
 
 
 def _tool(record: Record, pattern: str) -> bool:
-    name = str(record.get("tool") or "")
+    return any(_fits(name, pattern) for name in tools_of(record))
+
+
+def _fits(name: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.rpartition("/")[2], pattern)
+
+
+def tools_of(record: Record) -> list[str]:
+    """The tools that a record is about: all that a load gave out, else one, or an empty name for none."""
+    if (several := record.get("tools")) is not None:
+        return [entry["tool"] for entry in several]
+    return [str(record.get("tool") or "")]
 
 
 def agent_of(record: Record) -> str:
@@ -236,7 +246,19 @@ def records(files: Iterable[str], wanted: Filter, passed: Passed | None = None) 
                     yield record
 
 
-_TEXTS = ("replica", "issuer", "subject", "client", "jti", "tool", "reason", "outcome", "phase", "question")
+_TEXTS = (
+    "replica",
+    "issuer",
+    "subject",
+    "client",
+    "jti",
+    "tool",
+    "reason",
+    "outcome",
+    "phase",
+    "question",
+    "session",
+)
 
 
 def parsed(raw: bytes) -> Record | None:
@@ -253,6 +275,7 @@ def parsed(raw: bytes) -> Record | None:
         and isinstance(record.get("action"), str)
         and all(isinstance(record.get(key), str | None) for key in _TEXTS)
         and isinstance(record.get("ms", 0), int | float)
+        and _are_tools(record.get("tools", []))
         and (binding is None or _has(binding, ref=str, generation=int))
         and ("repeated" not in record or _has(repeated, count=int, since=str))
         and isinstance(lost, list)
@@ -263,6 +286,10 @@ def parsed(raw: bytes) -> Record | None:
 
 def _has(found: object, **types: type) -> bool:
     return isinstance(found, dict) and all(isinstance(found.get(key), kind) for key, kind in types.items())
+
+
+def _are_tools(found: object) -> bool:
+    return isinstance(found, list) and all(_has(entry, tool=str) for entry in found)
 
 
 def followed(name: str, wanted: Filter) -> Iterator[Record]:
@@ -310,22 +337,30 @@ class Used:
     reasons: dict[str, int] = field(default_factory=dict)
 
 
-def summary(found_records: Iterable[Record]) -> dict[tuple[str, str, str], Used]:
-    """Who used what: by agent, action and tool. The log's own records, and those before a strict call, do not count."""
+def summary(found_records: Iterable[Record], tool: str | None = None) -> dict[tuple[str, str, str], Used]:
+    """Who used what: by agent, action and tool. The log's own records, and those before a strict call, do not count.
+
+    `tool` is a glob: of records about several tools, those that it does not mean are left out.
+    """
     used: defaultdict[tuple[str, str, str], Used] = defaultdict(Used)
     for record in found_records:
         if record["action"].startswith("audit.") or record.get("phase") == "begin":
             continue
-        row = used[agent_of(record), record["action"], str(record.get("tool") or "")]
-        number = count_of(record)
-        if record.get("allowed") is False:
-            row.denied += number
-        elif failure_of(record):
-            row.failed += number
-        else:
-            row.allowed += number
-        if why := record.get("reason") if record.get("allowed") is False else failure_of(record):
-            row.reasons[why] = row.reasons.get(why, 0) + number
-        row.first = min(row.first or record["ts"], record["ts"])
-        row.last = max(row.last, record["ts"])
+        for name in tools_of(record):
+            if tool is None or _fits(name, tool):
+                _count(used[agent_of(record), record["action"], name], record)
     return dict(used)
+
+
+def _count(row: Used, record: Record) -> None:
+    number = count_of(record)
+    if record.get("allowed") is False:
+        row.denied += number
+    elif failure_of(record):
+        row.failed += number
+    else:
+        row.allowed += number
+    if why := record.get("reason") if record.get("allowed") is False else failure_of(record):
+        row.reasons[why] = row.reasons.get(why, 0) + number
+    row.first = min(row.first or record["ts"], record["ts"])
+    row.last = max(row.last, record["ts"])

@@ -248,7 +248,7 @@ def query(
             _print(record, out)
         _tell_passed(passed.lines)
         return
-    used = sorted(decision_logs.summary(found).items())
+    used = sorted(decision_logs.summary(found, tool).items())
     _tell_passed(passed.lines)
     if out is not Format.TABLE:
         output.data([{"agent": a, "action": b, "tool": c, **asdict(row)} for (a, b, c), row in used], out)
@@ -305,8 +305,8 @@ def _words(record: dict[str, Any]) -> Iterable[str]:
         return
     yield decision_logs.agent_of(record)
     yield action
-    if tool := record.get("tool"):
-        yield str(tool)
+    if tools := ", ".join(filter(None, decision_logs.tools_of(record))):
+        yield tools
     if "count" in record:
         yield f"{record['count']} tools"
     if "allowed" in record:

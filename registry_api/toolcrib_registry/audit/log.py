@@ -1,8 +1,8 @@
 """The decision log as the registry's other parts see it: what is recorded of what is asked.
 
-A list or a search is one record (counts, revision, digest of the view); describe, load and call are one record a tool
-named. What is refused, and what one caller does again and again, is folded (`folding`). In the mode `strict` a call's
-record stands on the disk before the call is made.
+A list or a search is one record (counts, revision, digest of the view); describe and call are one record a tool
+named, and a load is one with all tools that it gives out. What is refused, and what one caller does again and again, is
+folded (`folding`). In the mode `strict` a call's record stands on the disk before the call is made.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, Literal
 
 from toolcrib.audit import chain as audit_chain
+from toolcrib.audit import redaction
 from toolcrib.audit.chain import NO_KEY, AuditKey
 from toolcrib.authorizer import Action, Decision, Reason
 from toolcrib.identity import Identity
@@ -33,6 +35,8 @@ LONGEST_NAME = 128
 """Characters of a name that means no tool."""
 PLAIN_BYTES = 4 * 1024
 """Arguments larger than this are recorded as their hash and size even where they are recorded plain."""
+LOAD_BYTES = 63 * 1024
+"""Tools and bindings of one load's record; with what else stands there it has 64 KiB at most."""
 READS = 600
 """Lists, searches and the like of one caller and kind that are written one by one in a minute; the rest is counted."""
 
@@ -42,6 +46,10 @@ GONE: ContextVar[Identity | None] = ContextVar("gone", default=None)
 
 TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
 """The `jti` of the verified token that the request carries; never the token."""
+
+
+SESSION: ContextVar[str | None] = ContextVar("session", default=None)
+"""What the request says of its session and turn, `<id>/<turn>`: the caller's claim, which nothing checks."""
 
 
 class OtherAction(StrEnum):
@@ -164,7 +172,7 @@ class DecisionLog:
         if seconds is not None:
             fields["ms"] = round(seconds * 1000, 3)
         if arguments is not None:
-            fields |= self._shown(arguments)
+            fields |= self._shown(arguments, tool)
         if action is Action.CALL:
             if self._strict:
                 fields["phase"] = "end"
@@ -173,6 +181,27 @@ class DecisionLog:
             else:
                 self._read(common | {"outcome": outcome}, identity, fields)
         else:
+            self._read(common, identity, fields)
+
+    def loaded(self, caller_view: CallerView, found: Sequence[tuple[PublishedTool, Decision]]) -> None:
+        """Definitions of these tools, all granted, were given out: one record, or as many as `LOAD_BYTES` make of it."""
+        if self._writer is None or not found:
+            return
+        identity, (_, first) = caller_view.identity, found[0]
+        common = self._common(Action.LOAD, identity)
+        if identity is None:
+            self._folded(common | {"allowed": True, "reason": first.reason.value}, None, {})
+            return
+        revision = str(caller_view.snapshot.revision or "")
+        for tools, bindings in _shares(found):
+            fields = {
+                "allowed": True,
+                "reason": first.reason.value,
+                "tools": tools,
+                "bindings": bindings,
+                "revision": revision,
+                "outcome": "ok",
+            }
             self._read(common, identity, fields)
 
     def refused(
@@ -218,7 +247,7 @@ class DecisionLog:
         record = (
             self._common(Action.CALL, identity)
             | self._named(identity, "", tool, decision, revision)
-            | self._shown(arguments)
+            | self._shown(arguments, tool)
             | {"phase": "begin"}
         )
         try:
@@ -287,12 +316,12 @@ class DecisionLog:
             "revision": revision,
         }
 
-    def _shown(self, arguments: dict[str, Any]) -> Record:
+    def _shown(self, arguments: dict[str, Any], tool: PublishedTool | None) -> Record:
         if self._arguments == "omit":
             return {}
         text = audit_chain.canonical(arguments)
         if self._arguments == "plain" and len(text) <= PLAIN_BYTES:
-            return {"arguments": arguments}
+            return {"arguments": redaction.redacted(arguments, tool and tool.input_schema)}
         made = self._key.arguments(text)
         shown: Record = {} if made is None else {"arguments_hash": made}
         return shown | ({"arguments_bytes": len(text)} if self._arguments == "plain" else {})
@@ -335,8 +364,39 @@ def _stamped(record: Record) -> Record:
     """With the ids of the request that is worked on and of its token; a sum has no request."""
     if token := TOKEN.get():
         record = record | {"jti": token[:LONGEST]}
+    if (session := SESSION.get()) and record.get("subject"):  # of nobody it would be anybody's word
+        record = record | {"session": session}
     current = logs.request_id.get()
     return record | {"request_id": current} if current else record
+
+
+def _shares(found: Sequence[tuple[PublishedTool, Decision]]) -> Iterator[tuple[list[Record], list[Record]]]:
+    """The tools and, once each, the bindings that grant them, which the tools name by their place."""
+    tools: list[Record] = []
+    bindings: list[Record] = []
+    places: dict[str, int] = {}
+    size = 0
+    for tool, decision in found:
+        entry: Record = {"tool": tool.tool_id, "digest": tool.digest, "allowed": decision.allowed}
+        binding = decision.binding
+        by: Record = (
+            {}
+            if binding is None
+            else {"ref": binding.ref, "uid": binding.uid, "generation": binding.generation}
+        )
+        more = len(audit_chain.canonical(entry)) + len(audit_chain.canonical(by)) + 16
+        if tools and size + more > LOAD_BYTES:
+            yield tools, bindings
+            tools, bindings, places, size = [], [], {}, 0
+        if binding is not None:
+            if binding.ref not in places:
+                places[binding.ref] = len(bindings)
+                bindings.append(by)
+                size += len(audit_chain.canonical(by))
+            entry["binding"] = places[binding.ref]
+        tools.append(entry)
+        size += len(audit_chain.canonical(entry)) + 1
+    yield tools, bindings
 
 
 def _set(done: asyncio.Future[None]) -> None:

@@ -32,10 +32,12 @@ class Loaded:
         for n in {n.tool.tool_id: n for n in self.named.values()}.values():
             yield McpTool.of(n.tool, n.listed, n.caller_view.view.model_name(n.tool.tool_id))
 
-    def record(self, parts: Parts, asker: Asker) -> None:
+    def record(self, parts: Parts) -> None:
         """Write down that the caller gets them."""
-        for name, n in self.named.items():
-            service.note(parts, Action.LOAD, asker.identity, name, n.tool, n.decision, n.caller_view, "ok")
+        each = {n.tool.tool_id: n for n in self.named.values()}
+        if each:
+            newest = list(each.values())[-1].caller_view
+            parts.decisions.loaded(newest, [(n.tool, n.decision) for n in each.values()])
 
 
 async def load(parts: Parts, asker: Asker, names: Iterable[str], within: CallerView) -> Loaded:

@@ -7,6 +7,7 @@ the routes that pass it by (`direct`). Every answer carries X-Request-Id. Nothin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolcrib.authorizer import Action
 from toolcrib.telemetry import logs, tracing
-from toolcrib_registry.audit.log import GONE, TOKEN, reason_of
+from toolcrib_registry.audit.log import GONE, SESSION, TOKEN, reason_of
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http import access_log
@@ -42,6 +43,7 @@ _NO_KEYS = ProblemError(
 )
 _GONE = Asker(problem="the token's service account was deleted, or recreated since the token was issued")
 _NONE: Mapping[tuple[str, str], Direct] = {}
+_SESSION = re.compile(rb"[A-Za-z0-9._-]{1,64}/[0-9]{1,6}")
 _CLOSED = ("/v1/", "/v0.1/", "/api/")
 """Below these nobody without an identity is told whether there is a route."""
 
@@ -77,6 +79,7 @@ class Edge:
         hosts: list[bytes] = []
         tokens: list[bytes] = []
         origins: list[bytes] = []
+        sessions: list[bytes] = []
         given_id = None
         for name, value in scope["headers"]:
             if name == b"host":
@@ -87,10 +90,13 @@ class Edge:
                 origins.append(value)
             elif name == b"x-request-id":
                 given_id = value
+            elif name == b"x-toolcrib-session":
+                sessions.append(value)
         request_id = access_log.request_id_of(given_id)
         logs.request_id.set(request_id)
         GONE.set(None)
         TOKEN.set(None)
+        SESSION.set(self._session(sessions) if sessions else None)
         path, method = scope["path"], scope["method"]
         found = self._table.find(method, path)
         near = found.near
@@ -151,6 +157,13 @@ class Edge:
     def _resource(self, found: Match) -> ProtectedResource | None:
         """What has tokens of its own, if the request is for that."""
         return None if found.near is None else self._deps.resources.get(found.near.line.path)
+
+    def _session(self, given: list[bytes]) -> str | None:
+        """The session and turn that a request claims, for the decision log."""
+        if len(given) == 1 and _SESSION.fullmatch(given[0]):
+            return given[0].decode()
+        self._deps.metrics.ignored_session()
+        return None
 
     async def _identify(self, tokens: list[bytes], resource: ProtectedResource | None) -> Asker:
         """Who is asking. A token whose ServiceAccount is gone is as bad as one that never was good."""

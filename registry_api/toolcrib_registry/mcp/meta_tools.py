@@ -167,7 +167,7 @@ class MetaTools:
                 return results.of_value(client.version, {"tools": tools, "errors": errors})
 
             body = await self._encoded(client, loaded.tools, encode)
-            return Shown(body, lambda _: loaded.record(self._parts, client.asker))
+            return Shown(body, lambda _: loaded.record(self._parts))
 
         return OfView(make)
 

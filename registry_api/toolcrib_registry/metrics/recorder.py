@@ -86,6 +86,7 @@ class Metrics:
         self._empty = table.SEARCHES_EMPTY.on(registry)
         self._degraded = table.SEARCHES_DEGRADED.on(registry)
         self._refused = table.AUTHENTICATIONS_REFUSED.on(registry)
+        self._sessions_ignored = table.SESSION_CLAIMS_IGNORED.on(registry)
         self.validators_evicted = table.VALIDATOR_EVICTIONS.on(registry)
         self._streams = table.WATCH_STREAMS.on(registry)
         self.open_streams = 0
@@ -247,6 +248,10 @@ class Metrics:
     def refused_token(self) -> None:
         """A request came with a bad token."""
         self._refused.inc()
+
+    def ignored_session(self) -> None:
+        """A request's session is none, and is not recorded."""
+        self._sessions_ignored.inc()
 
     def stream_opened(self) -> None:
         """A watch stream begins."""

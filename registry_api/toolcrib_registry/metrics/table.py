@@ -42,6 +42,8 @@ SEARCHES_DEGRADED = Metric(Counter, "toolcrib_searches_degraded", (),
     "Searches answered without the index or embedder.")
 AUTHENTICATIONS_REFUSED = Metric(Counter, "toolcrib_authentications_refused", (),
     "Requests with a token that proves nothing.")
+SESSION_CLAIMS_IGNORED = Metric(Counter, "toolcrib_session_claims_ignored", (),
+    "Requests whose x-toolcrib-session was left out of the decision log: not of the form id/turn, or there twice.")
 VALIDATOR_EVICTIONS = Metric(Counter, "toolcrib_validator_evictions_total", (),
     "Compiled schemas that made room for others; each is compiled again at its next call.")
 WATCH_STREAMS = Metric(Gauge, "toolcrib_watch_streams", (), "Open watch streams.")

@@ -43,7 +43,7 @@ def requests(rnd: random.Random, number: int) -> list[tuple[str, int, Request]]:
             ("list", 1, ("GET", "/tools/calculator", bot, None, 200)),
             ("search", 1, ("POST", "/v1/search", bot, {"query": "compute"}, 200)),
             ("describe", 1, ("POST", "/v1/describe", bot, {"tool": "calculator"}, 200)),
-            ("load", 3, ("POST", "/v1/load", bot, {"tools": ["calculator", "hidden", "lonely"]}, 200)),
+            ("load", 2, ("POST", "/v1/load", bot, {"tools": ["calculator", "hidden", "lonely"]}, 200)),
         ]
     kinds += [
         ("call", 1, ("POST", "/v1/call", STRANGER, {"tool": "calculator"}, 403)),

@@ -158,7 +158,7 @@ async def load(deps: DepsOf, asker: AskerOf, body: LoadRequest) -> Response:
             return with_tools(made, loaded.definitions(), exclude_none=True)
 
         def record(_: CallerView) -> None:
-            loaded.record(deps, asker)
+            loaded.record(deps)
 
         return Made(await encoded(deps, asker, loaded.tools, encode), record=record)
 

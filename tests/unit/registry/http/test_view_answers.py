@@ -39,7 +39,7 @@ async def parts(tools: tuple[Any, ...] = TOOLS) -> Any:
     nothing = SimpleNamespace(
         discovered=lambda *_: None, decided=lambda *_: None, listed=lambda *_, **__: None, add=lambda *_: None
     )
-    decisions = SimpleNamespace(listed=nothing.listed, decided=lambda *_, **__: None)
+    decisions = SimpleNamespace(listed=nothing.listed, loaded=nothing.add)
     return SimpleNamespace(
         state=state,
         large=LargeRequests(),
