@@ -22,6 +22,7 @@ _MEMBERS: Mapping[str, Mapping[str, type]] = {
     "/v1/tools": {"revision": str, "tools": list},
     "/v1/search": {"revision": str, "search_mode": str, "tools": list},
     "/v1/describe": {"tool_id": str, "input_schema": dict},
+    "/v1/load": {"tools": list},
     "/v1/call": {"tool_id": str, "result": object},
     _REVIEW: {"revision": str, "at": str},
 }

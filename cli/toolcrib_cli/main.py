@@ -5,6 +5,7 @@ Commands import what they need when they run: `toolcrib --help` stays quick, and
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
@@ -63,6 +64,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str | None], ...] = (
     ("token", agents_view.token, _LOCAL),
     ("tools", agents_view.tools, _AGENTS),
     ("search", agents_view.search, _AGENTS),
+    ("describe", agents_view.describe, _AGENTS),
+    ("load", agents_view.load, _AGENTS),
     ("call", agents_view.call, _AGENTS),
     ("mcp", mcp.mcp, _AGENTS),
     ("validate", manifests_view.validate, _MANIFESTS),
@@ -102,6 +105,7 @@ def _root(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; every end is an exit code of `errors.Exit`."""
+    as_json = _wants_json(sys.argv[1:] if argv is None else argv)
     if threading.current_thread() is threading.main_thread():
         # It is ignored from the start where a shell runs us in the background.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -111,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         )
         code = ended if isinstance(ended, int) else Exit.OK
     except CliError as error:
-        _say(error.message, error.hint)
+        _say(error.message, error.hint, error.code, as_json)
         code = error.code
     except typer.Exit as ended_early:
         code = ended_early.exit_code
@@ -125,12 +129,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         show = getattr(error, "show", None)
         if not callable(show):
             raise
-        show()
         code = getattr(error, "exit_code", Exit.USAGE)
+        if as_json:
+            _say(error.format_message(), "", code, as_json)  # type: ignore[attr-defined]
+        else:
+            show()
     raise SystemExit(int(code))
 
 
-def _say(message: str, hint: str) -> None:
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether errors are for a program, as the output is: they may come before the command line is understood."""
+    asked = (a if a.startswith("-") else f"-o{a}" if before in ("-o", "--output") else ""
+             for before, a in zip(("", *arguments), arguments, strict=False))  # fmt: skip
+    return any(a in ("-ojson", "-o=json", "--output=json") for a in asked)
+
+
+def _say(message: str, hint: str, code: int, as_json: bool) -> None:
+    if as_json:
+        sys.stderr.write(json.dumps({"error": message, "hint": hint or None, "exit_code": int(code)}) + "\n")
+        return
     first, *rest = message.split("\n")
     output.line(f"error: {first}", style="bold red", stderr=True)
     for more in rest:

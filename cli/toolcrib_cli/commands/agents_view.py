@@ -147,6 +147,55 @@ def _nothing(words: bool, filtered: bool, min_score: float | None) -> str:
     return f"Nothing fits. {hint}." if hint else "Nothing fits."
 
 
+def describe(
+    tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
+    as_: options.As = None,
+    url: options.Url = None,
+    data: options.Data = None,
+    token_file: options.TokenFile = None,
+    ca_file: options.CaFile = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Show one tool as the agent sees it: what it does, and the schema of its arguments."""
+    with _client(url, as_, token_file, data, ca_file) as client:
+        found = client.post("/v1/describe", {"tool": tool})
+    if out is not Format.TABLE:
+        output.data(found, out)
+        return
+    for name in ("tool_id", "name", "server", "scopes", "tags", "description", "returns"):
+        value = found.get(name)
+        if value not in (None, "", []):
+            shown = " ".join(value) if isinstance(value, list) else value
+            output.line(f"{name.replace('_', ' ')}: {shown}")
+    output.line("input schema:")
+    output.data(found["input_schema"], Format.JSON)
+
+
+def load(
+    names: Annotated[list[str], typer.Argument(help="Names or ids of tools.")],
+    as_: options.As = None,
+    url: options.Url = None,
+    data: options.Data = None,
+    token_file: options.TokenFile = None,
+    ca_file: options.CaFile = None,
+    out: options.Output = Format.JSON,
+) -> None:
+    """Print the definitions of several tools as models take them, in one request; ends with 4 if one is not there."""
+    with _client(url, as_, token_file, data, ca_file) as client:
+        found = client.post("/v1/load", {"tools": names})
+    if missing := found.get("errors"):
+        said = "; ".join(f"{each['tool']}: {each['detail']}" for each in missing)
+        raise CliError(said, hint="`toolcrib tools` lists what there is", code=Exit.NOT_PERMITTED)
+    if out is Format.TABLE:
+        rows = [
+            (t["_meta"]["toolcrib.dev/model-name"], t["name"], output.short(_line(t), 80))
+            for t in found["tools"]
+        ]
+        output.table(("for models", "name", "description"), rows)
+        return
+    output.data(found["tools"], out)
+
+
 def call(
     tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
     arguments: Annotated[
@@ -178,7 +227,7 @@ def call(
     if isinstance(result, str):
         sys.stdout.write(escape(result, keep_newlines=True) + "\n")
     else:
-        sys.stdout.write(json.dumps(result, indent=2, ensure_ascii=True) + "\n")
+        output.data(result, Format.JSON)
 
 
 def _texts(client: RegistryClient, tool: str, pairs: list[str]) -> frozenset[str]:
@@ -228,7 +277,7 @@ def token(
         str | None,
         typer.Option("--scopes", help='Scopes that decide alone ("a b"); without it bindings decide.'),
     ] = None,
-    ttl: Annotated[str, typer.Option("--ttl", help="How long it is valid: 90s, 30m, 1h.")] = "1h",
+    ttl: Annotated[str, typer.Option("--ttl", help="How long it is valid: 90s, 30m, 1h, 7d.")] = "1h",
     client_secret: Annotated[
         bool,
         typer.Option("--client-secret", help="Print its secret for POST /oauth/token instead of a token."),
@@ -242,7 +291,9 @@ def token(
         sys.stdout.write(accounts.client_secret(options.data_folder(data), name) + "\n")
         return
     try:
-        seconds = durations.seconds(ttl)
+        # manifests know no days: a duration there is one of a call
+        days = ttl.removesuffix("d")
+        seconds = float(days) * 86_400 if days.isdecimal() and days != ttl else durations.seconds(ttl)
     except ValueError as error:
-        raise CliError(f"--ttl: {error}", code=Exit.USAGE) from error
+        raise CliError(f"--ttl: {error}, or 7d", code=Exit.USAGE) from error
     sys.stdout.write(accounts.mint(options.data_folder(data), name, scopes=scopes, ttl=seconds) + "\n")

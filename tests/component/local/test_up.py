@@ -367,6 +367,14 @@ def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
     assert "parameters: expression" in reasons.stdout, reasons.stderr
     nothing = local.toolcrib("search", "zzqx", "--as", "planner", "--mode", "lexical", "--namespace", "heist")
     assert (nothing.returncode, "Nothing fits. --min-score 0" in nothing.stderr) == (0, True), nothing.stderr
+    described = local.toolcrib("describe", "calculator", "--as", "planner")
+    assert "tool id: heist/calculator" in described.stdout, described.stderr
+    assert '"expression"' in described.stdout
+    loaded = local.toolcrib("load", "calculator", "file_reader", "--as", "planner")
+    assert [t["name"] for t in json.loads(loaded.stdout)] == ["calculator", "file_reader"], loaded.stderr
+    hidden = local.toolcrib("load", "calculator", "database_query", "--as", "planner")
+    assert (hidden.returncode, hidden.stdout) == (4, "")
+    assert "database_query: Tool 'database_query' not found" in hidden.stderr
     nobody = local.toolcrib("tools", "--as", "nobody")
     assert nobody.returncode == 2
     assert "known: heist/hacker" in nobody.stderr

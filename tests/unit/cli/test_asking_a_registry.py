@@ -315,3 +315,47 @@ def test_an_ambiguous_name_is_told_with_the_ids_that_it_may_mean(
         assert run("call", "t", "--url", url, "--token-file", str(file)) == Exit.FAILED
 
     assert "use one of a/t, b/t" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", [("-o", "json"), ("-ojson",), ("--output=json",), ("--output", "json")])
+def test_for_a_program_an_error_is_json_on_standard_error_and_nothing_else(
+    form: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("x.y.z")
+    with registry(409, code="ambiguous_name", detail="Two.", tool_ids=["a/x", "b/x"]) as url:
+        code = run("describe", "x", "--url", url, "--token-file", str(token), *form)
+    said = capsys.readouterr()
+
+    assert code == Exit.FAILED
+    assert said.out == ""
+    assert json.loads(said.err) == {
+        "error": "ambiguous_name: Two.",
+        "hint": "use one of a/x, b/x",
+        "exit_code": 1,
+    }
+
+
+def test_for_a_program_a_wrong_command_line_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run("tools", "--nonsense", "-o", "json")
+    said = capsys.readouterr()
+
+    assert (code, said.out) == (Exit.USAGE, "")
+    told = json.loads(said.err)
+    assert "--nonsense" in told["error"]
+    assert told["exit_code"] == 2
+
+
+def test_an_answer_is_shown_in_its_own_letters_and_what_hides_text_as_an_escape(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("x.y.z")
+    for result in ({"city": "Z\u00fcrich"}, {"city": "a\u202eb"}):
+        with registry(200, tool_id="a/x", result=result) as url:
+            assert run("call", "x", "--url", url, "--token-file", str(token)) == Exit.OK
+    shown = capsys.readouterr().out
+
+    assert "Z\u00fcrich" in shown
+    assert "\\u202e" in shown
+    assert "\u202e" not in shown

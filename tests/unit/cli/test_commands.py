@@ -178,7 +178,20 @@ def test_the_example_tools_start_only_with_a_registry_or_openly_without_one(
 
 
 @pytest.mark.parametrize(
-    "command", ["up", "token", "tools", "search", "call", "validate", "crds", "version", "example-tools"]
+    "command",
+    [
+        "up",
+        "token",
+        "tools",
+        "search",
+        "describe",
+        "load",
+        "call",
+        "validate",
+        "crds",
+        "version",
+        "example-tools",
+    ],
 )
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command, "--help") == 0
@@ -331,10 +344,12 @@ def test_a_bare_name_that_two_accounts_have_is_refused_with_both(tmp_path: Path)
 
 def test_a_token_lives_as_long_as_it_was_asked_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tmp_path.chmod(0o700)
-    assert run("token", "team/bot", "--ttl", "90s", "--data", str(tmp_path)) == 0
-    claims = jwt.decode(capsys.readouterr().out.strip(), options={"verify_signature": False})
-    assert claims["exp"] - claims["iat"] == 90
-    assert run("token", "team/bot", "--ttl", "soon", "--data", str(tmp_path)) == Exit.USAGE
+    for asked, seconds in (("90s", 90), ("7d", 7 * 86_400)):
+        assert run("token", "team/bot", "--ttl", asked, "--data", str(tmp_path)) == 0
+        claims = jwt.decode(capsys.readouterr().out.strip(), options={"verify_signature": False})
+        assert claims["exp"] - claims["iat"] == seconds
+    for wrong in ("soon", "d", "-7d", "0d"):
+        assert run("token", "team/bot", "--ttl", wrong, "--data", str(tmp_path)) == Exit.USAGE
 
 
 @pytest.mark.parametrize(
