@@ -92,7 +92,7 @@ class SearchResult(Answer):
     score: float | None = Field(
         default=None,
         exclude_if=_is_none,
-        description="`compat` only: the seed formula's value, which may exceed 1.",
+        description="`compat` only: the seed formula's value, at most 1; the order goes by what it was before that.",
     )
     why: str | None = Field(
         default=None,

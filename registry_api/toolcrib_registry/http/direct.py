@@ -186,6 +186,6 @@ def _result(hit: Hit, with_score: bool) -> SearchResult:
         short_desc=short(hit.tool.description),
         server=hit.tool.server,
         confidence=hit.found.confidence,
-        score=round(hit.found.score, 6) if with_score else None,
+        score=round(min(1.0, hit.found.score), 6) if with_score else None,
         why=hit.found.why,
     )

@@ -71,6 +71,9 @@ def test_each_mode_is_answered_and_named(embedded: RunningRegistry) -> None:
     assert all(not a["degraded"] and "degradation" not in a for a in answers.values())
     assert all(0 <= hit["confidence"] <= 1 and hit["why"] for a in answers.values() for hit in a["tools"])
     assert all(("score" in hit) == (m == "compat") for m, a in answers.items() for hit in a["tools"])
+    loud = ask(embedded, query="read the issue on github, read the issue", search_mode="compat", limit=100)
+    assert all(0 <= hit["score"] <= 1 for hit in loud["tools"])
+    assert loud["tools"][0]["score"] == 1
     assert tags["search_mode"] == "filter"
     assert [set(hit) for hit in tags["tools"]] == [{"tool_id", "name", "short_desc", "server", "why"}] * 3
 

@@ -44,7 +44,7 @@ def _tool(hit: Hit) -> SemanticTool:
         description=hit.tool.description,
         inputSchema=hit.tool.input_schema,
         relevance_score=_relevance(hit),
-        similarity_score=hit.found.dense,
+        similarity_score=None if hit.found.dense is None else max(0.0, hit.found.dense),
         match_context=hit.found.why,
     )
 
