@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from operator_harness import MemoryReplica, tool
+from manifests import tool
+from operator_harness import MemoryReplica
 from toolcrib import names, publishing
 from toolcrib.wire.publish import OutboxEntry, PublishedAuth, PublishedBackend, PublishedTool, SecretReference
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
