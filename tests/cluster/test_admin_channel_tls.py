@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from operator_harness import OperatorProcess, binding, running, tool
+from manifests import binding, tool
+from operator_harness import OperatorProcess, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

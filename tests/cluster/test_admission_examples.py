@@ -6,7 +6,7 @@ import pytest
 
 from admission_server import ROOT, Admission, Manifest, User, cluster_grant, grant
 from chart import render
-from operator_harness import tool
+from manifests import tool
 
 pytestmark = pytest.mark.apiserver
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from operator_harness import HttpReplica, OperatorProcess, binding, conditions, running
+from manifests import binding
+from operator_harness import HttpReplica, OperatorProcess, conditions, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

@@ -20,7 +20,7 @@ from admission_server import (
     denying,
     grant,
 )
-from operator_harness import tool
+from manifests import tool
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
 

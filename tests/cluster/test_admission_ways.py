@@ -26,7 +26,7 @@ from admission_server import (
     grant,
     path_of,
 )
-from operator_harness import tool
+from manifests import tool
 from realparts.processes import wait_until
 from toolcrib.resources import admission as policies
 from toolcrib_operator.admission.comparison import obstacle

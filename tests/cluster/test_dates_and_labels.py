@@ -11,6 +11,7 @@ import httpx
 import pytest
 import yaml
 
+import manifests
 from cluster import UNPROVEN, Cluster, counter
 from realparts.processes import Child, wait_until
 from realparts.required import require_real
@@ -18,7 +19,6 @@ from toolcrib_cli.main import main
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 
-API = "toolcrib.dev/v1alpha1"
 ZONE = "platform.example/zone"
 CREW = (
     "ending-hung",
@@ -34,8 +34,7 @@ CREW = (
 
 
 def manifest(kind: str, name: str, namespace: str | None = "crew", /, **spec: Any) -> dict[str, Any]:
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+    return manifests.manifest(kind, name, namespace, **spec)
 
 
 def grant(name: str, scope: str = "calculator:use", **spec: Any) -> dict[str, Any]:

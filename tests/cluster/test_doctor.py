@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chart import render
-from operator_harness import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
 from realparts.apiserver import ApiServer
 from realparts.processes import clean_environment, wait_until
 from realparts.required import require_real

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from cluster import UNPROVEN, Cluster, counter
+from manifests import manifest
 from realparts.processes import Child, wait_until
 from realparts.required import require_real
 
@@ -42,18 +43,16 @@ def schema(size: int, seed: int) -> dict[str, Any]:
 
 def tool(number: int) -> dict[str, Any]:
     half = SIZE // 2
-    return {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "Tool",
-        "metadata": {"name": f"t{number:04}", "namespace": "crowd"},
-        "spec": {
-            "description": f"Looks up record number {number}",
-            "scopes": ["crowd:use"],
-            "inputSchema": schema(half, 1_000 * number),
-            "outputSchema": schema(half, 1_000 * number + 500),
-            "backend": {"none": {}},
-        },
-    }
+    return manifest(
+        "Tool",
+        f"t{number:04}",
+        "crowd",
+        description=f"Looks up record number {number}",
+        scopes=["crowd:use"],
+        inputSchema=schema(half, 1_000 * number),
+        outputSchema=schema(half, 1_000 * number + 500),
+        backend={"none": {}},
+    )
 
 
 def limit(part: str) -> int:

@@ -10,15 +10,8 @@ from typing import Any
 
 import pytest
 
-from operator_harness import (
-    HttpReplica,
-    OperatorProcess,
-    binding,
-    cluster_binding,
-    conditions,
-    running,
-    tool,
-)
+from manifests import binding, cluster_binding, tool
+from operator_harness import HttpReplica, OperatorProcess, conditions, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from operator_harness import HttpReplica, OperatorProcess, binding, cluster_binding, conditions, running, tool
+from manifests import binding, cluster_binding, tool
+from operator_harness import HttpReplica, OperatorProcess, conditions, running
+from published import tool as published_tool
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real
-from toolcrib import names, publishing
+from toolcrib import names
 from toolcrib.audit import anchors as audit_anchors
 from toolcrib.wire.publish import AuditHead, OutboxEntry
 
@@ -147,13 +149,8 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             for kind, name in (("tool", "calculator"), ("agentscopebinding", "planner"),
                                ("clusteragentscopebinding", "auditor")):  # fmt: skip
                 wait_until(lambda kind=kind, name=name: ready(kind, name))  # type: ignore[misc]
-            asked = publishing.with_digests(
-                tool_id=f"toolcrib-runtime/{names.object_name(None, 'fx')}",
-                uid="runtime:fx",
-                namespace="toolcrib-runtime",
-                name="fx",
-                scopes=("fx:use",),
-            )
+            tool_id = f"toolcrib-runtime/{names.object_name(None, 'fx')}"
+            asked = published_tool(tool_id, uid="runtime:fx", name="fx", scopes=("fx:use",))
             replica.wanted.append(OutboxEntry(id="1", tool=asked, seconds=60))
             wait_until(lambda: [(a.id, a.outcome) for a in replica.acks] == [("1", "created")])
             wait_until(lambda: anchored() == [1])

@@ -17,6 +17,7 @@ import pytest
 
 from cluster import EXAMPLES, UNPROVEN, Cluster, Replica, counter
 from isolated import IsolatedReplica, isolation_lacks, require_isolation
+from manifests import manifest
 from realparts.processes import wait_until
 from realparts.required import require_real
 from revocation_watch import WAYS, Eyes, crowd
@@ -45,8 +46,7 @@ def tool(name: str, description: str, **spec: Any) -> str:
 
 
 def _object(kind: str, name: str, **spec: Any) -> str:
-    about = {"name": name, "namespace": "heist"}
-    return json.dumps({"apiVersion": "toolcrib.dev/v1alpha1", "kind": kind, "metadata": about, "spec": spec})
+    return json.dumps(manifest(kind, name, "heist", **spec))
 
 
 @pytest.fixture(scope="module")

@@ -9,20 +9,19 @@ import httpx
 import pytest
 import yaml
 
+import manifests
 from cluster import UNPROVEN, Cluster
 from realparts.processes import wait_until
 from realparts.required import require_real
 
 pytestmark = pytest.mark.apiserver
 
-API = "toolcrib.dev/v1alpha1"
 ONCE = 5.0
 """Seconds for what takes well under one, where it is measured once and the machine may stand still meanwhile."""
 
 
 def manifest(kind: str, name: str, namespace: str = "crew", **spec: Any) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": API, "kind": kind, "metadata": metadata, "spec": spec}
+    return manifests.manifest(kind, name, namespace, **spec)
 
 
 def objects(issuer: str) -> list[dict[str, Any]]:

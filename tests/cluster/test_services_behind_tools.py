@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from operator_harness import HttpReplica, OperatorProcess, conditions, endpoint_slice, running, tool
+from manifests import endpoint_slice, tool
+from operator_harness import HttpReplica, OperatorProcess, conditions, running
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from operator_harness import HttpReplica, OperatorProcess, binding, cluster_binding, running
+from manifests import binding, cluster_binding
+from operator_harness import HttpReplica, OperatorProcess, running
 from realparts import processes
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import index_entries
 from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
@@ -70,9 +71,7 @@ def entry(name: str, description: str = "", **fields: Any) -> IndexEntry:
     namespace = fields.pop("namespace", "tools")
     fields.setdefault("scopes", (f"{name}:use",))
     fields.setdefault("digest", f"sha256:{abs(hash((name, description)))}")
-    return IndexEntry(
-        tool_id=f"{namespace}/{name}", namespace=namespace, name=name, description=description, **fields
-    )
+    return index_entries.entry(f"{namespace}/{name}", description=description, **fields)
 
 
 async def put(store: CatalogStore, *entries: IndexEntry) -> None:

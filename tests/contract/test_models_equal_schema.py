@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+import manifests
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from toolcrib import publishing
@@ -44,9 +45,8 @@ def cluster_grant(**spec: Any) -> Manifest:
 
 
 def manifest(kind: str, spec: Manifest) -> Manifest:
-    metadata = {"name": "sample", **({"namespace": "default"} if KINDS[kind].namespaced else {})}
     kept = {k: v for k, v in spec.items() if v is not DROP}
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": kept}
+    return manifests.manifest(kind, "sample", "default" if KINDS[kind].namespaced else None, **kept)
 
 
 def http(**fields: Any) -> Manifest:

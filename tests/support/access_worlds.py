@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.resources import API_VERSION
+import manifests
 
 Manifest = dict[str, Any]
 
@@ -146,8 +146,7 @@ def random_tool(draw: random.Random, number: int) -> Manifest:
         spec["scopeMatch"] = "All"
     if draw.random() < 0.15:
         spec["state"] = "Disabled"
-    metadata = {"namespace": draw.choice(NAMESPACES), "name": f"tool-{number}"}
-    return {"apiVersion": API_VERSION, "kind": "Tool", "metadata": metadata, "spec": spec}
+    return manifests.manifest("Tool", f"tool-{number}", draw.choice(NAMESPACES), **spec)
 
 
 def random_binding(draw: random.Random, number: int, *, namespaced: bool | None = None) -> Manifest:
@@ -183,11 +182,9 @@ def random_binding(draw: random.Random, number: int, *, namespaced: bool | None 
     if not only_denies and draw.random() < 0.2:
         spec["limits"] = {"callsPerMinute": draw.randint(1, 60)}
     if inside:
-        metadata = {"namespace": draw.choice(NAMESPACES), "name": f"grant-{number}"}
-        return {"apiVersion": API_VERSION, "kind": "AgentScopeBinding", "metadata": metadata, "spec": spec}
+        return manifests.manifest("AgentScopeBinding", f"grant-{number}", draw.choice(NAMESPACES), **spec)
     spec |= _territory(draw)
-    metadata = {"name": f"grant-{number}"}
-    return {"apiVersion": API_VERSION, "kind": "ClusterAgentScopeBinding", "metadata": metadata, "spec": spec}
+    return manifests.manifest("ClusterAgentScopeBinding", f"grant-{number}", **spec)
 
 
 def _territory(draw: random.Random) -> Manifest:

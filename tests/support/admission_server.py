@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from operator_harness import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
 from realparts.apiserver import ApiServer
 from realparts.processes import wait_until
 from realparts.required import require_real

@@ -7,10 +7,10 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from hash_embedder import HashEmbedder
+from stub_server import Request, handling
 
 Rows = Sequence[Sequence[float]]
 
@@ -25,6 +25,7 @@ class EmbeddingsEndpoint:
     """Answers `POST /v1/embeddings`; what it was sent is kept."""
 
     def __init__(self, vectors: Callable[[list[str]], Rows]) -> None:
+        self.url = ""
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str] = []
         self.vectors = vectors
@@ -43,38 +44,6 @@ class EmbeddingsEndpoint:
         self.asked = threading.Event()
         """Set by each request."""
         self._closing = threading.Event()
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                outer.requests.append(body)
-                outer.keys.append(self.headers["authorization"])
-                outer.asked.set()
-                outer.go_on.wait(30)
-                status, sent = outer._answer(body)
-                try:
-                    self.send_response(status)
-                    self.send_header("content-type", "application/json")
-                    for name, value in outer.headers.items():
-                        self.send_header(name, value)
-                    self.send_header("content-length", str(len(sent)))
-                    self.end_headers()
-                    while outer.drips and not outer._closing.wait(0.05):
-                        self.wfile.write(b" ")
-                        self.wfile.flush()
-                    self.wfile.write(sent)
-                except OSError:
-                    """Whoever asked has given up."""
-
-            def log_message(self, *given: object) -> None:
-                """Stay quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = False
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
 
     @property
     def texts(self) -> list[str]:
@@ -82,12 +51,23 @@ class EmbeddingsEndpoint:
         return [text for request in list(self.requests) for text in request["input"]]
 
     def close(self) -> None:
-        """Stop serving."""
+        """Let go of what hangs or drips."""
         self._closing.set()
         self.go_on.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+
+    def handle(self, request: Request) -> None:
+        """Answer one request."""
+        body = request.json()
+        self.requests.append(body)
+        self.keys.append(request.headers.get("authorization", ""))
+        self.asked.set()
+        self.go_on.wait(30)
+        status, sent = self._answer(body)
+        length = {"content-length": str(len(sent)), "connection": "close"}
+        request.begin({"content-type": "application/json", **self.headers, **length}, status)
+        while self.drips and not self._closing.wait(0.05):
+            request.write(b" ")
+        request.write(sent)
 
     def _answer(self, body: dict[str, Any]) -> tuple[int, bytes]:
         if any(map(self.refuses, body["input"])):
@@ -109,7 +89,9 @@ class EmbeddingsEndpoint:
 def embeddings_endpoint(vectors: Callable[[list[str]], Rows]) -> Iterator[EmbeddingsEndpoint]:
     """A fresh endpoint on a free port."""
     endpoint = EmbeddingsEndpoint(vectors)
-    try:
-        yield endpoint
-    finally:
-        endpoint.close()
+    with handling(endpoint.handle) as port:
+        endpoint.url = f"http://127.0.0.1:{port}/v1"
+        try:
+            yield endpoint
+        finally:
+            endpoint.close()

@@ -19,45 +19,25 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from hash_embedder import HashEmbedder
+from stub_server import Answer, Request, handling
 
 DIMENSION = 32
 FAULTS = ("hangs", "closes", "500", "429", "401", "413", "garbage", "empty", "other", "nan", "zeros", "huge")
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
 
 
 class FaultyEmbeddings:
     """Answers at `url`; `asked` counts requests, `waiting` those that hang now."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.asked = 0
         self.waiting = 0
         self._fault = ""
         self._changed = threading.Condition()
         self._embedder = HashEmbedder(DIMENSION)
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            wbufsize = -1
-
-            def do_POST(self) -> None:
-                outer._answer(self)
-
-            def log_message(self, *given: object) -> None:
-                """Stay quiet."""
-
-        self._server = _Server(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
     @property
     def fault(self) -> str:
@@ -70,15 +50,9 @@ class FaultyEmbeddings:
             self._fault = name
             self._changed.notify_all()
 
-    def close(self) -> None:
-        """Let go of what hangs and stop serving."""
-        self.fault = "closes"
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        texts = json.loads(handler.rfile.read(int(handler.headers["content-length"])))["input"]
+    def handle(self, request: Request) -> None:
+        """Answer one request, or not."""
+        texts = request.json()["input"]
         with self._changed:
             self.asked += 1
             self.waiting += 1
@@ -87,17 +61,10 @@ class FaultyEmbeddings:
             self.waiting -= 1
             fault = self._fault
         if fault == "closes":
-            handler.close_connection = True
+            request.last()
             return
         sent = b"<html>" if fault == "garbage" else json.dumps(self._body(texts, fault)).encode()
-        try:
-            handler.send_response(int(fault) if fault.isdigit() else 200)
-            handler.send_header("content-type", "application/json")
-            handler.send_header("content-length", str(len(sent)))
-            handler.end_headers()
-            handler.wfile.write(sent)
-        except OSError:  # whoever asked has gone
-            handler.close_connection = True
+        request.send(Answer(sent, int(fault) if fault.isdigit() else 200))
 
     def _body(self, texts: list[str], fault: str) -> Any:
         if fault == "empty":
@@ -124,7 +91,9 @@ class FaultyEmbeddings:
 def faulty_embeddings() -> Iterator[FaultyEmbeddings]:
     """One that answers, until it is told otherwise."""
     endpoint = FaultyEmbeddings()
-    try:
-        yield endpoint
-    finally:
-        endpoint.close()
+    with handling(endpoint.handle) as port:
+        endpoint.url = f"http://127.0.0.1:{port}/v1"
+        try:
+            yield endpoint
+        finally:
+            endpoint.fault = "closes"  # lets go of what hangs

@@ -20,7 +20,7 @@ from typing import Any
 import aiohttp
 
 from hash_embedder import HashEmbedder
-from operator_harness import binding
+from manifests import binding
 from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.adapters.replica_http import HttpReplica

@@ -19,6 +19,7 @@ import httpx
 import yaml
 
 import held_loops
+from manifests import binding
 from realparts import lookup
 from realparts.node import Node
 
@@ -405,17 +406,8 @@ def _selector(component: str) -> str:
 
 def agent_binding(*scopes: str) -> dict[str, Any]:
     """What the chart's agent `planner` may use."""
-    return {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "AgentScopeBinding",
-        "metadata": {"name": "chart-agent", "namespace": "heist"},
-        "spec": {
-            "subjects": [
-                {"kind": "ServiceAccount", "namespace": SYSTEM, "name": f"{RELEASE}-agent-planner"},
-            ],
-            "scopes": list(scopes),
-        },
-    }
+    planner = {"kind": "ServiceAccount", "namespace": SYSTEM, "name": f"{RELEASE}-agent-planner"}
+    return binding("chart-agent", scopes, subjects=[planner])
 
 
 def condition(item: Mapping[str, Any], kind: str) -> str:

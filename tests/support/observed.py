@@ -18,6 +18,7 @@ import httpx
 import yaml
 
 from cluster import EXAMPLES, SYSTEM, Cluster, Replica
+from manifests import manifest, tool
 from realparts.pki import Authority
 from realparts.processes import Child, clean_environment, free_port, listening, wait_until
 from realparts.prometheus import Prometheus
@@ -48,8 +49,7 @@ def manifests(soon: str) -> list[dict[str, Any]]:
 
 
 def _tool(name: str, scopes: list[str], backend: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    spec |= {"description": f"The tool {name}.", "scopes": scopes, "backend": backend}
-    return _object("Tool", name, spec=spec)
+    return tool(name, description=f"The tool {name}.", scopes=scopes, backend=backend, **spec)
 
 
 def _http(path: str) -> dict[str, Any]:
@@ -57,17 +57,12 @@ def _http(path: str) -> dict[str, Any]:
 
 
 def _binding(name: str, account: str, **spec: Any) -> dict[str, Any]:
-    spec["subjects"] = [{"kind": "ServiceAccount", "name": account}]
-    return _object("AgentScopeBinding", name, spec=spec)
+    subjects = [{"kind": "ServiceAccount", "name": account}]
+    return manifest("AgentScopeBinding", name, "heist", subjects=subjects, **spec)
 
 
 def _account(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "heist"}}
-
-
-def _object(kind: str, name: str, **rest: Any) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "heist"}
-    return {"apiVersion": "toolcrib.dev/v1alpha1", "kind": kind, "metadata": metadata, **rest}
 
 
 class Observed:

@@ -6,7 +6,7 @@ import hashlib
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -171,104 +171,6 @@ class MemoryReplica:
         done = {ack.id for ack in acks.acks}
         self.wanted = [entry for entry in self.wanted if entry.id not in done]
         return self.state
-
-
-def tool(name: str, namespace: str = "heist", /, **spec: Any) -> dict[str, Any]:
-    """A Tool manifest."""
-    body = {
-        "scopes": [f"{name}:use"],
-        "description": f"Answers what tests ask of {name}",
-        "backend": {"http": {"service": {"name": "example-tools", "port": 8080}, "path": f"/tools/{name}"}},
-    }
-    return {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "Tool",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": body | spec,
-    }
-
-
-def service(
-    name: str = "example-tools",
-    /,
-    namespace: str = "heist",
-    labels: dict[str, str] | None = None,
-    **spec: Any,
-) -> dict[str, Any]:
-    """The Service that tools of `tool` name, as an API server has it; of `spec` a None takes a field away."""
-    body = {
-        "selector": {"app": name},
-        "clusterIP": "10.96.0.17",
-        "ports": [{"port": 8080, "protocol": "TCP"}],
-    } | spec
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "labels": labels or {}},
-        "spec": {k: v for k, v in body.items() if v is not None},
-    }
-
-
-_OWNER = {
-    "apiVersion": "v1",
-    "kind": "Service",
-    "name": "example-tools",
-    "uid": "uid-example-tools",
-    "controller": True,
-}
-_OWN = {"kind": "Pod", "name": "example-tools-0", "namespace": "heist"}
-
-
-def endpoint_slice(
-    name: str = "example-tools-a",
-    *,
-    manager: str | None = "endpointslice-controller.k8s.io",
-    owner: dict[str, Any] | None = _OWNER,
-    targets: Sequence[dict[str, Any] | None] = (_OWN,),
-) -> dict[str, Any]:
-    """An EndpointSlice of `service()`, as its controller makes it; one endpoint for each of `targets`."""
-    labels = {"kubernetes.io/service-name": "example-tools"}
-    if manager is not None:
-        labels["endpointslice.kubernetes.io/managed-by"] = manager
-    endpoints = [
-        {"addresses": [f"10.244.0.{i + 1}"]} | ({} if target is None else {"targetRef": target})
-        for i, target in enumerate(targets)
-    ]
-    metadata: dict[str, Any] = {"name": name, "namespace": "heist", "labels": labels}
-    if owner is not None:
-        metadata["ownerReferences"] = [owner]
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": metadata,
-        "addressType": "IPv4",
-        "ports": [{"port": 8080}],
-        "endpoints": endpoints,
-    }
-
-
-def binding(name: str, scopes: Iterable[str], namespace: str = "heist", **spec: Any) -> dict[str, Any]:
-    """An AgentScopeBinding manifest for the service account of its own name."""
-    return {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "AgentScopeBinding",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"subjects": [{"kind": "ServiceAccount", "name": name}], "scopes": list(scopes)} | spec,
-    }
-
-
-def cluster_binding(name: str, scopes: Iterable[str], **spec: Any) -> dict[str, Any]:
-    """A ClusterAgentScopeBinding manifest for `heist/name`."""
-    return {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "ClusterAgentScopeBinding",
-        "metadata": {"name": name},
-        "spec": {
-            "subjects": [{"kind": "ServiceAccount", "namespace": "heist", "name": name}],
-            "scopes": list(scopes),
-        }
-        | spec,
-    }
 
 
 def conditions(status: Any) -> dict[str, tuple[str, str]]:

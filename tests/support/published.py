@@ -12,7 +12,7 @@ OAUTH = "https://login.example"
 FAR = 4_000_000_000.0
 
 
-def tool(tool_id: str = "team-a/calculator", **fields: Any) -> PublishedTool:
+def tool(tool_id: str = "team-a/calculator", /, **fields: Any) -> PublishedTool:
     """A tool by its id; its agent-visible name is the object's name unless given."""
     namespace, name = tool_id.split("/")
     defaults: dict[str, Any] = {

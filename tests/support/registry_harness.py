@@ -24,16 +24,14 @@ import httpx
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from toolcrib import publishing
+import published
 from toolcrib.identity import Issuer, KeySet, ScopesPolicy
-from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import (
     Heartbeat,
     Publish,
     PublishedAccount,
     PublishedBackend,
     PublishedBinding,
-    PublishedSubject,
     PublishedTool,
     Removed,
     ReplicaState,
@@ -81,18 +79,8 @@ def tool(
 ) -> PublishedTool:
     """A published tool with scope `<name>:use`, unless `scopes` says otherwise; no backend unless given."""
     tool_id = f"{namespace}/{object_name or name.lower().replace('_', '-')}"
-    return publishing.with_digests(
-        **{
-            "tool_id": tool_id,
-            "uid": f"uid-{tool_id}",
-            "generation": 1,
-            "namespace": namespace,
-            "name": name,
-            "description": f"The tool {name}.",
-            "scopes": (f"{name}:use",),
-            **fields,
-        }
-    )
+    defaults = {"name": name, "generation": 1, "description": f"The tool {name}.", "scopes": (f"{name}:use",)}
+    return published.tool(tool_id, **{**defaults, **fields})
 
 
 def binding(
@@ -106,21 +94,13 @@ def binding(
 ) -> PublishedBinding:
     """A binding for one service account; `namespace=None` makes a cluster binding over every namespace."""
     name = name or account
-    return PublishedBinding(
-        **{
-            "uid": f"uid-{namespace}-{name}",
-            "generation": 1,
-            "kind": "AgentScopeBinding" if namespace else "ClusterAgentScopeBinding",
-            "namespace": namespace,
-            "name": name,
-            "subjects": (
-                PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace=account_namespace, name=account),
-            ),
-            "namespaces": (namespace,) if namespace else None,
-            "scopes": tuple(scopes),
-            **fields,
-        }
-    )
+    defaults = {
+        "uid": f"uid-{namespace}-{name}",
+        "generation": 1,
+        "subjects": (published.account(account_namespace, account),),
+        "scopes": tuple(scopes),
+    }
+    return published.binding(name, namespace, **{**defaults, **fields})
 
 
 def backend(port: int, path: str = "/", **fields: Any) -> PublishedBackend:

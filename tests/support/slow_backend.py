@@ -4,48 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import select
-import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+
+from stub_server import Answer, Request, handling
 
 
 class SlowBackend:
     """`port` takes requests; each waits for `answer`, or for the caller's end."""
 
     def __init__(self) -> None:
+        self.port = 0
         self.began: queue.Queue[str] = queue.Queue()
         """The path of each request, when it has come."""
         self.given_up: queue.Queue[str] = queue.Queue()
         """The path of each request whose connection was closed before the answer."""
         self.body = b'{"secret": "the answer"}'
         self._go = threading.Event()
-        backend = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers.get("content-length", 0)))
-                backend.began.put(self.path)
-                while not backend._go.wait(0.005):
-                    if _gone(self.connection):
-                        backend.given_up.put(self.path)
-                        self.close_connection = True
-                        return
-                self.send_response(200)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(backend.body)))
-                self.end_headers()
-                with contextlib.suppress(OSError):
-                    self.wfile.write(backend.body)
-
-            def log_message(self, *_: Any) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.port: int = self.server.server_address[1]
 
     def hold(self) -> None:
         """Let requests wait again."""
@@ -55,28 +30,23 @@ class SlowBackend:
         """Let all requests be answered, and those that come later at once."""
         self._go.set()
 
-
-def _gone(connection: socket.socket) -> bool:
-    if not select.select([connection], [], [], 0)[0]:
-        return False
-    try:
-        return connection.recv(1, socket.MSG_PEEK) == b""
-    except OSError:
-        return True
+    def handle(self, request: Request) -> None:
+        """Answer one request when it is time, on a connection of its own."""
+        self.began.put(request.path)
+        while not self._go.wait(0.005):
+            if request.gone():
+                self.given_up.put(request.path)
+                request.last()
+                return
+        request.send(Answer(self.body, headers={"content-type": "application/json", "connection": "close"}))
 
 
 @contextlib.contextmanager
 def slow_backend() -> Iterator[SlowBackend]:
     """A backend that runs until the block ends."""
     backend = SlowBackend()
-    thread = threading.Thread(
-        target=backend.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
-    )
-    thread.start()
-    try:
-        yield backend
-    finally:
-        backend.answer()
-        backend.server.shutdown()
-        thread.join(60)
-        backend.server.server_close()
+    with handling(backend.handle) as backend.port:
+        try:
+            yield backend
+        finally:
+            backend.answer()

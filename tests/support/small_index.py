@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hash_embedder import HashEmbedder
+from index_entries import numbered
 from reference_ranking import rank
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
@@ -25,14 +26,7 @@ def own(number: int) -> str:
 def tool(number: int, **fields: Any) -> IndexEntry:
     """Tool `number` with words that differ from its neighbours'."""
     words = f"{WORDS[number % 10]} {WORDS[number // 10 % 10]} {own(number)}"
-    namespace = fields.pop("namespace", "ns")
-    given = {
-        "name": f"tool_{number}",
-        "description": words,
-        "digest": f"sha256:{number}",
-        "scopes": ("a:use",),
-    }
-    return IndexEntry(tool_id=f"{namespace}/tool-{number:04d}", namespace=namespace, **{**given, **fields})
+    return numbered(number, **{"description": words, **fields})
 
 
 def view_of(entries: Iterable[IndexEntry]) -> dict[str, IndexEntry]:

@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from stub_server import Answer, Request, handling
 
 Implementation = Callable[..., Any]
 
@@ -114,139 +115,67 @@ class SmallRegistry:
             raise Problem(403, "not_permitted", "Not permitted")
         return tool.run(**arguments)
 
+    def handle(self, request: Request) -> None:
+        """Answer one request."""
+        given = request.headers.get("authorization")
+        token = given.removeprefix("Bearer ") if given else None
+        self.requests.append(f"{request.method} {request.path}")
+        self.tokens_seen.append(token)
+        try:
+            if (request.method, request.path) == ("GET", "/v1/watch") and self._watchable:
+                self._watch(request, token)
+            else:
+                request.send(self._answered(request, token))
+        except Problem as problem:
+            body = json.dumps(problem.document).encode()
+            request.send(Answer(body, problem.status, {"Content-Type": "application/problem+json"}))
 
-def _handler(registry: SmallRegistry) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1
+    def _answered(self, request: Request, token: str | None) -> Answer:
+        if request.method == "POST" and request.path.startswith("/tools/"):
+            result = self.answer(request.path.removeprefix("/tools/"), token, request.json())
+            return Answer(json.dumps(result).encode())
+        if (request.method, request.path) != ("GET", "/"):
+            raise Problem(404, "not_found")
+        if self.discovery_problem is not None:
+            raise self.discovery_problem
+        body = json.dumps(self.discovery(token)).encode()
+        etag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+        headers = {"Content-Type": "application/json", "ETag": etag}
+        same = request.headers.get("if-none-match") == etag
+        return Answer(b"", 304, headers) if same else Answer(body, 200, headers)
 
-        def do_GET(self) -> None:
-            token = self._note()
-            if self.path == "/v1/watch" and registry._watchable:
-                return self._watch(token)
-            if self.path != "/":
-                return self._problem(Problem(404, "not_found"))
-            if registry.discovery_problem is not None:
-                return self._problem(registry.discovery_problem)
-            body = json.dumps(registry.discovery(token)).encode()
-            etag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-            if self.headers.get("if-none-match") == etag:
-                return self._answer(304, b"", etag)
-            return self._answer(200, body, etag)
-
-        def do_POST(self) -> None:
-            token = self._note()
-            arguments = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if not self.path.startswith("/tools/"):
-                return self._problem(Problem(404, "not_found"))
-            try:
-                result = registry.answer(self.path.removeprefix("/tools/"), token, arguments)
-            except Problem as problem:
-                return self._problem(problem)
-            return self._answer(200, json.dumps(result).encode())
-
-        def _note(self) -> str | None:
-            given = self.headers.get("authorization")
-            token = given.removeprefix("Bearer ") if given else None
-            registry.requests.append(f"{self.command} {self.path}")
-            registry.tokens_seen.append(token)
-            return token
-
-        def _watch(self, token: str | None) -> None:
-            if token not in registry._tokens:
-                self._problem(Problem(401, "invalid_token"))
-                return
-            self.close_connection = True
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream")
-            self.send_header("Connection", "close")
-            self.end_headers()
-            with registry._changed:
-                seen = registry._version
-                registry.watchers += 1
-                registry._changed.notify_all()
-            try:
-                self._event("snapshot")
-                while True:
-                    with registry._changed:
-                        registry._changed.wait_for(
-                            lambda seen=seen: registry._version != seen or not registry._open  # type: ignore[misc]
-                        )
-                        seen = registry._version
-                        ends = not registry._open or token not in registry._tokens
-                    if ends:
-                        return
-                    self._event("changed")
-            except OSError:
-                return
-            finally:
-                with registry._changed:
-                    registry.watchers -= 1
-
-        def _event(self, name: str) -> None:
-            self.wfile.write(f"event: {name}\ndata: {{}}\n\n".encode())
-            self.wfile.flush()
-
-        def _problem(self, problem: Problem) -> None:
-            self._answer(
-                problem.status, json.dumps(problem.document).encode(), kind="application/problem+json"
-            )
-
-        def _answer(
-            self, status: int, body: bytes, etag: str | None = None, kind: str = "application/json"
-        ) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            if etag:
-                self.send_header("ETag", etag)
-            self.end_headers()
-            self.wfile.write(body)
-            self.wfile.flush()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    return Handler
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, port: int, registry: SmallRegistry) -> None:
-        self._connections: set[Any] = set()
-        super().__init__(("127.0.0.1", port), _handler(registry))
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
-    def drop_connections(self) -> None:
-        """As a process that is killed: idle connections of the pool end too."""
-        for request in list(self._connections):
-            try:
-                request.shutdown(2)
-            except OSError:
-                continue
+    def _watch(self, request: Request, token: str | None) -> None:
+        if token not in self._tokens:
+            raise Problem(401, "invalid_token")
+        request.begin({"Content-Type": "text/event-stream"})
+        with self._changed:
+            seen = self._version
+            self.watchers += 1
+            self._changed.notify_all()
+        try:
+            request.write(b"event: snapshot\ndata: {}\n\n")
+            while True:
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda seen=seen: self._version != seen or not self._open  # type: ignore[misc]
+                    )
+                    seen = self._version
+                    ends = not self._open or token not in self._tokens
+                if ends:
+                    return
+                request.write(b"event: changed\ndata: {}\n\n")
+        finally:
+            with self._changed:
+                self.watchers -= 1
 
 
 @contextmanager
 def serving(registry: SmallRegistry, port: int = 0) -> Iterator[SmallRegistry]:
     """Serve on loopback; on leaving, every connection is cut."""
-    server = _Server(port, registry)
     registry._open = True
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield registry
-    finally:
-        registry.close()
-        server.shutdown()
-        thread.join()
-        server.drop_connections()
-        server.server_close()
+    with handling(registry.handle, port) as found:
+        registry.url = f"http://127.0.0.1:{found}"
+        try:
+            yield registry
+        finally:
+            registry.close()

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 
-async def until(holds: Callable[[], Any], seconds: float = 60.0, what: str = "") -> Any:
+async def until(
+    holds: Callable[[], Any], seconds: float = 60.0, what: str = "", *, interval: float = 0.01
+) -> Any:
     """Poll until `holds()`, or what it returns to be awaited, is true, and return it; fail with `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     over = False
@@ -18,5 +20,5 @@ async def until(holds: Callable[[], Any], seconds: float = 60.0, what: str = "")
         if found:
             return found
         assert not over, what or "did not come true"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(interval)
         over = time.monotonic() > deadline  # looked at once more: this process may have got no time

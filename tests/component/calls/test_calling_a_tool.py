@@ -10,7 +10,7 @@ import pytest
 
 from evil_upstream import Request, Upstream, response, upstream
 from published import bot
-from toolcrib import publishing
+from published import tool as published_tool
 from toolcrib.errors import EpochFenced
 from toolcrib.resources.tools import AuthType, Method
 from toolcrib.version import __version__
@@ -56,12 +56,8 @@ def tool(
     schema: dict[str, Any] | None = None, hints: dict[str, bool] | None = None, **backend: Any
 ) -> PublishedTool:
     backend = {"service_namespace": "heist", "service_name": "files", "service_port": 80, **backend}
-    return publishing.with_digests(
-        tool_id="heist/reader",
-        uid="u1",
-        namespace="heist",
-        name="reader",
-        scopes=("files:use",),
+    return published_tool(
+        "heist/reader",
         input_schema=schema or {"type": "object"},
         annotations=hints or {},
         backend=PublishedBackend(**backend),

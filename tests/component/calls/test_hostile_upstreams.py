@@ -25,7 +25,7 @@ from evil_upstream import (
     upstream,
 )
 from published import bot
-from toolcrib import publishing
+from published import tool as published_tool
 from toolcrib.resources.tools import Method
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
@@ -55,15 +55,8 @@ NONE = CheckedArguments({}, b"{}")
 def tool(
     url: str, *, timeout: float = 5.0, hints: dict[str, bool] | None = None, **backend: Any
 ) -> PublishedTool:
-    return publishing.with_digests(
-        tool_id="a/t",
-        uid="u",
-        namespace="a",
-        name="t",
-        scopes=("s",),
-        annotations=hints or {},
-        backend=PublishedBackend(url=url, timeout=timeout, **backend),
-    )
+    where = PublishedBackend(url=url, timeout=timeout, **backend)
+    return published_tool("a/t", annotations=hints or {}, backend=where)
 
 
 async def call(one: PublishedTool, policy: EgressPolicy | None = None, resolve: Any = None) -> Any:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.outbound.errors import EgressRefused
 from toolcrib_registry.outbound.guard import EgressPolicy, target
 from toolcrib_registry.outbound.messages import OutboundRequest
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 EVENTUALLY = 30
@@ -44,12 +45,6 @@ async def names(server: NameServer) -> AsyncIterator[Names]:
 
 def asking(*servers: NameServer) -> CaresResolver:
     return CaresResolver([f"127.0.0.1:{one.port}" for one in servers])
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(EVENTUALLY):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +155,7 @@ async def test_an_answer_to_the_first_question_counts_after_the_second_was_sent(
     server.hold = lambda question: True
     looked = Names(asking(server), again=0.01, seconds=EVENTUALLY)
     waiting = asyncio.create_task(looked("a.example."))
-    await until(lambda: len(server.asked) == 2)
+    await until(lambda: len(server.asked) == 2, interval=0.001)  # before the second try
     server.lose, server.hold = (lambda question: True), (lambda question: False)
     await until(lambda: len(server.asked) == 4)
     server.release()

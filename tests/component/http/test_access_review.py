@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+import manifests
 from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
 from toolcrib.access import subjects
 from toolcrib.access.answers import Changes, Explanation, WhatCan, WhoCan
@@ -61,12 +62,8 @@ def post(r: RunningRegistry, body: Any, *, expect: int = 200, who: str = "admin"
 
 
 def manifest(name: str, account: str, scopes: list[str], **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "AgentScopeBinding",
-        "metadata": {"namespace": "team", "name": name},
-        "spec": {"subjects": [{"kind": "ServiceAccount", "name": account}], "scopes": scopes, **spec},
-    }
+    subjects = [{"kind": "ServiceAccount", "name": account}]
+    return manifests.binding(name, scopes, "team", subjects=subjects, **spec)
 
 
 def test_what_a_subject_sees_is_what_it_lists_itself(registry: RunningRegistry) -> None:

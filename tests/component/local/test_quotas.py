@@ -8,23 +8,19 @@ from typing import Any
 import httpx
 
 from local_mode import LocalMode
+from manifests import binding, tool
 from realparts.processes import wait_until
 
-GRANT = {
-    "apiVersion": "toolcrib.dev/v1alpha1",
-    "kind": "AgentScopeBinding",
-    "metadata": {"name": "reader", "namespace": "crowd"},
-    "spec": {"subjects": [{"kind": "ServiceAccount", "name": "reader"}], "scopes": ["crowd:use"]},
-}
+GRANT = binding("reader", ["crowd:use"], "crowd")
 
 
 def manifest(number: int, **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "Tool",
-        "metadata": {"name": f"t{number:05}", "namespace": "crowd"},
-        "spec": {"description": f"Looks up record number {number}", "scopes": ["crowd:use"], "backend": {"none": {}}, **spec},
-    }  # fmt: skip
+    body = {
+        "description": f"Looks up record number {number}",
+        "scopes": ["crowd:use"],
+        "backend": {"none": {}},
+    }
+    return tool(f"t{number:05}", "crowd", **body | spec)
 
 
 def folder(path: Path, tools: list[dict[str, Any]]) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib import publishing
+from published import tool as published_tool
 from toolcrib.wire.publish import Revision
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_operator.objects import Ref
@@ -20,9 +20,7 @@ async def test_who_lost_the_power_while_it_waited_registers_nothing(tmp_path: Pa
         return Revision(epoch=1, seq=change)
 
     world, folder = World(), tmp_path / "registrations"
-    tool = publishing.with_digests(
-        tool_id="toolcrib-runtime/fx", uid="u", namespace="toolcrib-runtime", name="fx", scopes=("fx:use",)
-    )
+    tool = published_tool("toolcrib-runtime/fx", scopes=("fx:use",))
     registrations = Registrations(folder, world, published)
 
     with pytest.raises(RegistrationForbidden):

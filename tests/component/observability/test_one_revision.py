@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from operator_harness import binding, tool
+from manifests import binding, tool
 from otlp_receiver import Collector, Received, collecting
 from registry_harness import OPERATOR, mint
 from registry_process import RegistryProcess, configuration, process

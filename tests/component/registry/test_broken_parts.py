@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from realparts.processes import wait_until
 from registry_harness import binding, running_registry, tool
 from registry_process import configuration
 from toolcrib_registry import main
@@ -50,9 +51,7 @@ def test_it_is_not_ready_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
         assert r.http.get(f"{r.admin_url}/readyz").status_code == 200
         monkeypatch.setattr(InFlight, "_look_at_all", broken)
         r.publish([tool("echo")])
-        deadline = time.monotonic() + 30
-        while r.http.get(f"{r.admin_url}/readyz").status_code == 200:
-            assert time.monotonic() < deadline
+        wait_until(lambda: r.http.get(f"{r.admin_url}/readyz").status_code != 200)
 
 
 def test_a_snapshot_whose_words_cannot_be_taken_in_ahead_does_not_stop_the_next(
@@ -69,13 +68,10 @@ def test_a_snapshot_whose_words_cannot_be_taken_in_ahead_does_not_stop_the_next(
             await whole(self, entries)
 
         monkeypatch.setattr(Searcher, "prepare", prepare)
-        deadline = time.monotonic() + 30
         for name in ("echo", "other"):
             before = taken
             r.publish([tool(name)])
-            while taken == before:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda before=before: taken != before)  # type: ignore[misc]
         found = r.http.post(
             f"{r.url}/v1/search", headers=r.auth("team", "bot"), json={"query": "echo"}
         ).json()

@@ -1,6 +1,5 @@
 """DynamicToolAgent over real HTTP: what it discovers, follows, calls, refuses and counts."""
 
-import http.server
 import json
 import socket
 import threading
@@ -14,7 +13,7 @@ import pytest
 
 from realparts.processes import free_port, wait_until
 from small_registry import Problem, SmallRegistry, SmallTool, serving
-from stub_server import Answer, Asked, answering
+from stub_server import Answer, Asked, Request, answering, handling
 from toolcrib_runner import (
     AmbiguousTool,
     DynamicToolAgent,
@@ -298,43 +297,21 @@ def test_a_call_that_broke_midway_is_not_sent_again_but_a_list_is(begun: bytes) 
     asked: list[str] = []
     listing = json.dumps(SmallRegistry(calculator()).discovery(TOKEN)).encode()
 
-    class Breaking(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(request: Request) -> None:
+        asked.append(request.method)
+        if request.method == "GET" and asked.count("GET") != 2:
+            request.send(Answer(listing))
+        else:
+            request.write(begun)
+            request.last()
 
-        def do_GET(self) -> None:
-            asked.append("GET")
-            if asked.count("GET") == 2:
-                self.broken()
-                return
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(listing)))
-            self.end_headers()
-            self.wfile.write(listing)
-
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            asked.append("POST")
-            self.broken()
-
-        def broken(self) -> None:
-            self.wfile.write(begun)
-            self.close_connection = True
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            url = f"http://127.0.0.1:{server.server_address[1]}"
-            with DynamicToolAgent("a", TOKEN, url, follow=False) as agent:
-                agent.rediscover()
-                with pytest.raises(RegistryUnavailable):
-                    agent.use_tool("calculator", expression="1")
-        finally:
-            server.shutdown()
-            thread.join()
+    with (
+        handling(answer) as port,
+        DynamicToolAgent("a", TOKEN, f"http://127.0.0.1:{port}", follow=False) as agent,
+    ):
+        agent.rediscover()
+        with pytest.raises(RegistryUnavailable):
+            agent.use_tool("calculator", expression="1")
     assert asked == ["GET", "GET", "GET", "POST"]
 
 

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from realparts.processes import free_port, spawn
+from realparts.processes import free_port, spawn, wait_until
 from small_registry import SmallRegistry, SmallTool, serving
 from toolcrib_runner import scripted
 
@@ -209,9 +208,7 @@ def test_it_serves_its_numbers_and_ends_at_once_on_sigterm(registry: SmallRegist
                 serves = re.search(rb"metrics at (\S+)/metrics", line)
             base = serves[1].decode()
             wanted = 'toolcrib_agent_tool_calls_total{agent="planner",outcome="ok",tool="calculator"} 1.0'
-            deadline = time.monotonic() + 60
-            while wanted not in httpx.get(base + "/metrics", trust_env=False).text:
-                assert time.monotonic() < deadline
+            wait_until(lambda: wanted in httpx.get(base + "/metrics", trust_env=False).text, 60)
             health = httpx.get(base + "/healthz", trust_env=False).json()
             assert (health["status"], health["tools"], health["registry"]) == ("ok", 1, "ok")
             while b"until SIGTERM" not in line:

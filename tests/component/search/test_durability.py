@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import index_entries
 from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import FILE_NAME, EmbeddedStore
 from toolcrib_registry.search.embedding import identity_of
@@ -59,9 +60,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 
 def entry(name: str, description: str = "some words") -> IndexEntry:
     """A tool."""
-    return IndexEntry(
-        tool_id=f"ns/{name}", digest=f"d-{name}", namespace="ns", name=name, description=description
-    )
+    return index_entries.entry(f"ns/{name}", digest=f"d-{name}", description=description)
 
 
 async def put(store: EmbeddedStore, *entries: IndexEntry) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from emptied import empty
 from living_registry import Concepts, Living, living
-from operator_harness import tool
+from manifests import tool
 from realparts.weaviate import Weaviate
 from registry_harness import binding as granted
 from registry_harness import running_registry

@@ -17,6 +17,7 @@ import pytest
 from weaviate.collections.data import _DataCollectionAsync
 
 from hash_embedder import HashEmbedder
+from index_entries import numbered
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
 from reference_ranking import rank
@@ -77,8 +78,7 @@ def gone(store: WeaviateStore, server: Weaviate) -> None:
 def tool(number: int, **fields: Any) -> IndexEntry:
     """Tool `number`."""
     words = f"{WORDS[number % 10]} {WORDS[number // 10 % 10]}"
-    given = {"description": words, "digest": f"d{number}", "scopes": ("a:use",), "name": f"tool_{number}"}
-    return IndexEntry(tool_id=f"ns/tool-{number:04d}", namespace="ns", **{**given, **fields})
+    return numbered(number, **{"description": words, **fields})
 
 
 async def put(store: WeaviateStore, *entries: IndexEntry) -> None:

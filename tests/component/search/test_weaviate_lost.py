@@ -15,6 +15,7 @@ from typing import NoReturn
 import pytest
 
 from hash_embedder import HashEmbedder
+from index_entries import numbered
 from realparts import processes
 from realparts.weaviate import Weaviate
 from relay import Relay, relay
@@ -35,10 +36,7 @@ AWAY = ("lexical", "store_unavailable")
 
 
 def tool(number: int) -> IndexEntry:
-    return IndexEntry(
-        tool_id=f"ns/tool-{number}", namespace="ns", name=f"tool_{number}", description="read a file",
-        digest=f"d{number}", scopes=("a:use",),
-    )  # fmt: skip
+    return numbered(number, description="read a file")
 
 
 VIEW = {e.tool_id: e for e in map(tool, range(5))}
@@ -117,7 +115,7 @@ async def test_a_write_whose_connection_breaks_is_made_over_a_new_one(
 
         assert not [r for r in caplog.records if "etrying" in r.getMessage()]
         assert b.rpc.accepted == rpc + 1
-        assert "ns/tool-5" in await b.store.inventory()
+        assert "ns/tool-0005" in await b.store.inventory()
 
 
 @pytest.mark.parametrize("silent", ["rpc", "http and rpc"])
@@ -143,7 +141,7 @@ async def test_a_silent_node_makes_one_answer_lexical_and_the_next_search_takes_
         b.rpc.cut()
         b.http.cut()
         await writing
-        assert "ns/tool-5" in await b.store.inventory()
+        assert "ns/tool-0005" in await b.store.inventory()
 
 
 async def test_a_write_that_one_node_never_answers_is_made_by_another(
@@ -156,7 +154,7 @@ async def test_a_write_that_one_node_never_answers_is_made_by_another(
         b.rpc.silence()
         await put(b.store, tool(5))
         assert b.rpc.accepted > before
-        assert "ns/tool-5" in await b.store.inventory()
+        assert "ns/tool-0005" in await b.store.inventory()
 
 
 async def test_an_inventory_that_meets_a_silent_node_is_read_over_another_connection(

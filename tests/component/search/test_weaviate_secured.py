@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hash_embedder import HashEmbedder
+from index_entries import numbered
 from realparts.required import require_real
 from realparts.weaviate import Weaviate
 from realparts.weaviate_cluster import weaviate_cluster
@@ -35,10 +36,7 @@ OLD, NEW = "the-old-key", "the-new-key"
 
 
 def tool(number: int) -> IndexEntry:
-    return IndexEntry(
-        tool_id=f"ns/tool-{number:04d}", namespace="ns", name=f"tool_{number}", description="read a file",
-        digest=f"d{number}", scopes=("a:use",),
-    )  # fmt: skip
+    return numbered(number, description="read a file")
 
 
 async def put(store: WeaviateStore, *entries: IndexEntry) -> None:

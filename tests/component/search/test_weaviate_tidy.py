@@ -8,16 +8,17 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hash_embedder import HashEmbedder
+from index_entries import entry
 from realparts.weaviate import Weaviate
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
 from toolcrib_registry.adapters.weaviate.usage import MARK_SECONDS, UNUSED_SECONDS
-from toolcrib_registry.search.entry import INDEX_FORMAT, IndexEntry, IndexIdentity
+from toolcrib_registry.search.entry import INDEX_FORMAT, IndexIdentity
 from weaviate_collection import collection_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.weaviate]
 
-ENTRY = IndexEntry(tool_id="ns/read", digest="d", namespace="ns", name="read")
+ENTRY = entry("ns/read", digest="d")
 
 
 class Replica:

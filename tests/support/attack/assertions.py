@@ -11,8 +11,9 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from attack.stage import Asked, Backend, Stage, Target, hold, service, text
+from attack.stage import Backend, Stage, Target, hold, remembering, service, text
 from registry_harness import binding, tool
+from stub_server import Asked
 from toolcrib.resources.tools import Method
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_cli.example_tools.assertion import CallAssertions
@@ -27,7 +28,7 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
     target = stage.target("assertions", egress={"loopback": True}, assertion={"issuer": ISSUER})
     keys = jwt.PyJWKClient(f"{target.url}/.well-known/jwks.json")
     seen: set[str] = set()
-    with Backend() as elsewhere:
+    with remembering() as elsewhere:
         for number in range(count):
             account = draw.choice(["team/bot", "north/other"])
             one = _tool(draw, number, elsewhere)
@@ -37,7 +38,7 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
             ]
             target.publish([one], bindings)
             asked = _called(stage, draw, target, elsewhere, one, account)
-            sent = [value for name, value in asked.headers if name.lower() == HEADER]
+            sent = [value for name, value in asked.fields if name.lower() == HEADER]
             assert one.backend is not None
             case = {"backend": one.backend.model_dump(exclude_defaults=True, mode="json"), "sent": len(sent)}
             hold(
@@ -97,7 +98,7 @@ def _verified(
     seen: set[str],
     target: Target,
 ) -> None:
-    claims = CallAssertions(ISSUER, keys, [one.tool_id]).verify(sent, asked.method, asked.target, asked.body)
+    claims = CallAssertions(ISSUER, keys, [one.tool_id]).verify(sent, asked.method, asked.path, asked.body)
     case = {"claims": claims, "asked": str(asked)}
     hold("it names the caller", claims["sub"] == "system:serviceaccount:" + account.replace("/", ":"), **case)
     hold(
@@ -108,14 +109,14 @@ def _verified(
     hold("no two are the same", claims["jti"] not in seen, **case)
     seen.add(claims["jti"])
     held = CallAssertions(ISSUER, keys, [one.tool_id])
-    held.verify(sent, asked.method, asked.target, asked.body)
+    held.verify(sent, asked.method, asked.path, asked.body)
     forgeries = {
-        "replayed": (sent, asked.method, asked.target, asked.body),
-        "another body": (sent, asked.method, asked.target, asked.body + b" "),
-        "another path": (sent, asked.method, asked.target + "&admin=1", asked.body),
-        "another method": (sent, "PURGE", asked.target, asked.body),
+        "replayed": (sent, asked.method, asked.path, asked.body),
+        "another body": (sent, asked.method, asked.path, asked.body + b" "),
+        "another path": (sent, asked.method, asked.path + "&admin=1", asked.body),
+        "another method": (sent, "PURGE", asked.path, asked.body),
         **{
-            name: (made, asked.method, asked.target, asked.body)
+            name: (made, asked.method, asked.path, asked.body)
             for name, made in _forged(draw, keys, sent, claims)
         },
     }
@@ -142,7 +143,7 @@ def _verified(
 
 def _refused(held: CallAssertions, sent: str, asked: Asked) -> bool:
     try:
-        held.verify(sent, asked.method, asked.target, asked.body)
+        held.verify(sent, asked.method, asked.path, asked.body)
     except jwt.PyJWTError:
         return True
     return False

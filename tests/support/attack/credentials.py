@@ -8,8 +8,9 @@ import random
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from attack.stage import Asked, Reply, Stage, code_of, hold, service, text
+from attack.stage import OK, Stage, code_of, hold, service, text
 from registry_harness import binding, tool
+from stub_server import Answer
 from toolcrib.resources.tools import AuthType, Method
 from toolcrib.wire.publish import Credential, PublishedAuth, SecretReference
 
@@ -130,16 +131,15 @@ def _echoed(stage: Stage, draw: random.Random) -> None:
         else ()
     )
     types = (("Content-Type", media),) if media else ()
-    stage.backend.answer = lambda asked: Reply(body, status, (*types, *extra))
+    stage.backend.answer = lambda asked: Answer(body, status, (*types, *extra))
     target.publish(
         [tool("t", scopes=("s",), backend=service("team", "/", auth=auth))], [binding("bot", ["s"])]
     )
     seen = len(stage.backend.asked)
     answer = target.call("t", {})
-    stage.backend.answer = lambda asked: Reply()
+    stage.backend.answer = lambda asked: OK
     case = {"status": status, "body": body.decode()[-300:], "auth": kind.value, "answer": answer.text[-300:]}
-    headers = {k.lower(): v for k, v in stage.backend.asked[-1].headers}
-    got = headers.get((header or "Authorization").lower(), "")
+    got = stage.backend.asked[-1].headers.get((header or "Authorization").lower(), "")
     hold("the backend gets its credential", len(stage.backend.asked) == seen + 1 and sent in got, **case)
     shown = answer.text + json.dumps(list(answer.headers.items())) + _strings(answer.text)
     for form in {secret, value, sent}:
@@ -194,8 +194,7 @@ def _fixed(stage: Stage, draw: random.Random) -> None:
         hold("a harmless argument is sent", argument != "other", **case)
         return
     hold("the backend is asked once", len(stage.backend.asked) == seen + 1, **case)
-    asked: Asked = stage.backend.asked[-1]
-    query = urlsplit(asked.target).query
+    query = urlsplit(stage.backend.asked[-1].path).query
     for separated in (query, query.replace(";", "&")):
         pairs = parse_qsl(separated, keep_blank_values=True)
         same = [v for k, v in pairs if _as_servers_read(k) == _as_servers_read(name)]

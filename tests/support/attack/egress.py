@@ -10,8 +10,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
-from attack.stage import Backend, Reply, Stage, Target, code_of, hold, service, text
+from attack.stage import OK, Backend, Stage, Target, code_of, hold, remembering, service, text
 from registry_harness import binding, tool
+from stub_server import Answer
 from toolcrib.resources.tools import Method
 from toolcrib.wire.publish import PublishedBackend
 
@@ -70,7 +71,7 @@ def attack(stage: Stage, draw: random.Random, count: int) -> int:
         "closed", within=NAMES, egress={"allow": ["*.hostile.test", "*"], "cluster": CLUSTER}
     )
     opened = stage.target("opened", within=NAMES, egress={"allow": ["*.hostile.test"], "loopback": True})
-    with Backend() as canary:
+    with remembering() as canary:
         for number in range(count):
             kind = draw.choice([_name, _literal, _foreign, _redirect])
             kind(stage, draw, closed, canary, number)
@@ -167,10 +168,10 @@ def _redirect(stage: Stage, draw: random.Random, closed: Target, canary: Backend
         ]
     )
     header = draw.choice(["Location", "Refresh", "Content-Location", "URI"])
-    stage.backend.answer = lambda asked: Reply(b"{}", status, (("Location", there), (header, there)))
+    stage.backend.answer = lambda asked: Answer(b"{}", status, (("Location", there), (header, there)))
     seen = len(stage.backend.asked)
     answer = _called(closed, service("team", "/", method=draw.choice([Method.GET, Method.POST])))
-    stage.backend.answer = lambda asked: Reply()
+    stage.backend.answer = lambda asked: OK
     hold(
         "a redirect is not followed",
         code_of(answer) == "upstream_redirect" and len(stage.backend.asked) == seen + 1,
@@ -194,7 +195,7 @@ def _rebindings(stage: Stage, draw: random.Random, opened: Target, count: int) -
         tools.append(tool(f"r{number}", scopes=("s",), backend=backend))
     opened.publish(tools, [binding("bot", ["s"])])
     closing = (("Connection", "close"), ("Content-Type", "application/json"))
-    stage.backend.answer = lambda asked: Reply(headers=closing)
+    stage.backend.answer = lambda asked: Answer(OK.body, headers=closing)
     for name, url in urls.items():
         first = opened.call(name, {})
         hold(
@@ -213,7 +214,7 @@ def _rebindings(stage: Stage, draw: random.Random, opened: Target, count: int) -
             url=url,
             answer=answer.text,
         )
-    stage.backend.answer = lambda asked: Reply()
+    stage.backend.answer = lambda asked: OK
     return count
 
 

@@ -11,6 +11,7 @@ import yaml
 
 from attack.stage import Stage, hold
 from local_mode import LocalMode
+from manifests import binding, manifest
 from toolcrib.names import RESERVED_TOOL_NAMES
 
 HIDDEN = [
@@ -124,17 +125,15 @@ def _registered(draw: random.Random, local: LocalMode, count: int) -> int:
 
 
 def _tool(namespace: str, name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "Tool",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "description": "Reads a file.",
-            "scopes": ["s"],
-            "inputSchema": {"type": "object"},
-            "backend": {"none": {}},
-        },
-    }
+    return manifest(
+        "Tool",
+        name,
+        namespace,
+        description="Reads a file.",
+        scopes=["s"],
+        inputSchema={"type": "object"},
+        backend={"none": {}},
+    )
 
 
 def _grants() -> list[dict[str, Any]]:
@@ -144,16 +143,7 @@ def _grants() -> list[dict[str, Any]]:
     account = {"name": "bot", "namespace": "text"}
     found.append({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
     subject = {"kind": "ServiceAccount", **account}
-    for namespace in NAMESPACES:
-        found.append(
-            {
-                "apiVersion": "toolcrib.dev/v1alpha1",
-                "kind": "AgentScopeBinding",
-                "metadata": {"name": "bot", "namespace": namespace},
-                "spec": {"subjects": [subject], "scopes": ["s"]},
-            }
-        )
-    return found
+    return found + [binding("bot", ["s"], namespace, subjects=[subject]) for namespace in NAMESPACES]
 
 
 def _write(path: Path, *documents: Any) -> None:

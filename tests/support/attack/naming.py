@@ -6,8 +6,9 @@ import random
 import re
 from typing import Any
 
-from attack.stage import NAMESPACES, Asked, Reply, Stage, code_of, hold, service
+from attack.stage import NAMESPACES, Stage, code_of, hold, service
 from registry_harness import binding, tool
+from stub_server import Answer, Asked
 
 POOL = ("calc", "Calc", "read", "a.b", "north.calc", "team.calc", "a__b", "north__calc", "x_abcdef", "n" * 60)
 MODEL = re.compile("[A-Za-z0-9_-]{1,48}")
@@ -104,8 +105,8 @@ def _means(target: Any, name: str) -> str | None:
     return None if code == "not_permitted" else code
 
 
-def _reached(asked: Asked) -> Reply:
-    return Reply(b'{"reached":"%s"}' % asked.target.strip("/").encode())
+def _reached(asked: Asked) -> Answer:
+    return Answer(b'{"reached":"%s"}' % asked.path.strip("/").encode())
 
 
 def _listed(target: Any, names: list[str]) -> None:

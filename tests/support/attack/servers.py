@@ -22,7 +22,7 @@ from admission_server import (
     path_of,
 )
 from attack.stage import Stage, hold
-from operator_harness import tool
+from manifests import tool
 
 Way = Callable[[Admission, User, Manifest, str | None], httpx.Response]
 VALUES = (None, None, "files", "github", "Files", "files2", "a")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import random
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +19,7 @@ from admission_server import ROOT, Admission, admission_server
 from realparts import lookup
 from registry_harness import OPERATOR, mint
 from registry_process import RegistryProcess, configuration, process
+from stub_server import Answer, Asked, answering
 from toolcrib.wire.publish import (
     Credential,
     Credentials,
@@ -52,76 +51,34 @@ def hold(promise: str, held: object, **case: Any) -> None:
         raise Breach(promise, **case)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a backend was sent."""
-
-    method: str
-    target: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes
+OK = Answer(b'{"ok":true}')
 
 
-@dataclass(frozen=True)
-class Reply:
-    """What a backend answers."""
-
-    body: bytes = b'{"ok":true}'
-    status: int = 200
-    headers: tuple[tuple[str, str], ...] = (("Content-Type", "application/json"),)
-
-
+@dataclass
 class Backend:
     """A backend on loopback that remembers what it was asked and answers as it is told."""
 
-    def __init__(self, address: str = "127.0.0.1") -> None:
-        self.asked: list[Asked] = []
-        self.connections = 0
-        self.answer: Callable[[Asked], Reply] = lambda asked: Reply()
-        outer = self
+    port: int = 0
+    asked: list[Asked] = field(default_factory=list)
+    connections: int = 0
+    answer: Callable[[Asked], Answer] = field(default=lambda asked: OK)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def connected(self) -> None:
+        """Count a connection."""
+        self.connections += 1
 
-            def setup(self) -> None:
-                outer.connections += 1
-                super().setup()
+    def take(self, asked: Asked) -> Answer:
+        """Remember a request, and answer it."""
+        self.asked.append(asked)
+        return self.answer(asked)
 
-            def handle_one_request(self) -> None:
-                try:
-                    super().handle_one_request()
-                except ConnectionError:
-                    self.close_connection = True
 
-            def reply(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-                asked = Asked(self.command, self.path, tuple(self.headers.items()), body)
-                outer.asked.append(asked)
-                reply = outer.answer(asked)
-                self.send_response_only(reply.status)
-                for name, value in (*reply.headers, ("Content-Length", str(len(reply.body)))):
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(reply.body)
-
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = reply  # noqa: N815
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer((address, 0), Handler)
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+@contextmanager
+def remembering() -> Iterator[Backend]:
+    """A backend, until the block ends."""
+    made = Backend()
+    with answering(made.take, connected=made.connected) as made.port:
+        yield made
 
 
 @dataclass
@@ -235,7 +192,7 @@ class Stage:
     def backend(self) -> Backend:
         """The backend behind every Service `svc` of `NAMESPACES`."""
         if self._backend is None:
-            self._backend = self._stack.enter_context(Backend())
+            self._backend = self._stack.enter_context(remembering())
         return self._backend
 
     def begin(self) -> None:

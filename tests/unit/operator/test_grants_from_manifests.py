@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
 from published import CLUSTER, FAR, bot
 from toolcrib.authorizer import Action, decide
 from toolcrib.identity import Identity, ScopesPolicy

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operator_harness import MemoryReplica, tool
+from manifests import tool
+from operator_harness import MemoryReplica
 from toolcrib.lint import weaknesses
 from toolcrib.schemas import safety
 from toolcrib.schemas.cost import SchemaCost

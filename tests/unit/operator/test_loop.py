@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from frozen_heap import frozen_by
-from operator_harness import MemoryReplica, binding, cluster_binding, conditions, tool
+from manifests import binding, cluster_binding, tool
+from operator_harness import MemoryReplica, conditions
 from toolcrib.process.garbage import LARGE
 from toolcrib.resources.admission import FINALIZER
 from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState

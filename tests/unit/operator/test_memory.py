@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from operator_harness import MemoryReplica, tool
+from manifests import tool
+from operator_harness import MemoryReplica
 from operator_stage import SETTINGS, staged
 from toolcrib import publishing
 from toolcrib.resources.tools import Tool

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from operator_harness import MemoryReplica, binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
+from operator_harness import MemoryReplica
 from registry_harness import binding as published_binding
 from registry_harness import tool as published_tool
 from toolcrib.resources.bindings import SubjectKind

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import tool
+from manifests import tool
 from toolcrib.errors import SchemaUnsafe
 from toolcrib.resources.kinds import parse
 from toolcrib.resources.tools import Tool

@@ -2,7 +2,7 @@
 
 import threading
 
-from operator_harness import binding, tool
+from manifests import binding, tool
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.world import World

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from operator_harness import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
 from toolcrib_cli import manifests
 from toolcrib_cli.prediction.validation import expected
 from toolcrib_operator.kinds.table import WATCHED

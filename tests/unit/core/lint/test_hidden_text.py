@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operator_harness import tool
+from manifests import tool
 from toolcrib import publishing
 from toolcrib.lint.hidden_text import hidden_in, message, places
 from toolcrib.resources import Tool, parse

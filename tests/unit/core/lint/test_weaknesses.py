@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from manifests import manifest
 from toolcrib.lint.weaknesses import EMBEDDED, HINTS, SearchLint, words
 from toolcrib.resources import Tool, parse
 from toolcrib.resources.conditions import MEANINGS, ConditionReason
@@ -14,13 +15,7 @@ GOOD = "Look up who guards which corridor"
 def tool(name: str = "guard_schedule", namespace: str = "heist", **spec: Any) -> Tool:
     body = {"description": GOOD, "scopes": ["s:use"], "backend": {"none": {}}, **spec}
     slug = name.lower().replace("_", "-")
-    manifest = {
-        "apiVersion": "toolcrib.dev/v1alpha1",
-        "kind": "Tool",
-        "metadata": {"name": slug, "namespace": namespace},
-        "spec": {"name": name, **body},
-    }
-    parsed = parse(manifest)
+    parsed = parse(manifest("Tool", slug, namespace, name=name, **body))
     assert isinstance(parsed, Tool)
     return parsed
 

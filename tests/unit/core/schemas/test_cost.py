@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import manifests
 from toolcrib.lint.weaknesses import SearchLint
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
@@ -179,19 +180,7 @@ def test_a_table_stays_small_where_each_level_costs_more_than_the_one_above() ->
 
 
 def tool(schema: dict[str, Any]) -> Tool:
-    return Tool.model_validate(
-        {
-            "apiVersion": "toolcrib.dev/v1alpha1",
-            "kind": "Tool",
-            "metadata": {"name": "read-file", "namespace": "team"},
-            "spec": {
-                "description": "Read a text file of the shared folder",
-                "scopes": ["file:use"],
-                "inputSchema": schema,
-                "backend": {"http": {"url": "http://files.example/read"}},
-            },
-        }
-    )
+    return Tool.model_validate(manifests.tool("read-file", "team", inputSchema=schema))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, tool
+from manifests import binding, tool
 from policy_stage import REFUSED, Shelf, Stage, accepted_condition
 from toolcrib.resources import admission
 from toolcrib_operator.admission.comparison import differs, obstacle

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, tool
+from manifests import binding, tool
 from policy_stage import REFUSED, WAITS, EarlyShelf, Shelf, Stage, accepted_condition, entry_of
 from toolcrib_operator import kinds
 from toolcrib_operator.admission.policies import Policies

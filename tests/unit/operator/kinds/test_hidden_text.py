@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operator_harness import tool
+from manifests import tool
 from operator_stage import SETTINGS, staged
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources.conditions import ConditionReason

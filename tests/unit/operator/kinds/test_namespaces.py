@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.facts import Batch
 from toolcrib_operator.kinds.table import WATCHED

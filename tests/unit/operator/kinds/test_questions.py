@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
 from operator_stage import ACCOUNT, SETTINGS, staged
 from published import tool as published_tool
 from toolcrib import publishing

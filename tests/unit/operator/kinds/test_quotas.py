@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operator_harness import conditions, tool
+from manifests import tool
+from operator_harness import conditions
 from operator_stage import SETTINGS, Stage, staged
 from toolcrib.resources import quantities
 from toolcrib.resources.quantities import Quota

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from operator_harness import endpoint_slice, service, tool
+from manifests import endpoint_slice, service, tool
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.service import ENDPOINT_SLICE, SERVICE, compact_slice, slice_facts

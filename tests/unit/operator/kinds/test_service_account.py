@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from operator_harness import MemoryReplica, binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
+from operator_harness import MemoryReplica
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, cluster_binding, conditions, tool
+from manifests import binding, cluster_binding, tool
+from operator_harness import conditions
 from toolcrib import publishing
 from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason

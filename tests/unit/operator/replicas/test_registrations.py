@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from operator_harness import MemoryReplica, tool
-from toolcrib import names, publishing
+from manifests import tool
+from operator_harness import MemoryReplica
+from published import tool as published_tool
+from toolcrib import names
 from toolcrib.wire.publish import OutboxEntry, PublishedAuth, PublishedBackend, PublishedTool, SecretReference
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid
@@ -29,16 +31,8 @@ RUNTIME = "toolcrib-runtime"
 
 def asked(name: str = "fx", server: str | None = None, **fields: Any) -> PublishedTool:
     """A registration as a replica hands it over."""
-    made = {
-        "tool_id": f"{RUNTIME}/{names.object_name(server, name)}",
-        "uid": "runtime",
-        "namespace": RUNTIME,
-        "name": name,
-        "server": server,
-        "scopes": ("fx:use",),
-        "source": "runtime",
-    }
-    return publishing.with_digests(**{**made, **fields})
+    made = {"uid": "runtime", "name": name, "server": server, "scopes": ("fx:use",), "source": "runtime"}
+    return published_tool(f"{RUNTIME}/{names.object_name(server, name)}", **{**made, **fields})
 
 
 class Objects:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, tool
 from operator_stage import ACCOUNT, SETTINGS, Stage, staged
 from toolcrib.authorizer import Policy
 from toolcrib_operator import kinds

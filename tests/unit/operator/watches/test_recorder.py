@@ -9,7 +9,7 @@ from typing import Any
 import kopf
 import pytest
 
-from operator_harness import tool
+from manifests import tool
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.kube import Kube
 from toolcrib_operator.kinds.tool import TOOL_KIND

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from operator_harness import tool
+from manifests import tool
 from toolcrib_operator.errors import NotListable
 from toolcrib_operator.objects import Ref, key_of
 from toolcrib_operator.ports import Listing

@@ -1,7 +1,7 @@
 """Looking names up: once for all who wait, kept for seconds, given up after one; with resolvers that are told what to do."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from ipaddress import ip_address
 
 import pytest
@@ -22,6 +22,7 @@ from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.outbound.errors import EgressRefused
 from toolcrib_registry.outbound.guard import EgressPolicy, target
 from toolcrib_registry.outbound.messages import OutboundRequest
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -53,12 +54,6 @@ class Resolver:
 
 def never() -> asyncio.Future[Answer]:
     return asyncio.get_running_loop().create_future()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 async def refusal(asked: Awaitable[list[str]]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import index_entries
 from hash_embedder import HashEmbedder
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.answer_cache import AnswerCache
@@ -27,9 +28,7 @@ EMBEDDER = HashEmbedder()
 
 def entry(name: str, description: str = "reads a file") -> IndexEntry:
     """A tool."""
-    return IndexEntry(
-        tool_id=f"ns/{name}", digest=description, namespace="ns", name=name, description=description
-    )
+    return index_entries.entry(f"ns/{name}", digest=description, description=description)
 
 
 def view(*entries: IndexEntry) -> Visible:

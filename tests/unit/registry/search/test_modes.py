@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hash_embedder import HashEmbedder
+from index_entries import entry, numbered
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search import searcher as searching
 from toolcrib_registry.search.confidence import confidence, least_fit
@@ -55,11 +56,8 @@ def tool(number: int, **fields: Any) -> IndexEntry:
         "description": f"To {verb} any {thing} number {number}.",
         "server": ("github", "Mailer", None)[number % 3],
         "tags": ("Blue",) if number % 4 == 0 else (thing,),
-        "digest": f"d{number}",
-        "scopes": ("a:use",),
     }
-    namespace = fields.pop("namespace", "ns")
-    return IndexEntry(tool_id=f"{namespace}/tool-{number:04}", namespace=namespace, **{**given, **fields})
+    return numbered(number, **{**given, **fields})
 
 
 TOOLS = {e.tool_id: e for e in (tool(i, namespace="a" if i % 2 else "b") for i in range(300))}
@@ -225,15 +223,16 @@ async def test_two_stages_rank_servers_by_their_best_tool_then_the_tools_of_the_
 async def test_compat_keeps_the_surest_of_a_whole_view_wherever_the_formula_puts_them(world: World) -> None:
     # the formula counts words anywhere in a text, also within others
     many = [
-        IndexEntry(
-            tool_id=f"ns/report-{i:03}", namespace="ns", digest=f"r{i}", name=f"terraining_{i}",
-            server="terraining-sweathers", description="Say something.",
+        entry(
+            f"ns/report-{i:03}",
+            digest=f"r{i}",
+            name=f"terraining_{i}",
+            server="terraining-sweathers",
+            description="Say something.",
         )
         for i in range(210)
-    ]  # fmt: skip
-    fits = IndexEntry(
-        tool_id="ns/rain", namespace="ns", digest="rain", name="rain", description="Weather: rain."
-    )
+    ]
+    fits = entry("ns/rain", digest="rain", description="Weather: rain.")
     view = {e.tool_id: e for e in (*many, fits)}
     await world.store.put(list(view.values()), await vectors(view.values()))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from frozen_heap import frozen_by
+from index_entries import entry
 from toolcrib.process.garbage import LARGE
 from toolcrib_registry.search.entry import IndexEntry, Pushdown
 from toolcrib_registry.search.question import Question
@@ -18,10 +19,7 @@ pytestmark = pytest.mark.anyio
 
 def view(*tools: tuple[str, str]) -> Visible:
     """Tools by object name and description."""
-    entries = [
-        IndexEntry(tool_id=f"ns/{i}", digest=text, namespace="ns", name=i, description=text)
-        for i, text in tools
-    ]
+    entries = [entry(f"ns/{i}", digest=text, description=text) for i, text in tools]
     return Visible((e.tool_id, e) for e in entries)
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import index_entries
 from reference_ranking import rank
 from toolcrib_registry.search.document import document
 from toolcrib_registry.search.entry import IndexEntry, Part, Vector
@@ -22,10 +23,9 @@ DIMENSION = 24
 
 def tool(number: int, description: str, name: str | None = None) -> IndexEntry:
     """Tool `number` with its words."""
-    return IndexEntry(
-        tool_id=f"ns/t{number:03d}", digest=f"d{number}", namespace="ns", name=name or f"t{number}",
-        description=description,
-    )  # fmt: skip
+    return index_entries.entry(
+        f"ns/t{number:03d}", digest=f"d{number}", name=name or f"t{number}", description=description
+    )
 
 
 def direction(seed: int) -> Vector:

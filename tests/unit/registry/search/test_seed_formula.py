@@ -7,16 +7,15 @@ import re
 import numpy as np
 import pytest
 
+from index_entries import entry
 from toolcrib_registry.search import seed_formula
 from toolcrib_registry.search.entry import IndexEntry
 
-
-def tool(name: str, **fields: object) -> IndexEntry:
-    return IndexEntry(tool_id=f"ns/{name}", digest="", namespace="ns", name=name, **fields)  # type: ignore[arg-type]
-
-
-ISSUES = tool(
-    "create_issue", server="github", description="Open a new Issue on a repository.", tags=("Issues", "vcs")
+ISSUES = entry(
+    "ns/create_issue",
+    server="github",
+    description="Open a new Issue on a repository.",
+    tags=("Issues", "vcs"),
 )
 CASES = [
     ("open an issue on github", 5 + 3 + 2 + 2 + 1.5),
@@ -47,9 +46,7 @@ def test_the_order_is_that_of_the_formula_and_ties_go_by_id() -> None:
     view = {}
     for i in range(300):
         server, name, text, tag = (str(draw.choice(pool)) for _ in range(4))
-        view[f"ns/{i:03}"] = IndexEntry(
-            tool_id=f"ns/{i:03}", digest="", namespace="ns", name=name, server=server, description=text, tags=(tag,)
-        )  # fmt: skip
+        view[f"ns/{i:03}"] = entry(f"ns/{i:03}", name=name, server=server, description=text, tags=(tag,))
     cosines = {i: round(float(draw.uniform(-0.2, 0.9)), 1) for i in list(view)[:250]}
 
     found = seed_formula.best(view, cosines, "Read the file, issue?", 300)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib_registry.search.entry import IndexEntry
+from index_entries import entry
 from toolcrib_registry.search.visible import Filter, Visible, ids_of, narrowed
 
 pytestmark = pytest.mark.anyio
@@ -13,12 +13,14 @@ pytestmark = pytest.mark.anyio
 def view(count: int) -> Visible:
     """Tools of two servers, every third with a tag."""
     entries = [
-        IndexEntry(
-            tool_id=f"ns/t{i}", digest="", namespace="ns", name=f"t{i}", server="AB"[i % 2],
-            tags=("Red",) if i % 3 == 0 else (), state="Active" if i % 5 else "Deprecated",
+        entry(
+            f"ns/t{i}",
+            server="AB"[i % 2],
+            tags=("Red",) if i % 3 == 0 else (),
+            state="Active" if i % 5 else "Deprecated",
         )
         for i in range(count)
-    ]  # fmt: skip
+    ]
     return Visible((e.tool_id, e) for e in entries)
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from index_entries import entry
 from toolcrib_registry.search import why
-from toolcrib_registry.search.entry import IndexEntry
 
-READER = IndexEntry(
-    tool_id="ns/reader",
-    digest="",
-    namespace="ns",
+READER = entry(
+    "ns/reader",
     name="readFile",
     server="shared_folder",
     description="Reads a text of the folder.",
@@ -47,10 +45,10 @@ def test_nearness_is_told_where_there_is_some() -> None:
 
 def test_a_reason_is_short_and_holds_no_sign_that_was_sent() -> None:
     long = "file" + "x" * 500
-    entry = IndexEntry(tool_id="ns/a", digest="", namespace="ns", name="a", description=f"{long} " * 300)
+    tool = entry("ns/a", description=f"{long} " * 300)
     text = f'{long} <b>"evil"\x1b[31m\u202e\n {{}}'
 
-    said = why.by_evidence(why.asked_for(text), entry, 0.5)
+    said = why.by_evidence(why.asked_for(text), tool, 0.5)
 
     assert len(said) < 400
     assert not set(said) & set('<>"\x1b\u202e\n{}')
@@ -58,18 +56,15 @@ def test_a_reason_is_short_and_holds_no_sign_that_was_sent() -> None:
 
 @pytest.mark.parametrize("field", ["description", "name"])
 def test_a_word_far_into_a_long_text_is_found_all_the_same(field: str) -> None:
-    given = {"name": "a", field: "some other text " * 1_200 + "Zanzibar"}
-    entry = IndexEntry(tool_id="ns/a", digest="", namespace="ns", **given)
+    tool = entry("ns/a", **{field: "some other text " * 1_200 + "Zanzibar"})
 
-    assert why.by_evidence(why.asked_for("to zanzibar"), entry, None) == f"{field}: zanzibar"
+    assert why.by_evidence(why.asked_for("to zanzibar"), tool, None) == f"{field}: zanzibar"
 
 
 def test_many_words_are_cut_to_a_few() -> None:
-    entry = IndexEntry(
-        tool_id="ns/a", digest="", namespace="ns", name="a", description=" ".join("bcdfghjklm")
-    )
+    tool = entry("ns/a", description=" ".join("bcdfghjklm"))
 
-    assert why.by_evidence(why.asked_for(" ".join("bcdfghjklm")), entry, None).count(",") == 5
+    assert why.by_evidence(why.asked_for(" ".join("bcdfghjklm")), tool, None).count(",") == 5
 
 
 def test_a_hit_by_filters_names_those_it_passed() -> None:
