@@ -192,7 +192,9 @@ class SemanticTool(Answer):
     description: str | None = None
     inputSchema: dict[str, Any] | None = None  # noqa: N815
     relevance_score: float = Field(description="The confidence, 0 to 1; 1 where there were tags alone.")
-    similarity_score: float | None = Field(default=None, description="The cosine, 0 where it is negative; null without one.")
+    similarity_score: float | None = Field(
+        default=None, description="The cosine, 0 where it is negative; null without one."
+    )
     match_context: str | None = Field(default=None, description="Why it was found.")
     endpoint_url: str | None = None
 
