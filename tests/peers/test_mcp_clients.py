@@ -17,10 +17,11 @@ from toolcrib.wire.publish import PublishedTool
 pytestmark = pytest.mark.peers
 
 NUMBERS = {
-    "type": "object",
-    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+    # no type at the root, and a boolean for a property: some clients would refuse the whole list because of either
+    "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}, "note": True},
     "required": ["a", "b"],
 }
+SUM = {"type": "object", "properties": {"sum": {"type": "integer"}, "note": True}, "required": ["sum"]}
 UNKNOWN = "Unknown tool|not found on server"
 """As the registry says it, and as the inspector does, which asks for the list first."""
 META_TOOLS = ["search_tools", "describe_tool", "call_tool", "load_tools"]
@@ -67,7 +68,14 @@ def registry(port: int) -> Iterator[RunningRegistry]:
 
 def published(name: str, port: int) -> PublishedTool:
     description = "Adds two numbers." if name == "add" else f"The tool {name}."
-    return tool(name, description=description, input_schema=NUMBERS, backend=backend(port, f"/{name}"))
+    output = SUM if name == "add" else None
+    return tool(
+        name,
+        description=description,
+        input_schema=NUMBERS,
+        output_schema=output,
+        backend=backend(port, f"/{name}"),
+    )
 
 
 def wait_for_the_stream(registry: RunningRegistry, kind: Kind) -> None:

@@ -43,6 +43,20 @@ def up(
         ),
     ] = "packaged",
     hidden_text: options.HiddenText = Hidden.REFUSE,
+    mcp_split_calls: Annotated[
+        bool,
+        typer.Option(
+            "--mcp-split-calls",
+            help="/mcp offers call_read_tool and call_write_tool instead of call_tool.",
+        ),
+    ] = False,
+    mcp_compatible_names: Annotated[
+        bool,
+        typer.Option(
+            "--mcp-compatible-names",
+            help="/mcp offers intelligent_tool_finder, search_registry and invoke_mcp_tool too.",
+        ),
+    ] = False,
     quota_tools: Annotated[
         int,
         typer.Option(
@@ -79,6 +93,8 @@ def up(
             embedder=embedder,
             default_data=data is None,
             hidden_text=hidden_text,
+            split_calls=mcp_split_calls,
+            compatible_names=mcp_compatible_names,
             quota=(quota_tools, _size("--quota-bytes", quota_bytes)),
         )
     )

@@ -46,7 +46,7 @@ from toolcrib_registry.http import serving
 from toolcrib_registry.identity.issuer import ClientTokens, IssuerError, LocalIssuer
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import RegistrySettings
-from toolcrib_registry.settings_sections import Assertion, Audit, Discovery, Egress, EmbedderSettings
+from toolcrib_registry.settings_sections import Assertion, Audit, Discovery, Egress, EmbedderSettings, Mcp
 from toolcrib_registry.settings_sections import Store as StoreSettings
 
 EXAMPLE_SERVICE = "example-tools"
@@ -66,6 +66,9 @@ class Options:
     """packaged, none, or a folder with a model."""
     default_data: bool = False
     hidden_text: Hidden = Hidden.REFUSE
+    split_calls: bool = False
+    compatible_names: bool = False
+    """Which tools `/mcp` offers."""
     quota: tuple[int, int] = (0, 0)
     """Tools of a namespace, and their JSON bytes; 0: no limit."""
 
@@ -255,6 +258,7 @@ def _settings(
         issuers=(issuer.issuer,),
         allow_dev_issuer=True,
         discovery=Discovery(totals="all"),
+        mcp=Mcp(split_calls=options.split_calls, compatible_names=options.compatible_names),
         store=StoreSettings(kind="embedded", path=str(store.folder)),
         embedder=_embedder(options.embedder),
         # a tool on this machine may be called, but not the registry itself

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from toolcrib.resources.tools import ScopeMatch, ToolState
+from toolcrib.schemas.objects import of_objects
 from toolcrib.wire.publish import PublishedTool
 
 
@@ -182,7 +183,7 @@ class McpTool(Answer):
             name=name,
             title=tool.title,
             description=tool.description,
-            input_schema=tool.input_schema,
+            input_schema=of_objects(tool.input_schema),
             output_schema=tool.output_schema,
             annotations=tool.annotations or None,
             meta={

@@ -12,7 +12,7 @@ from typing import Any
 from toolcrib.schemas.argument_cost import BUDGET
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.bounds import CallBounds
-from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments
+from toolcrib_registry.calls.errors import ArgumentsTooComplex, InvalidArguments, UpstreamProtocol
 from toolcrib_registry.calls.validators import Compiled, Validators
 from toolcrib_registry.limits.large_requests import LARGE, LargeRequests
 
@@ -62,6 +62,29 @@ class Arguments:
             digest, text, lambda: tool.input_schema, lambda: self._large.turn(account)
         )
         return CheckedArguments(arguments, await self.check_in_turns(digest, validator, arguments, account))
+
+    async def mistakes_of_output(self, tool: PublishedTool, value: Any, account: str) -> list[dict[str, str]]:
+        """Where what a tool answered does not fit its output schema, as pointers and messages.
+
+        None are told where the check would take longer than `argument_cost.BUDGET`, nor of an answer that may be no object and is none.
+        """
+        text, schema = tool.packed_output, tool.output_schema
+        if text is None or schema is None:
+            return []
+        if not isinstance(value, dict):
+            wrong = schema.get("type") == "object"
+            return [{"pointer": "", "message": "an object is expected"}] if wrong else []
+        digest = f"{tool.digest}>"
+        try:
+            validator = await self._validators.prepare(
+                digest, text, lambda: schema, lambda: self._large.turn(account)
+            )
+            await self.check_in_turns(digest, validator, value, account)
+        except InvalidArguments as error:
+            return list(error.extra.get("errors") or ())
+        except (ArgumentsTooComplex, UpstreamProtocol):
+            pass
+        return []
 
     def check(self, digest: str, schema: Schema, arguments: dict[str, Any]) -> bytes:
         """The arguments in our own serialisation, if they fit.

@@ -29,7 +29,7 @@ from toolcrib_registry.http.problems import ProblemError, unrouted
 from toolcrib_registry.http.progress_stream import Answered, ProgressStream, Tell, body_only
 from toolcrib_registry.http.slices import SLICE
 from toolcrib_registry.http.view_answers import Attempts, Made, send_view_answer
-from toolcrib_registry.mcp import dispatch, envelope, messages
+from toolcrib_registry.mcp import dispatch, envelope, messages, results
 from toolcrib_registry.mcp.calling import unknown_tool
 from toolcrib_registry.mcp.change_notices import ChangeNotices, event
 from toolcrib_registry.mcp.messages import MOST_IN_A_BATCH, Id, RpcRequest
@@ -38,6 +38,7 @@ from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, P
 from toolcrib_registry.mcp.protocol import (
     ASSUMED,
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     RpcError,
@@ -49,6 +50,9 @@ from toolcrib_registry.policy.state import CallerView
 _STATUS = {METHOD_NOT_FOUND: 404}
 """Of a refused request; any other is 400."""
 _STREAMS = b"text/event-stream"
+_LARGEST, _LONGEST = 2**53 - 1, 1_024
+"""Of a progress token, which stands in every notice: what JSON readers keep exactly, and characters."""
+_REVOKED = "What let this call in was taken back before the answer came."
 _TOO_LARGE = RpcError(INTERNAL_ERROR, "The result is too large for a batch. Send this request by itself.")
 
 
@@ -213,7 +217,7 @@ class _Called(Answered):
 
     async def send_event(self, send: Send) -> None:
         """Send it as a stream's last event, for as long as the call is granted."""
-        (message,) = await _in_time(self.asked, [(self.id, self.outcome)])
+        (message,) = await _in_time(self.asked, self.client.version, [(self.id, self.outcome)])
         body = event(message)
         if isinstance(self.outcome, Called):
             last = call_response.sent(self.asked.deps, self.outcome.named, body, "application/json")
@@ -277,7 +281,7 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
             for each in working:
                 each.cancel()  # where one broke, nobody gets the answers of the others
         answers = [each for each in found if each is not None]
-        bodies = await _in_time(asked, answers)
+        bodies = await _in_time(asked, client.version, answers)
     if not answers:
         return Reply(b"", 202)
     whole = (
@@ -287,7 +291,9 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
     return Reply(b"[%b]" % b",".join(whole))
 
 
-async def _in_time(asked: Asked, answers: Sequence[tuple[Id | None, Outcome | RpcError]]) -> list[bytes]:
+async def _in_time(
+    asked: Asked, version: str, answers: Sequence[tuple[Id | None, Outcome | RpcError]]
+) -> list[bytes]:
     """Messages that took time to come to, each looked at in the moment in which all are sent."""
     state, identity = asked.deps.state, asked.asker.identity
     attempts = Attempts(await state.caller_view(identity))
@@ -303,13 +309,18 @@ async def _in_time(asked: Asked, answers: Sequence[tuple[Id | None, Outcome | Rp
             break
     # nothing is waited for from here on
     return [
-        await _at_last(asked, id_, outcome, attempts.shown, made.get(number))
+        await _at_last(asked, version, id_, outcome, attempts.shown, made.get(number))
         for number, (id_, outcome) in enumerate(answers)
     ]
 
 
 async def _at_last(
-    asked: Asked, id_: Id | None, outcome: Outcome | RpcError, now: CallerView, made: Shown | RpcError | None
+    asked: Asked,
+    version: str,
+    id_: Id | None,
+    outcome: Outcome | RpcError,
+    now: CallerView,
+    made: Shown | RpcError | None,
 ) -> bytes:
     deps = asked.deps
     if isinstance(outcome, RpcError):
@@ -324,9 +335,7 @@ async def _at_last(
                     body = outcome.result
             except Revoked as revoked:
                 call_response.note_cut(deps, named, revoked.decision)
-                return messages.failed(
-                    id_, RpcError(INTERNAL_ERROR, "The grant was revoked while the call was in progress.")
-                )
+                body = results.of_failure(version, "revoked", _REVOKED)
         case OfView():
             assert made is not None
             if isinstance(made, RpcError):
@@ -374,6 +383,12 @@ def _progress_token(message: RpcRequest) -> Id | None:
     """By which the client of a call knows notices of its progress; None: it wants none."""
     meta = message.params.get("_meta") if message.method == "tools/call" else None
     token = meta.get(PROGRESS_TOKEN) if type(meta) is dict else None
+    if (type(token) is int and abs(token) > _LARGEST) or (type(token) is str and len(token) > _LONGEST):
+        raise RpcError(
+            INVALID_PARAMS,
+            f"progressToken must be at most {_LONGEST} characters, or within 53 bits.",
+            refused=True,
+        )
     return token if type(token) in (int, str) else None
 
 

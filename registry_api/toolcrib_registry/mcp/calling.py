@@ -11,12 +11,12 @@ from typing import Any
 
 from toolcrib.text import escape, truncate
 from toolcrib_registry.calls import service, step_up
-from toolcrib_registry.calls.backends.port import Exchange, InputRequired
-from toolcrib_registry.calls.errors import InvalidArguments
+from toolcrib_registry.calls.backends.port import Exchange, InputRequired, ToolAnswer
+from toolcrib_registry.calls.errors import InvalidArguments, UpstreamProtocol
 from toolcrib_registry.calls.service import Named
 from toolcrib_registry.calls.step_up import Find
 from toolcrib_registry.failures import Failure
-from toolcrib_registry.mcp import results
+from toolcrib_registry.mcp import results, tool_list
 from toolcrib_registry.mcp.outcomes import Called, Outcome, Plain
 from toolcrib_registry.mcp.protocol import (
     INVALID_PARAMS,
@@ -24,7 +24,7 @@ from toolcrib_registry.mcp.protocol import (
     RpcError,
     is_stateless,
 )
-from toolcrib_registry.mcp.request_state import SealedStates, StateRefused, about
+from toolcrib_registry.mcp.request_state import SealedStates, StateRefused, StateTooLarge, about
 from toolcrib_registry.mcp.requests import Client, Parts, ToolCall
 
 MOST_ERRORS = 5
@@ -87,8 +87,22 @@ class Calls:
             told = () if failure.code == "revoked" else tuple(failure.extra.get("tool_ids") or (name,))
             return Plain(failed(client.version, failure, arguments), told)
         if answer.input_required is None:
-            return Called(results.of_tool(client.version, answer), named)
+            return Called(await self._answered(client, named, answer), named)
         return Called(self._question(client, named, arguments, asked, answer.input_required), named)
+
+    async def _answered(self, client: Client, named: Named, answer: ToolAnswer) -> bytes:
+        """What a tool answered. Clients refuse an answer that its output schema does not allow, and their models learn nothing of a
+        call that was made: so it is told as an error, with what the tool said."""
+        tool = named.tool
+        if answer.is_error or not tool_list.shows_output(tool, stateless=is_stateless(client.version)):
+            return results.of_tool(client.version, answer)
+        account = client.asker.account
+        mistakes = await self._parts.arguments.mistakes_of_output(tool, answer.structured, account)
+        if not mistakes:
+            return results.of_tool(client.version, answer)
+        lines = [f"- {mistake['pointer'] or '/'}: {mistake['message']}" for mistake in mistakes[:MOST_ERRORS]]
+        text = "\n".join(("The tool's answer does not fit its output schema.", *lines))
+        return results.of_misfit(client.version, UpstreamProtocol.code, text, answer)
 
     def _question(
         self,
@@ -109,7 +123,11 @@ class Calls:
             raise RpcError(MISSING_REQUIRED_CLIENT_CAPABILITY, message, data, refused=True)
         state = question.state
         if state is not None:
-            state = self._states.sealed(state, about(client.identity, named.tool, arguments))
+            try:
+                state = self._states.sealed(state, about(client.identity, named.tool, arguments))
+            except StateTooLarge:
+                text = "The tool asks for input, and wants back more state than can be carried."
+                return results.of_failure(client.version, UpstreamProtocol.code, text)
         return results.of_question(question, state)
 
 

@@ -46,7 +46,7 @@ async def answer(endpoint: Endpoint, client: Client, request: RpcRequest) -> Out
     _check(method, version, params)
     match method:
         case "tools/call":
-            return await endpoint.call(client, ToolCall.of(params))
+            return await endpoint.call(client, ToolCall.of(params, version))
         case "tools/list":
             return await endpoint.list(client, params.get("cursor"))
         case "initialize":

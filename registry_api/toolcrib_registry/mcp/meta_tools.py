@@ -10,6 +10,7 @@ import orjson
 from pydantic import BaseModel, FailFast, Field, ValidationError
 
 from toolcrib.authorizer import Action
+from toolcrib.schemas.objects import of_objects
 from toolcrib.text import short
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.api import DescribedTool, LoadRequest, Request, ToolName
@@ -28,6 +29,20 @@ from toolcrib_registry.search.compat import finder, semantic
 from toolcrib_registry.search.compat.services import service_path
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import Findings, Hit, find
+
+_EXPECTED = {
+    "tuple_type": "an array is expected",
+    "list_type": "an array is expected",
+    "dict_type": "an object is expected",
+    "model_type": "an object is expected",
+    "string_type": "a text is expected",
+    "bool_type": "true or false is expected",
+    "bool_parsing": "true or false is expected",
+    "int_type": "a whole number is expected",
+    "int_parsing": "a whole number is expected",
+    "int_from_float": "a whole number is expected",
+}
+"""What pydantic says in words of Python, in words of JSON."""
 
 
 class _Search(Request):
@@ -256,7 +271,7 @@ def _described(named: Named) -> dict[str, Any]:
         "title": shown.title,
         "server": shown.server,
         "description": shown.description,
-        "inputSchema": shown.input_schema,
+        "inputSchema": of_objects(shown.input_schema),
         "outputSchema": shown.output_schema,
         "returns": shown.returns,
         "annotations": shown.annotations or None,
@@ -273,7 +288,7 @@ def _hit(hit: Hit, *, schemas: bool) -> dict[str, Any]:
         "server": hit.tool.server,
         "confidence": hit.found.confidence,
     }
-    return {**made, "inputSchema": hit.tool.input_schema} if schemas else made
+    return {**made, "inputSchema": of_objects(hit.tool.input_schema)} if schemas else made
 
 
 def _mistakes(error: ValidationError) -> str:
@@ -283,5 +298,6 @@ def _mistakes(error: ValidationError) -> str:
         where = "".join(f"/{str(step)[:64]}" for step in one["loc"])
         missing = one["type"] == "missing"
         got = "nothing" if missing else calling.kind_of(one["input"])
-        lines.append(f"- {where or '/'}: {one['msg'][:300]} (got {got})")
+        said = _EXPECTED.get(one["type"], one["msg"][:300])
+        lines.append(f"- {where or '/'}: {said} (got {got})")
     return "\n".join(("Invalid arguments.", *lines))

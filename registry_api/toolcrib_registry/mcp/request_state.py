@@ -33,6 +33,10 @@ class StateRefused(InvalidArguments):
         super().__init__("requestState is not valid for this call, or has expired")
 
 
+class StateTooLarge(Exception):
+    """A tool's state that could not be given back."""
+
+
 class Keys(Protocol):
     """Keys that all replicas have (`calls.assertions.keys`)."""
 
@@ -60,10 +64,17 @@ class SealedStates:
         self._keys, self._now = keys, now
 
     def sealed(self, state: str, belongs: bytes) -> str:
-        """`state`, readable and changeable by replicas alone."""
+        """`state`, readable and changeable by replicas alone.
+
+        Raises:
+            StateTooLarge: it would be refused when it comes back.
+        """
         nonce, text = os.urandom(_NONCE), orjson.dumps([self._now() + SECONDS, state])
         made = AESGCM(self._keys.sealing(PURPOSE)[0]).encrypt(nonce, text, belongs)
-        return urlsafe_b64encode(nonce + made).decode()
+        sealed = urlsafe_b64encode(nonce + made).decode()
+        if len(sealed) > MOST:
+            raise StateTooLarge
+        return sealed
 
     def opened(self, sealed: str, belongs: bytes) -> str:
         """What was sealed.

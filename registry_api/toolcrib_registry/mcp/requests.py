@@ -16,6 +16,7 @@ from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.mcp.mirrors import Fields
 from toolcrib_registry.mcp.outcomes import Outcome
+from toolcrib_registry.mcp.protocol import is_stateless
 from toolcrib_registry.policy.state import CallerView
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.settings import RegistrySettings
@@ -87,8 +88,8 @@ class ToolCall:
     state: str | None
 
     @classmethod
-    def of(cls, params: Mapping[str, Any]) -> ToolCall:
-        """The call that valid parameters are."""
+    def of(cls, params: Mapping[str, Any], version: str) -> ToolCall:
+        """The call that valid parameters of a revision are: what it does not know says nothing, and may be anything."""
         meta = params.get("_meta") or {}
         arguments = params.get("arguments")
         return cls(
@@ -96,8 +97,8 @@ class ToolCall:
             {} if arguments is None else arguments,
             meta.get(CLIENT_CAPABILITIES_META_KEY) or {},
             {key: value for key, value in meta.items() if key != PROGRESS_TOKEN and not key.startswith(_OWN)},
-            params.get("inputResponses"),
-            params.get("requestState"),
+            params.get("inputResponses") if is_stateless(version) else None,
+            params.get("requestState") if is_stateless(version) else None,
         )
 
 

@@ -84,6 +84,14 @@ def of_failure(version: str, code: str, text: str, retry_after: int | None = Non
     return complete(version, {"content": [{"type": "text", "text": text}], "isError": True}, meta=meta)
 
 
+def of_misfit(version: str, code: str, text: str, answer: ToolAnswer) -> bytes:
+    """An answer that is not what its tool says it is: an error for the model, which gets the answer as well."""
+    content = [{"type": "text", "text": text}, *(_block(block) for block in answer.content)]
+    return complete(
+        version, {"content": content, "isError": True}, meta={**(answer.meta or {}), CODE_META: code}
+    )
+
+
 def shown(value: Any) -> str:
     """A JSON value as text."""
     return orjson.dumps(value).decode()
@@ -95,19 +103,27 @@ def _is_object(raw: bytes) -> bool:
 
 
 def _block(block: Block) -> dict[str, Any]:
+    made: dict[str, Any]
     match block:
         case Text():
-            return {"type": "text", "text": block.text}
+            made = {"type": "text", "text": block.text}
         case ResourceLink():
-            link = {"type": "resource_link", "uri": block.uri, "name": block.name}
-            return link if block.media_type is None else {**link, "mimeType": block.media_type}
+            made = {"type": "resource_link", "uri": block.uri, "name": block.name, **_given(
+                title=block.title, description=block.description, mimeType=block.media_type, size=block.size
+            )}  # fmt: skip
         case Binary():
             data, kind = base64.b64encode(block.data).decode(), block.media_type.partition("/")[0]
             if kind in ("image", "audio"):
-                return {"type": kind, "data": data, "mimeType": block.media_type}
-            return _resource(Embedded(_UNNAMED, block.data, block.media_type))
+                made = {"type": kind, "data": data, "mimeType": block.media_type}
+            else:
+                made = _resource(Embedded(_UNNAMED, block.data, block.media_type))
         case Embedded():
-            return _resource(block)
+            made = _resource(block)
+    return {**made, **_given(annotations=block.annotations, _meta=block.meta)}
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _resource(block: Embedded) -> dict[str, Any]:

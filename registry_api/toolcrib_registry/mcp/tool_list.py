@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from toolcrib.schemas.objects import of_objects
 from toolcrib.view import View
 from toolcrib.wire.condensed import expanded
 from toolcrib.wire.publish import PublishedTool
@@ -29,6 +30,7 @@ BYTES = 64 << 20
 _EACH = 256
 """Estimated bytes that a tool takes besides its text."""
 _OBJECT = b'{"type":"object"'
+_BOOLEANS = (b":true", b":false")
 
 
 class ToolList:
@@ -127,16 +129,19 @@ def definition(tool: PublishedTool, name: str, *, stateless: bool) -> bytes:
     if tool.title:
         shown["title"] = tool.title
     shown["description"] = tool.description
-    shown["inputSchema"] = _rooted(expanded(tool.packed_input))
-    if tool.packed_output is not None:
+    shown["inputSchema"] = _of_objects(expanded(tool.packed_input))
+    if tool.packed_output is not None and shows_output(tool, stateless=stateless):
         output = expanded(tool.packed_output)
-        # before 2026-07-28 an output is an object or has no schema
-        if stateless or _is_of_objects(output):
-            shown["outputSchema"] = orjson.Fragment(output)
+        shown["outputSchema"] = _of_objects(output) if _is_of_objects(output) else orjson.Fragment(output)
     if tool.annotations:
         shown["annotations"] = tool.annotations
     shown["_meta"] = {"toolcrib.dev/tool-id": tool.tool_id}
     return orjson.dumps(shown)
+
+
+def shows_output(tool: PublishedTool, *, stateless: bool) -> bool:
+    """Whether the tool is listed with what it answers: before 2026-07-28 that is an object or has no schema."""
+    return tool.packed_output is not None and (stateless or _is_of_objects(expanded(tool.packed_output)))
 
 
 def cursor(after: str) -> str:
@@ -158,14 +163,13 @@ def after(cursor_: str | None) -> str:
         raise RpcError(INVALID_PARAMS, "Invalid cursor.") from None
 
 
-def _rooted(schema: bytes) -> orjson.Fragment:
-    """A schema whose root says that it is one of objects, as clients demand."""
-    if schema.startswith(_OBJECT) or _is_of_objects(schema):
+def _of_objects(schema: bytes) -> orjson.Fragment:
+    """A schema in the form that clients demand; most have it, and are not read for it."""
+    if schema.startswith(_OBJECT) and not any(word in schema for word in _BOOLEANS):
         return orjson.Fragment(schema)
-    members = schema.strip()[1:]
-    if orjson.loads(schema).get("type") is not None:
-        return orjson.Fragment(schema)
-    return orjson.Fragment(_OBJECT + (b"" if members.strip() == b"}" else b",") + members)
+    read = orjson.loads(schema)
+    formed = of_objects(read)
+    return orjson.Fragment(schema if formed is read else orjson.dumps(formed))
 
 
 def _is_of_objects(schema: bytes) -> bool:

@@ -380,6 +380,17 @@ def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
     assert "known: heist/hacker" in nobody.stderr
 
 
+def test_further_tools_of_mcp_are_offered_where_they_are_switched_on(tmp_path: Path) -> None:
+    switches = ("--mcp-split-calls", "--mcp-compatible-names")
+    with LocalMode(tmp_path, HEIST, extra=switches) as local:
+        token = local.toolcrib("token", "planner").stdout.strip()
+        listed = post(local, "/mcp", token, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).json()
+
+    names = {tool["name"] for tool in listed["result"]["tools"]}
+    assert {"call_read_tool", "call_write_tool", "invoke_mcp_tool", "search_registry"} <= names
+    assert "call_tool" not in names
+
+
 def test_a_client_says_how_to_start_a_registry_where_none_answers(tmp_path: Path) -> None:
     local = LocalMode(tmp_path)
     local.url = "http://127.0.0.1:9"

@@ -1,6 +1,7 @@
 """What a tool answers reaches the client as MCP has it, and what a client says of its request reaches the tool."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from stub_server import Answer, Asked, answering
 from toolcrib_registry.calls.backends.port import Binary, Embedded, ResourceLink, Text
 
 HANDSHAKE = "2025-11-25"
+GRANTS = [binding("bot", ("ask:use",)), binding("other", ("ask:use",))]
 
 
 @pytest.mark.parametrize("version", [STATELESS, HANDSHAKE])
@@ -46,6 +48,86 @@ def test_every_kind_of_content_arrives_as_mcp_has_it(
     ]
     assert found["_meta"]["example.org/cost"] == 3
     assert "isError" not in found
+
+
+def test_what_a_block_says_of_itself_arrives_too(asking: RunningRegistry, scripted: ScriptedBackend) -> None:
+    notes = {"audience": ["user"], "priority": 0.5}
+    meta = {"example.org/page": 2}
+    scripted.answers(
+        blocks=(
+            Text("hello", annotations=notes, meta=meta),
+            Binary(b"\x89PNG", "image/png", annotations=notes),
+            ResourceLink("file:///a", "a", title="A", description="The letter", size=7, meta=meta),
+            Embedded("file:///b", "text of b", annotations=notes, meta=meta),
+        )
+    )
+
+    text, image, link, resource = result(called(asking))["content"]
+
+    assert (text["annotations"], text["_meta"]) == (notes, meta)
+    assert (image["annotations"], "_meta" in image) == (notes, False)
+    assert link == {
+        "type": "resource_link", "uri": "file:///a", "name": "a", "title": "A", "description": "The letter", "size": 7, "_meta": meta,
+    }  # fmt: skip
+    assert (resource["annotations"], resource["_meta"]) == (notes, meta)
+    assert "annotations" not in resource["resource"]
+
+
+OUTPUT = {"type": "object", "properties": {"z": {"type": "integer"}}, "required": ["z"]}
+
+
+@pytest.mark.parametrize("version", [STATELESS, HANDSHAKE])
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"raw": b'{"y":1}', "is_json": True}, '- /: "z" is a required property'),
+        ({"raw": b'{"z":"one"}', "is_json": True}, "- /z: "),
+        ({"raw": b"[1,2]", "is_json": True}, "- /: an object is expected"),
+        ({"blocks": (Text("plain"),)}, "- /: an object is expected"),
+        ({}, "- /: an object is expected"),
+    ],
+    ids=["a missing key", "another type", "an array", "text", "nothing"],
+)
+def test_an_answer_that_its_output_schema_does_not_allow_is_an_error_with_what_the_tool_said(
+    asking: RunningRegistry,
+    scripted: ScriptedBackend,
+    version: str,
+    answer: dict[str, Any],
+    said: str,
+) -> None:
+    asking.publish([tool("ask", output_schema=OUTPUT)], GRANTS)
+    scripted.answers(**answer)
+
+    found = result(called(asking, version))
+
+    first, *rest = found["content"]
+    assert first["text"].startswith("The tool's answer does not fit its output schema.\n")
+    assert said in first["text"]
+    assert (found["isError"], "structuredContent" in found) == (True, False)
+    assert found["_meta"]["toolcrib.dev/code"] == "upstream_protocol"
+    given = answer.get("raw", b"").decode() or ("plain" if "blocks" in answer else "")
+    assert [block["text"] for block in rest] == ([given] if given else [])
+    assert 'outcome="ok"' in asking.metrics(), "the call was made"
+
+
+@pytest.mark.parametrize("version", [STATELESS, HANDSHAKE])
+def test_an_answer_that_fits_its_output_schema_arrives(
+    asking: RunningRegistry, scripted: ScriptedBackend, version: str
+) -> None:
+    asking.publish([tool("ask", output_schema=OUTPUT)], GRANTS)
+    scripted.answers(raw=b'{"z":1}', is_json=True)
+
+    assert result(called(asking, version))["structuredContent"] == {"z": 1}
+
+
+def test_an_answer_of_another_type_is_no_error_where_its_schema_is_not_one_of_objects(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    asking.publish([tool("ask", output_schema={"type": "array"})], GRANTS)
+    scripted.answers(raw=b"[1]", is_json=True)
+
+    assert result(called(asking, STATELESS))["structuredContent"] == [1]
+    assert result(called(asking, HANDSHAKE))["content"] == [{"type": "text", "text": "[1]"}]
 
 
 @pytest.mark.parametrize(("raw", "before_2026"), [(b'{"a":1}', True), (b"[1,2]", False), (b"42", False)])

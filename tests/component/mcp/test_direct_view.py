@@ -137,6 +137,29 @@ def test_a_definition_is_the_tools_own(version: str) -> None:
     }
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_schemas_that_a_client_would_refuse_are_listed_in_a_form_that_it_takes(version: str) -> None:
+    odd = {"properties": {"a": True, "b": False, "c": {"type": "string"}}}
+    formed = {"a": {}, "b": {"not": {}}, "c": {"type": "string"}}
+    made = [
+        tool("rootless", input_schema=odd, output_schema={"type": "object", **odd}, scopes=("named:use",)),
+        tool("bare", input_schema={}, scopes=("named:use",)),
+    ]
+    with running_registry(made, [binding("bot", ("named:use",))]) as r:
+        bare, found = McpClient(r, version).listed()
+        meta = McpClient(r, version, path="/mcp")
+        described = meta.call("describe_tool", {"tool_id": "rootless"})["structuredContent"]
+        loaded = meta.call("load_tools", {"tool_ids": ["rootless", "bare"]})["structuredContent"]["tools"]
+        hits = meta.call("search_tools", {"query": "rootless", "schemas": True})["structuredContent"]["tools"]
+
+    assert found["inputSchema"] == {"type": "object", "properties": formed}
+    assert found["outputSchema"] == {"type": "object", "properties": formed}
+    assert bare["inputSchema"] == {"type": "object"}
+    assert described["inputSchema"] == found["inputSchema"]
+    assert [one["inputSchema"] for one in loaded] == [found["inputSchema"], {"type": "object"}]
+    assert {hit["name"]: hit["inputSchema"] for hit in hits}["rootless"] == found["inputSchema"]
+
+
 def test_equal_views_share_one_list_within_a_bound_of_bytes() -> None:
     with running_registry(MANY, GRANTS) as r:
         lists = _lists(r)

@@ -192,17 +192,22 @@ def test_compatible_names_answer_as_that_project_does(switched: RunningRegistry)
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("search_tools", {}, "/query: Field required (got nothing)"),
-    ("search_tools", {"query": 5}, "/query: Input should be a valid string (got integer)"),
+    ("search_tools", {"query": 5}, "/query: a text is expected (got integer)"),
     ("search_tools", {"query": "x", "max_results": 0}, "/max_results"),
     ("search_tools", {"query": "x", "max_results": True}, "/max_results"),
-    ("search_tools", {"query": "x", "tags": "y"}, "/tags"),
+    ("search_tools", {"query": "x", "tags": "y"}, "/tags: an array is expected (got string)"),
+    ("search_tools", {"query": "x", "schemas": []}, "/schemas: true or false is expected (got array)"),
     ("search_tools", {"query": "x", "other": "hush-hush"}, "/other"),
     ("describe_tool", {"tool_id": ""}, "/tool_id"),
     ("describe_tool", {"tool_id": "hush-hush" * 100}, "/tool_id"),
     ("describe_tool", {"tool_id": None}, "(got null)"),
     ("load_tools", {"tool_ids": []}, "/tool_ids"),
     ("load_tools", {"tool_ids": ["hush-hush"] * 101}, "/tool_ids"),
-    ("call_tool", {"tool_id": "calculator", "args": ["hush-hush"]}, "/args"),
+    (
+        "call_tool",
+        {"tool_id": "calculator", "args": ["hush-hush"]},
+        "/args: an object is expected (got array)",
+    ),
     ("call_tool", {"tool_id": "calculator", "args": None}, "/args"),
     ("call_tool", {"tool_id": "calculator", "args": {"a": "hush-hush"}}, "/a"),
 ]

@@ -104,3 +104,32 @@ def test_a_client_that_goes_ends_the_work_whose_progress_it_was_told(
         assert next(response.iter_lines()).startswith("event:")
 
     assert scripted.cancelled.wait(1), "within a second"
+
+
+@pytest.mark.parametrize("token", [10**30, -(2**60), "x" * 1_025])
+def test_a_progress_token_that_could_not_be_repeated_is_refused_before_the_tool_begins(
+    asking: RunningRegistry, scripted: ScriptedBackend, token: int | str
+) -> None:
+    scripted.answers()
+
+    refused = called(asking, meta={"progressToken": token})
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32602)
+    assert "progressToken" in refused.json()["error"]["message"]
+    assert not scripted.given
+
+
+@pytest.mark.parametrize("token", [2**53 - 1, -(2**53) + 1, "x" * 1_024])
+def test_the_longest_progress_tokens_are_repeated_as_they_came(
+    asking: RunningRegistry, scripted: ScriptedBackend, token: int | str
+) -> None:
+    async def behave(exchange: Exchange) -> ToolAnswer:
+        assert exchange.progress is not None
+        await exchange.progress(Progress(1))
+        return ToolAnswer(b"", "", is_json=False)
+
+    scripted.behave = behave
+
+    told, _ = events(called(asking, meta={"progressToken": token}))
+
+    assert told["params"]["progressToken"] == token

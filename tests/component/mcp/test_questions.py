@@ -34,6 +34,30 @@ def test_a_question_reaches_the_client_and_its_answer_the_tool(
     assert 'outcome="input_required"' in asking.metrics()
 
 
+@pytest.mark.parametrize("state", [1, True, 1.5, [], {}, "x", None])
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
+def test_before_2026_a_state_is_none_of_the_protocols_and_may_be_anything(
+    asking: RunningRegistry, scripted: ScriptedBackend, version: str, state: Any
+) -> None:
+    scripted.answers()
+
+    answer = called(asking, version, requestState=state)
+
+    assert (answer.status_code, "result" in answer.json()) == (200, True)
+    assert (scripted.given[0].state, scripted.given[0].responses) == (None, None)
+
+
+def test_a_state_that_could_not_come_back_is_a_failure_at_once(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    scripted.asks(InputRequired(ASKS, "x" * 60_000))
+
+    told = result(called(asking, capabilities=ELICITS))
+
+    assert told["isError"]
+    assert "more state than can be carried" in told["content"][0]["text"]
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -25,6 +25,11 @@
 {{- $discovery := omit $r.discovery "stepUp" -}}
 {{- if $r.discovery.stepUp -}}{{- $_ := set $discovery "step_up" true -}}{{- end -}}
 {{- $_ := set $c "discovery" $discovery -}}
+{{- /* only what is on: images of earlier versions do not know it */}}
+{{- $mcp := dict -}}
+{{- if $r.mcp.splitCalls -}}{{- $_ := set $mcp "split_calls" true -}}{{- end -}}
+{{- if $r.mcp.compatibleNames -}}{{- $_ := set $mcp "compatible_names" true -}}{{- end -}}
+{{- with $mcp -}}{{- $_ := set $c "mcp" . -}}{{- end -}}
 {{- $oauth := dict -}}
 {{- if not (kindIs "invalid" $r.oauth.authorizationServers) -}}{{- $_ := set $oauth "authorization_servers" $r.oauth.authorizationServers -}}{{- end -}}
 {{- with $r.oauth.scopesSupported -}}{{- $_ := set $oauth "scopes_supported" . -}}{{- end -}}

@@ -13,15 +13,28 @@ from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """What any block may say of itself.
+
+    Attributes:
+        annotations: for whom it is, and how much it matters.
+        meta: what the backend says of it besides.
+    """
+
+    annotations: Mapping[str, Any] | None = None
+    meta: Mapping[str, Any] | None = None
+
+
 @dataclass(frozen=True, slots=True)
-class Text:
+class Text(_Block):
     """A block of text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(_Block):
     """A block of bytes: an image, a sound, a file. `media_type` says which, without parameters."""
 
     data: bytes = field(repr=False)
@@ -29,16 +42,19 @@ class Binary:
 
 
 @dataclass(frozen=True, slots=True)
-class ResourceLink:
-    """Where more can be read: never fetched by the registry."""
+class ResourceLink(_Block):
+    """Where more can be read, `size` bytes: never fetched by the registry."""
 
     uri: str
     name: str
     media_type: str | None = None
+    title: str | None = None
+    description: str | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class Embedded(_Block):
     """A resource that came with the answer: text, or bytes."""
 
     uri: str

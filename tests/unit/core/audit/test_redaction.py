@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from toolcrib.audit.redaction import HIDDEN, redacted
 
+pytestmark = pytest.mark.guarantee
+
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

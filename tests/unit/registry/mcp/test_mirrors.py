@@ -138,3 +138,10 @@ def test_a_wrong_mark_takes_all_marks_of_the_tool_away(schema: dict[str, Any]) -
 def test_a_property_may_be_called_as_a_keyword() -> None:
     schema = {"properties": {"properties": {"type": "string", "x-mcp-header": "A"}, "x-mcp-header": {"type": "string"}}}  # fmt: skip
     assert mirrors.mirrors_of(schema) == ((("properties",), "A", "string"),)
+
+
+@pytest.mark.parametrize("blank", ["\xa0", "\x85", "\x0b", "\x0c", "\x1c", "\u2003"])
+def test_only_what_http_takes_for_white_space_is_taken_off_a_field(blank: str) -> None:
+    assert mirrors.one([("mcp-name", " \tx\t ")], "mcp-name") == "x"
+    assert mirrors.one([("mcp-name", f"x{blank}")], "mcp-name") == f"x{blank}"
+    assert mirrors.one([("mcp-name", f"{blank}x")], "mcp-name") == f"{blank}x"
