@@ -119,5 +119,8 @@ def errors_page() -> str:
         shown = ", ".join(map(str, sorted(statuses[found])))
         rows.append((code(found), shown, meanings[found], REMEDIES[found]))
     text += table(("code", "status", "meaning", "what to do"), rows)
+    text += "\nOver MCP a failed call is a result with `isError`, and its code stands in `_meta` as `toolcrib.dev/code`; what is not permitted is\n"
+    text += "an unknown tool. One code is MCP's alone: `not_read_only`, of `call_read_tool` for a tool that may change something.\n"
+    text += "An answer that its tool's output schema does not allow is `upstream_protocol` there, with the answer.\n"
     text += "\nThe token endpoint of the local mode answers RFC 6749's own form instead: `error` and `error_description`.\n"
     return text
