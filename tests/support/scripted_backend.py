@@ -72,15 +72,16 @@ def called(
     version: str = STATELESS,
     *,
     who: str = "bot",
+    token: Mapping[str, Any] | None = None,
     capabilities: Mapping[str, Any] | None = None,
     meta: Mapping[str, Any] | None = None,
     arguments: Mapping[str, Any] | None = None,
     **params: Any,
 ) -> httpx.Response:
-    """A call of the tool `ask` on `/mcp/direct`."""
+    """A call of the tool `ask` on `/mcp/direct`. `token` has further claims of the caller's token."""
     asked = {"name": "ask", "arguments": arguments or {}, **params}
     body = message("tools/call", asked, version, id=7, capabilities=capabilities, **(meta or {}))
-    headers = {**r.auth("team", who), **fields_of(body, version)}
+    headers = {**r.auth("team", who, **(token or {})), **fields_of(body, version)}
     return r.http.post(r.url + "/mcp/direct", json=body, headers=headers)
 
 

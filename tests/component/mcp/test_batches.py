@@ -83,6 +83,20 @@ def test_one_that_is_wrong_spoils_none_of_the_others(client: McpClient) -> None:
     ]  # fmt: skip
 
 
+def test_a_result_of_more_than_64_kib_is_refused_in_a_batch_and_no_other(client: McpClient) -> None:
+    def echo(length: int, id: int = 0) -> dict[str, Any]:
+        return message("tools/call", {"name": "calculator", "arguments": {"a": "x" * length}}, OLD, id=id)
+
+    twice = len(client.post(echo(1)).content) - 2  # as text, and as structured content
+    fits = (64 * 1024 - twice) // 2
+    small, large = client.post([echo(fits, 1), echo(fits + 1, 2)]).json()
+
+    assert valid_result(small, "tools/call", OLD)["structuredContent"] == {"a": "x" * fits}
+    assert (large["id"], large["error"]["code"]) == (2, -32603)
+    assert large["error"]["message"].startswith("The result is too large for a batch.")
+    assert client.post(echo(fits + 1)).json()["result"]["structuredContent"] == {"a": "x" * (fits + 1)}
+
+
 def test_only_notifications_are_taken_with_202(client: McpClient) -> None:
     taken = client.post([{"jsonrpc": "2.0", "method": "notifications/initialized"}] * 16)
     assert (taken.status_code, taken.content) == (202, b"")

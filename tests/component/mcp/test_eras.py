@@ -131,6 +131,24 @@ def test_discovery_says_what_is_served(r: RunningRegistry, path: str) -> None:
     assert (found["cacheScope"], found["ttlMs"] > 0) == ("private", True)
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/mcp", "Find a tool with search_tools, read its input schema with describe_tool, then call it"),
+        ("/mcp/direct", "These are the tools that you may use now."),
+    ],
+)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_client_is_told_how_to_use_the_endpoint(
+    r: RunningRegistry, version: str, path: str, told: str
+) -> None:
+    method = "server/discover" if version == STATELESS else "initialize"
+
+    found = McpClient(r, version, path).result(method, METHODS[method])
+
+    assert found["instructions"].startswith(told)
+
+
 @pytest.mark.parametrize("named", ["2024-11-05", "2099-01-01", "latest", "é", "x" * 16_000])
 def test_an_unknown_revision_is_refused_with_those_that_are_served(r: RunningRegistry, named: str) -> None:
     for version in (STATELESS, "2025-11-25"):

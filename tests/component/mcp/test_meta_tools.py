@@ -224,3 +224,12 @@ def test_wrong_arguments_are_told_without_their_values(
     text = found["content"][0]["text"]
     assert told in text
     assert "hush-hush" not in text
+
+
+def test_at_most_five_mistakes_are_told(client: McpClient) -> None:
+    found = client.call("search_tools", {"query": 5, **{f"other{n}": n for n in range(20)}})
+
+    first, *mistakes = found["content"][0]["text"].splitlines()
+    assert first == "Invalid arguments."
+    assert len(mistakes) == 5
+    assert all(line.startswith("- /") for line in mistakes)

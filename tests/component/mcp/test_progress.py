@@ -1,15 +1,19 @@
 """Progress of a call is told before its answer, to a client that asks for it."""
 
 import asyncio
+import json
+import socket
 import threading
 
 import httpx
 import pytest
 
-from mcp_client import STATELESS
+from mcp_client import STATELESS, McpClient, fields_of, message
+from realparts.processes import wait_until
 from registry_harness import RunningRegistry
 from scripted_backend import ScriptedBackend, called, events, result
 from toolcrib_registry.calls.backends.port import Exchange, Progress, Text, ToolAnswer
+from toolcrib_registry.http import progress_stream
 
 HANDSHAKE = "2025-11-25"
 
@@ -133,3 +137,85 @@ def test_the_longest_progress_tokens_are_repeated_as_they_came(
     told, _ = events(called(asking, meta={"progressToken": token}))
 
     assert told["params"]["progressToken"] == token
+
+
+@pytest.mark.parametrize("version", [STATELESS, HANDSHAKE])
+def test_a_client_that_accepts_no_stream_is_told_no_progress(
+    asking: RunningRegistry, scripted: ScriptedBackend, version: str
+) -> None:
+    async def behave(exchange: Exchange) -> ToolAnswer:
+        if exchange.progress is not None:
+            await exchange.progress(Progress(1))
+        return ToolAnswer(b"", "", is_json=False, blocks=(Text("done"),))
+
+    scripted.behave = behave
+    body = message("tools/call", {"name": "ask"}, version, progressToken="p-1")
+
+    told = McpClient(asking, version).post(body, {"accept": "application/json"})
+
+    assert told.headers["content-type"] == "application/json"
+    assert result(told)["content"] == [{"type": "text", "text": "done"}]
+    assert scripted.given[0].progress is None
+
+
+def test_a_call_that_is_done_is_not_sent_when_its_grant_ends_while_its_progress_waits_to_be_read(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    async def behave(exchange: Exchange) -> ToolAnswer:
+        assert exchange.progress is not None
+        for n in range(2):
+            await exchange.progress(Progress(n, message="x" * 8_000_000))
+        return ToolAnswer(b"", "", is_json=False, blocks=(Text("secret"),))
+
+    async def held() -> int:
+        return len(asking.registry.deps.in_flight)
+
+    scripted.behave = behave
+    body = message("tools/call", {"name": "ask"}, progressToken=1)
+    headers = {**asking.auth("team", "bot"), **fields_of(body, STATELESS)}
+    small = httpx.HTTPTransport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)])
+    with (
+        httpx.Client(transport=small, timeout=30) as client,
+        client.stream("POST", asking.url + "/mcp/direct", json=body, headers=headers) as response,
+    ):
+        wait_until(lambda: asking.on_loop(held) == 0, 10)
+        asking.publish(remove_bindings=["uid-team-bot"])
+        response.read()
+
+    *told, last = events(response)
+    assert [each["params"]["progress"] for each in told] == [0, 1]
+    assert last["error"]["message"] == "The grant was revoked while the call was in progress."
+    assert "secret" not in response.text
+
+
+def test_a_quiet_stream_of_progress_is_kept_alive_by_comments(
+    asking: RunningRegistry, scripted: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert progress_stream.KEEP_ALIVE == 15
+    monkeypatch.setattr(progress_stream, "KEEP_ALIVE", 0.05)
+    enough = threading.Event()
+
+    async def behave(exchange: Exchange) -> ToolAnswer:
+        assert exchange.progress is not None
+        await exchange.progress(Progress(1))
+        await asyncio.to_thread(enough.wait, 20)
+        return ToolAnswer(b"", "", is_json=False, blocks=(Text("done"),))
+
+    scripted.behave = behave
+    body = message("tools/call", {"name": "ask"}, progressToken=1)
+    headers = {**asking.auth("team", "bot"), **fields_of(body, STATELESS)}
+    try:
+        with asking.http.stream(
+            "POST", asking.url + "/mcp/direct", json=body, headers=headers, timeout=5
+        ) as response:
+            lines = response.iter_lines()
+            seen = [next(lines) for _ in range(7)]
+            enough.set()
+            *_, last = (line for line in lines if line.startswith("data: "))
+    finally:
+        enough.set()
+
+    assert seen[0] == "event: message"
+    assert json.loads(seen[1].removeprefix("data: "))["params"]["progress"] == 1
+    assert seen[2:] == ["", ": keep-alive", "", ": keep-alive", ""]
+    assert json.loads(last.removeprefix("data: "))["result"]["content"] == [{"type": "text", "text": "done"}]

@@ -1,12 +1,31 @@
 """What a tool asks reaches its caller's client, and the answer the tool: with a state that is good for that call alone."""
 
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from registry_harness import ManualClock, RunningRegistry, backend, tool
+from mcp_client import STATELESS, fields_of, message
+from registry_harness import (
+    ISSUER,
+    ManualClock,
+    RunningRegistry,
+    backend,
+    binding,
+    keyset,
+    running_registry,
+    tool,
+)
+from registry_process import configuration, process
 from scripted_backend import ScriptedBackend, called, result
+from stub_server import Answer, answering
+from toolcrib.identity import Issuer, ScopesPolicy
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.wire.publish import PublishedSubject
+from toolcrib_registry.calls.assertions.keys import make_private
 from toolcrib_registry.calls.backends.port import InputRequired
+from toolcrib_registry.mcp.request_state import MOST
 
 HANDSHAKE = "2025-11-25"
 ASKS = {"who": {"method": "elicitation/create", "params": {"message": "Who are you?", "requestedSchema": {}}}}
@@ -170,3 +189,74 @@ def test_plain_http_is_told_that_the_tool_asks(asking: RunningRegistry, scripted
     )
 
     assert (refused.status_code, refused.json()["code"]) == (422, "input_required")
+
+
+def test_a_state_is_of_one_issuers_caller_and_not_of_its_namesake() -> None:
+    scripted = ScriptedBackend()
+    scripted.asks(InputRequired(ASKS, "step 1"))
+    places = ("https://here.test", "https://elsewhere.test")
+    users = tuple(PublishedSubject(kind=SubjectKind.USER, issuer=i, name="ada") for i in places)
+    cluster = Issuer(issuer=ISSUER, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS, cluster=True)
+    others = [Issuer(issuer=i, audience=("toolcrib",), scopes=ScopesPolicy.BINDINGS) for i in places]
+    with running_registry(
+        [tool("ask")],
+        [binding("ada", ("ask:use",), subjects=users)],
+        issuers=(cluster, *others),
+        extra_keys={i: keyset()[ISSUER] for i in places},
+        backend=scripted,
+    ) as r:
+        here, elsewhere = ({"iss": i, "sub": "ada"} for i in places)
+        state = result(called(r, token=here, capabilities=ELICITS))["requestState"]
+        again = {"capabilities": ELICITS, "inputResponses": ANSWERS, "requestState": state}
+
+        assert called(r, token=elsewhere, **again).status_code == 400
+        assert result(called(r, token=here, **again))["content"] == [{"type": "text", "text": "done"}]
+
+
+def test_a_state_is_of_one_tool_and_not_of_another_with_the_same_route() -> None:
+    scripted = ScriptedBackend()
+    scripted.asks(InputRequired(ASKS, "step 1"))
+    ask, twin = tool("ask"), tool("twin", scopes=("ask:use",))
+    assert ask.route_digest == twin.route_digest
+    with running_registry([ask, twin], [binding("bot", ("ask:use",))], backend=scripted) as r:
+        state = result(called(r, capabilities=ELICITS))["requestState"]
+        again = {"capabilities": ELICITS, "inputResponses": ANSWERS, "requestState": state}
+
+        assert called(r, name="twin", **again).status_code == 400
+        assert result(called(r, **again))["content"] == [{"type": "text", "text": "done"}]
+
+
+def test_a_state_of_one_replica_is_good_at_another_with_the_same_keys_alone(tmp_path: Path) -> None:
+    """The other is a process of its own: nothing but the folder of keys is common to both."""
+    grants = (binding("bot", ("ask:use",)),)
+    shared, own = ({"keys": str(make_private(tmp_path / name))} for name in ("shared", "own"))
+    config = configuration(tmp_path / "replica", egress={"loopback": True}, assertion=shared)
+    with answering(lambda _: Answer(b'{"done": true}')) as port, process(config) as other:
+        ask = tool("ask", backend=backend(port))
+        other.publish(ask, bindings=grants)
+
+        def answered_there(assertion: dict[str, str]) -> httpx.Response:
+            scripted = ScriptedBackend()
+            scripted.asks(InputRequired(ASKS, "step 1"))
+            with running_registry([ask], grants, backend=scripted, assertion=assertion) as here:
+                state = result(called(here, capabilities=ELICITS))["requestState"]
+                params = {"name": "ask", "inputResponses": ANSWERS, "requestState": state}
+                body = message("tools/call", params, capabilities=ELICITS)
+                headers = {**here.auth("team", "bot"), **fields_of(body, STATELESS)}
+                return here.http.post(other.url + "/mcp/direct", json=body, headers=headers)
+
+        assert result(answered_there(shared))["structuredContent"] == {"done": True}
+        assert answered_there(own).status_code == 400
+
+
+def test_a_state_longer_than_its_bound_is_not_opened(
+    asking: RunningRegistry, scripted: ScriptedBackend
+) -> None:
+    for length, status in ((48_000, 200), (50_000, 400)):
+        scripted.asks(InputRequired(ASKS, "x" * length))
+        state = result(called(asking, capabilities=ELICITS))["requestState"]
+        assert (len(state) <= MOST) is (status == 200)
+
+        again = called(asking, capabilities=ELICITS, inputResponses=ANSWERS, requestState=state)
+
+        assert again.status_code == status
