@@ -141,7 +141,7 @@ def test_what_is_revoked_while_another_call_takes_its_time_is_not_shown(
     assert found[1]["error"] == {"code": -32602, "message": "Unknown tool"}
     assert "What nobody else" not in str(found)
     assert "result" in found[3]
-    assert found[4]["error"]["message"] == "The grant was revoked while the call was in progress."
+    assert found[4]["result"]["_meta"]["toolcrib.dev/code"] == "revoked"
 
 
 def test_a_client_that_goes_ends_all_calls_of_its_batch(client: McpClient, slow: SlowBackend) -> None:

@@ -184,7 +184,7 @@ def test_a_call_that_is_done_is_not_sent_when_its_grant_ends_while_its_progress_
 
     *told, last = events(response)
     assert [each["params"]["progress"] for each in told] == [0, 1]
-    assert last["error"]["message"] == "The grant was revoked while the call was in progress."
+    assert last["result"]["_meta"]["toolcrib.dev/code"] == "revoked"
     assert "secret" not in response.text
 
 

@@ -25,7 +25,7 @@ from toolcrib.resources.bindings import SubjectKind
 from toolcrib.wire.publish import PublishedSubject
 from toolcrib_registry.calls.assertions.keys import make_private
 from toolcrib_registry.calls.backends.port import InputRequired
-from toolcrib_registry.mcp.request_state import MOST
+from toolcrib_registry.mcp import request_state
 
 HANDSHAKE = "2025-11-25"
 ASKS = {"who": {"method": "elicitation/create", "params": {"message": "Who are you?", "requestedSchema": {}}}}
@@ -250,12 +250,14 @@ def test_a_state_of_one_replica_is_good_at_another_with_the_same_keys_alone(tmp_
 
 
 def test_a_state_longer_than_its_bound_is_not_opened(
-    asking: RunningRegistry, scripted: ScriptedBackend
+    asking: RunningRegistry, scripted: ScriptedBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for length, status in ((48_000, 200), (50_000, 400)):
         scripted.asks(InputRequired(ASKS, "x" * length))
-        state = result(called(asking, capabilities=ELICITS))["requestState"]
-        assert (len(state) <= MOST) is (status == 200)
+        with monkeypatch.context() as lenient:
+            lenient.setattr(request_state, "MOST", 10**6)  # or it would not even be sealed
+            state = result(called(asking, capabilities=ELICITS))["requestState"]
+        assert (len(state) <= request_state.MOST) is (status == 200)
 
         again = called(asking, capabilities=ELICITS, inputResponses=ANSWERS, requestState=state)
 
