@@ -36,6 +36,37 @@ async def test_the_version_that_was_agreed_on_stands_in_the_headers_of_what_foll
     assert "text/event-stream" in stub.asked[0].headers["accept"]
 
 
+@pytest.mark.parametrize("second", [2, 1], ids=["another id", "the same id"])
+async def test_what_waits_for_a_handshake_goes_on_when_another_one_began_meanwhile(second: int) -> None:
+    go = threading.Event()
+
+    def answer(wire: Wire) -> None:
+        if wire.message["method"] == "initialize":
+            go.wait(60)
+        handshake(wire) or wire.result(tools=[])
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            await c.send(initialize(1), plain("tools/list", 5))
+            await until(lambda: stub.asked)
+            await c.send(initialize(second))
+            await until(lambda: len(stub.asked) == 2)
+            go.set()
+            assert (await c.answer(5))["result"] == {"tools": []}
+            await c.answer(second)
+    (listed,) = stub.of("tools/list")
+    assert listed.headers["mcp-protocol-version"] == "2025-11-25"
+
+
+async def test_what_waits_for_a_handshake_goes_on_when_that_is_cancelled_before_it_began() -> None:
+    with mcp_stub(lambda wire: wire.result(tools=[])) as stub:
+        async with client(stub.url) as c:
+            notice = {"method": "notifications/cancelled", "params": {"requestId": 1}}
+            await c.send(initialize(1), {"jsonrpc": "2.0", **notice}, plain("tools/list", 5))
+            assert (await c.answer(5))["result"] == {"tools": []}
+    assert [w.message["id"] for w in stub.asked] == [5]
+
+
 async def test_a_message_of_the_stateless_era_is_repeated_in_its_headers() -> None:
     with mcp_stub(lambda wire: wire.result(content=[])) as stub:
         async with client(stub.url) as c:
