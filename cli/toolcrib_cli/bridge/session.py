@@ -229,4 +229,4 @@ class Session:
             self._tell(f"{message.method or message.kind} was not delivered: {refusal.message}")
         data = {**refusal.data, "hint": refusal.hint} if refusal.hint else refusal.data
         for one in message.asked:
-            await self._write(messages.error_line(one, messages.REFUSED, refusal.text, data))
+            await self._write(messages.error_line(one, refusal.rpc, refusal.text, data))
