@@ -225,9 +225,9 @@ async def body_of(response: httpx.Response) -> bytes:
     return bytes(held)
 
 
-async def events_of(response: httpx.Response, silence: float = SILENCE) -> AsyncIterator[str]:
-    """The messages of an event stream until it ends, breaks, or is silent for too long."""
-    response.request.extensions["timeout"]["read"] = silence
+async def events_of(response: httpx.Response, silence: float | None = None) -> AsyncIterator[str]:
+    """The messages of an event stream until it ends, breaks, or is silent for too long: `SILENCE`, unless said otherwise."""
+    response.request.extensions["timeout"]["read"] = SILENCE if silence is None else silence
     try:
         async for event in httpx_sse.EventSource(response).aiter_sse():
             if event.event == "message" and event.data:

@@ -108,6 +108,39 @@ async def test_arguments_that_a_schema_marks_are_repeated_in_headers(listed: boo
     assert len(stub.of("tools/call")) == (1 if listed else 2)
 
 
+async def test_marks_are_learned_from_all_pages_of_the_list() -> None:
+    def answer(wire: Wire) -> None:
+        if wire.message["method"] == "tools/list" and wire.message["params"].get("cursor") != "page 3":
+            number = int(wire.message["params"].get("cursor", "page 1")[-1])
+            wire.result(tools=[{"name": f"tool-{number}"}], nextCursor=f"page {number + 1}")
+        else:
+            marked(wire)
+
+    call = modern("tools/call", 1, name="deploy", arguments={"region": "eu-1", "more": {"on": False}})
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            assert (await c.ask(call))["result"]["headers"] == ["eu-1", "false"]
+    pages = [w.message["params"].get("cursor") for w in stub.of("tools/list")]
+    assert pages == [None, "page 2", "page 3"]
+
+
+async def test_a_stream_that_answers_and_falls_silent_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib_cli.bridge.session.CALL_SECONDS", 0.2)
+    over = threading.Event()
+
+    def answer(wire: Wire) -> None:
+        wire.stream()
+        over.wait(60)
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            await c.send(plain("tools/list", 1))
+            await until(lambda: c.lines, seconds=20)  # sooner than the time for the begin of an answer
+            over.set()
+    assert c.received[0]["error"]["data"]["code"] == "connection_lost"
+    assert len(stub.asked) == 1
+
+
 async def test_requests_run_side_by_side() -> None:
     second_answered = threading.Event()
 
