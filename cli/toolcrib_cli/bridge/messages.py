@@ -11,7 +11,7 @@ from typing import Any
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of one message; a longer line is answered with an error and skipped."""
 
-PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
+PARSE_ERROR, INVALID_REQUEST, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32602, -32603
 REFUSED = -32000
 """The registry refused the message, or could not be reached. Of the range that JSON-RPC leaves to implementations."""
 HEADER_MISMATCH = -32020

@@ -43,8 +43,8 @@ class Session:
         self._marked = MarkedTools(upstream)
         self._version: str | None = None
         self._session_id: str | None = None
-        self._handshake: asyncio.Event | None = None
-        """Not set while an `initialize` waits for its answer."""
+        self._handshake: asyncio.Task[None] | None = None
+        """The latest `initialize`; done when it has its answer."""
 
     async def take(self, line: bytes | TooLong) -> None:
         """Begin with a line; only a line that is no message is answered before this returns."""
@@ -65,9 +65,9 @@ class Session:
                 text = f"more than {_MOST} messages at once"
                 await self._write(messages.error_line(one, messages.REFUSED, text))
             return
+        task = self._begin(self._carry(message), message.key if message.kind is Kind.REQUEST else None)
         if message.method == "initialize":
-            self._handshake = asyncio.Event()
-        self._begin(self._carry(message), message.key if message.kind is Kind.REQUEST else None)
+            self._handshake = task
 
     async def drain(self, seconds: float) -> None:
         """Give what is under way some time, subscriptions excepted."""
@@ -82,12 +82,12 @@ class Session:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _begin(self, work: Coroutine[Any, Any, None], key: Key | None) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None], key: Key | None) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if key is None:
-            return
+            return task
         if (earlier := self._requests.get(key)) is not None:
             earlier.cancel()  # the client waits for the answer to the new request of this id
         self._requests[key] = task
@@ -97,6 +97,7 @@ class Session:
                 del self._requests[key]
 
         task.add_done_callback(ended)
+        return task
 
     def _cancel(self, message: Message) -> None:
         """Closing the request's connection tells the registry in either era: no replica knows of another's requests."""
@@ -119,14 +120,14 @@ class Session:
             for one in message.asked:
                 text = "Internal error of the bridge; standard error has more"
                 await self._write(messages.error_line(one, messages.INTERNAL_ERROR, text))
-        finally:
-            if message.method == "initialize" and self._handshake is not None:
-                self._handshake.set()
 
     async def _after_handshake(self, message: Message) -> None:
         """A client that does not wait for the answer to `initialize` has its other messages wait here."""
-        if message.method != "initialize" and message.version is None and self._handshake is not None:
-            await self._handshake.wait()
+        if message.method == "initialize" or message.version is not None:
+            return
+        # another one may begin meanwhile, perhaps in the place of the first
+        while self._handshake is not None and not self._handshake.done():
+            await asyncio.wait([self._handshake])
 
     def _common(self, message: Message) -> dict[str, str]:
         found = headers.of_message(message, self._version, self._marked.of(message))
@@ -228,4 +229,4 @@ class Session:
             self._tell(f"{message.method or message.kind} was not delivered: {refusal.message}")
         data = {**refusal.data, "hint": refusal.hint} if refusal.hint else refusal.data
         for one in message.asked:
-            await self._write(messages.error_line(one, messages.REFUSED, refusal.text, data))
+            await self._write(messages.error_line(one, refusal.rpc, refusal.text, data))

@@ -14,6 +14,7 @@ import httpx_sse
 from toolcrib import __version__
 from toolcrib_cli import client
 from toolcrib_cli.bridge.identity import Tokens
+from toolcrib_cli.bridge.messages import INVALID_PARAMS, REFUSED
 from toolcrib_cli.errors import CliError
 
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -29,16 +30,24 @@ SILENCE = 60.0
 """Seconds without a byte after which an event stream counts as broken: keep-alives come every 15."""
 _TOLD = ("content-type", "retry-after", "x-request-id")
 _LARGEST = 64 * 1024 * 1024
+_HEADERS = 48 * 1024
+"""Bytes of the headers of a message: a registry hangs up at 64 KiB, the token's included, and says nothing."""
+_TAKEN = 1024 * 1024
+"""Bytes that a registry takes of one message unless it is set otherwise."""
 
 
 class Refusal(Exception):
-    """The registry did not answer a message: it cannot be reached, or says no."""
+    """The registry did not answer a message: it cannot be reached, or says no, or would not read the message."""
 
-    def __init__(self, message: str, hint: str = "", *, away: bool = False, **data: Any) -> None:
+    def __init__(
+        self, message: str, hint: str = "", *, away: bool = False, rpc: int = REFUSED, **data: Any
+    ) -> None:
         self.message = message
         self.hint = hint
         self.away = away
         """Whether it could not be reached at all."""
+        self.rpc = rpc
+        """The code of the JSON-RPC error."""
         self.data = {name: value for name, value in data.items() if value is not None}
         super().__init__(message)
 
@@ -95,7 +104,7 @@ class Upstream:
             again: it may be sent a second time where it is not known whether the first one arrived.
 
         Raises:
-            Refusal: the registry stayed away, or there is no token.
+            Refusal: the registry stayed away, there is no token, or the headers are larger than it reads.
         """
         sent = {"Content-Type": JSON, "Accept": _ACCEPT, **headers}
         async with self._open("POST", sent, body, seconds, again) as response:
@@ -111,6 +120,10 @@ class Upstream:
     async def _open(
         self, method: str, headers: Mapping[str, str], body: bytes | None, seconds: float, again: bool
     ) -> AsyncIterator[httpx.Response]:
+        if sum(len(name) + len(value) for name, value in headers.items()) > _HEADERS:
+            longest = max(headers, key=lambda name: len(headers[name]))
+            text = f"Invalid params: the message's HTTP headers have more than {_HEADERS} bytes, most of them {longest}"
+            raise Refusal(text, rpc=INVALID_PARAMS)
         loop = asyncio.get_running_loop()
         begun, pause = loop.time(), _FIRST_PAUSE
         deadline = begun + self._patience
@@ -125,7 +138,7 @@ class Upstream:
                 refusal = Refusal(error.message, error.hint, code="no_token")
                 may_repeat = loop.time() < begun + _TOKEN_PATIENCE
             except httpx.TransportError as error:
-                refusal, may_repeat = self._unreachable(error, again)
+                refusal, may_repeat = self._unreachable(error, again, len(body or b""))
             except (httpx.InvalidURL, UnicodeError, ValueError) as error:
                 raise Refusal(f"the message cannot be sent: {error}") from error
             else:
@@ -165,7 +178,7 @@ class Upstream:
         except CliError:
             return False
 
-    def _unreachable(self, error: httpx.TransportError, again: bool) -> tuple[Refusal, bool]:
+    def _unreachable(self, error: httpx.TransportError, again: bool, size: int) -> tuple[Refusal, bool]:
         where = self._endpoint()
         if (why := client.distrust(error)) is not None:
             hint = "specify its CA with --ca-file or TOOLCRIB_CA_FILE"
@@ -174,6 +187,11 @@ class Upstream:
             return Refusal(f"the message cannot be sent: {error}"), False
         # a connection that was never made has carried nothing
         unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+        if not unsent and again and size > _TAKEN:
+            # who refuses a body unread hangs up, which is often all that arrives: it would be so each time
+            text = f"the connection to {where} broke while a message of {size} bytes was sent ({client.cause(error)})"
+            hint = f"shorten the message: a registry takes {_TAKEN} bytes unless limits.body_bytes is set"
+            return Refusal(text, hint, away=True, code="connection_lost"), False
         if unsent or again:
             text = f"cannot reach a registry at {where} ({client.cause(error)})"
             hint = "start the local mode with `toolcrib up`, or check --url"
@@ -207,9 +225,9 @@ async def body_of(response: httpx.Response) -> bytes:
     return bytes(held)
 
 
-async def events_of(response: httpx.Response, silence: float = SILENCE) -> AsyncIterator[str]:
-    """The messages of an event stream until it ends, breaks, or is silent for too long."""
-    response.request.extensions["timeout"]["read"] = silence
+async def events_of(response: httpx.Response, silence: float | None = None) -> AsyncIterator[str]:
+    """The messages of an event stream until it ends, breaks, or is silent for too long: `SILENCE`, unless said otherwise."""
+    response.request.extensions["timeout"]["read"] = SILENCE if silence is None else silence
     try:
         async for event in httpx_sse.EventSource(response).aiter_sse():
             if event.event == "message" and event.data:

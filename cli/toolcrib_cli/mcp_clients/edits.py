@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -16,6 +17,13 @@ from toolcrib_cli.local.store import write_durably
 from toolcrib_cli.mcp_clients.entries import HOLDER, Client, toml_table
 
 _BY_HAND = "paste the entry by hand: without --write the command prints it"
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 class Written:
@@ -31,10 +39,10 @@ def write(file: Path, client: Client, name: str, entry: dict[str, Any]) -> Writt
     """Put the entry into the file, atomically and with mode 0600; what was there before is kept beside it.
 
     Raises:
-        CliError: the file cannot be read, parsed or written. It is as it was.
+        CliError: it is no regular file, or cannot be read, parsed or written. It is as it was.
     """
-    target = file.expanduser().resolve()  # a file that is a link stays one
     try:
+        target = _regular(file)
         before = target.read_bytes() if target.exists() else None
         made = with_entry(before or b"", client, name, entry, str(file))
         if made == before:
@@ -50,8 +58,33 @@ def write(file: Path, client: Client, name: str, entry: dict[str, Any]) -> Writt
             )
         write_durably(target, made.decode())
     except OSError as error:
-        raise CliError(f"cannot write {file}: {error.strerror}", code=Exit.USAGE) from error
+        raise CliError(f"cannot write {file}: {error.strerror}", hint=_BY_HAND, code=Exit.USAGE) from error
     return Written(target, backup, True)
+
+
+def _regular(file: Path) -> Path:
+    """Where the file is, which may not exist yet: links are followed, so that a file that is a link stays one.
+
+    Raises:
+        CliError: it is something else than a regular file. A device would be replaced, a pipe waited for.
+    """
+    try:
+        given = file.expanduser()
+    except RuntimeError:
+        raise CliError(
+            f"cannot write {file}: no such user", hint="specify the path without ~", code=Exit.USAGE
+        ) from None
+    try:
+        kind = stat.S_IFMT(given.stat().st_mode)
+    except FileNotFoundError:
+        kind = stat.S_IFREG
+    if kind != stat.S_IFREG:
+        raise CliError(
+            f"cannot write {file}: it is {_KINDS.get(kind, 'no file')}",
+            hint=f"specify a regular file with --file, or {_BY_HAND}",
+            code=Exit.USAGE,
+        )
+    return given.resolve()
 
 
 def with_entry(before: bytes, client: Client, name: str, entry: dict[str, Any], shown: str) -> bytes:

@@ -13,6 +13,7 @@ from waiting import until
 
 pytestmark = pytest.mark.anyio
 CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
@@ -32,6 +33,35 @@ async def test_the_change_stream_is_opened_again_and_a_gap_is_a_change() -> None
             await c.send(initialize(1), INITIALIZED)
             await until(lambda: CHANGED in c.received)
             assert [m for m in c.received if "method" in m] == [{**CHANGED, "params": {"n": 1}}, CHANGED]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"], ids=["change stream", "subscription"])
+async def test_a_stream_that_falls_silent_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    monkeypatch.setattr("toolcrib_cli.bridge.upstream.SILENCE", 0.2)
+    over = threading.Event()
+
+    def answer(wire: Wire) -> None:
+        if method == "GET" and wire.method != "GET":
+            handshake(wire)
+            return
+        wire.stream()
+        if method == "POST":
+            granted = {"notifications": {"toolsListChanged": True}}
+            wire.event({"jsonrpc": "2.0", "method": ACKNOWLEDGED, "params": granted})
+        over.wait(60)
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            if method == "GET":
+                await c.send(initialize(1), INITIALIZED)
+            else:
+                await c.send(modern("subscriptions/listen", "s", notifications={"toolsListChanged": True}))
+            # sooner than any other limit of time would end it
+            await until(lambda: [m for m in c.received if m.get("method") == CHANGED["method"]], seconds=20)
+            over.set()
+    assert len([w for w in stub.asked if w.method == method]) >= 2
 
 
 async def test_no_change_stream_is_asked_for_twice_where_there_is_none() -> None:
@@ -60,8 +90,7 @@ def listening(stub_of: Callable[[], McpStub], ends: bool = False) -> Callable[[W
         number = wire.message["id"]
         wire.stream()
         granted = {"notifications": {"toolsListChanged": True}, "_meta": {SUBSCRIPTION: number}}
-        method = "notifications/subscriptions/acknowledged"
-        wire.event({"jsonrpc": "2.0", "method": method, "params": granted})
+        wire.event({"jsonrpc": "2.0", "method": ACKNOWLEDGED, "params": granted})
         if len(stub_of().asked) == 1:
             return
         if ends:
@@ -82,7 +111,7 @@ async def test_a_subscription_outlives_its_stream_and_a_gap_is_a_change(ends: bo
             if ends:
                 await c.answer("s")
             methods = [m["method"] for m in c.received if "method" in m]
-    assert methods == ["notifications/subscriptions/acknowledged", CHANGED["method"]]
+    assert methods == [ACKNOWLEDGED, CHANGED["method"]]
     assert len(stub.asked) == 2
 
 
@@ -91,7 +120,7 @@ async def test_a_cancelled_subscription_ends() -> None:
 
     def answer(wire: Wire) -> None:
         wire.stream()
-        wire.event({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": {}})
+        wire.event({"jsonrpc": "2.0", "method": ACKNOWLEDGED, "params": {}})
         if wire.gone():
             closed.set()
 

@@ -1,11 +1,12 @@
 """What the stdio bridge does where the registry is away, breaks off, or refuses its token."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from bridge_client import client
-from mcp_bridge import plain
+from mcp_bridge import VERSION_KEY, initialize, modern, plain
 from mcp_stub import Wire, mcp_stub
 from toolcrib_cli.bridge.identity import Minted
 from waiting import until
@@ -95,4 +96,63 @@ async def test_a_refused_token_without_another_one_is_the_registrys_answer() -> 
     assert len(stub.asked) == 1
 
 
-# ---------------------------------------------------------------------------------------------------- changes
+@pytest.mark.parametrize(
+    ("message", "header"),
+    [
+        (
+            modern("tools/list", 1) | {"params": {"_meta": {VERSION_KEY: "x" * 1_000_000}}},
+            "MCP-Protocol-Version",
+        ),
+        (modern("tools/call", 1, name="ü" * 20_000), "Mcp-Name"),
+        (modern("x" * 60_000, 1), "Mcp-Method"),
+    ],
+)
+async def test_what_no_registry_would_read_in_a_header_is_answered_at_once(
+    message: dict[str, Any], header: str
+) -> None:
+    with mcp_stub(lambda wire: wire.result()) as stub:
+        async with client(stub.url, patience=30) as c:
+            error = (await c.ask(message))["error"]
+    assert error["code"] == -32602
+    assert error["message"].endswith(f"headers have more than 49152 bytes, most of them {header}")
+    assert stub.asked == []
+
+
+async def test_a_large_message_at_which_the_registry_hangs_up_is_not_sent_again() -> None:
+    """A registry says 413 and reads no further: the rest cannot be sent, and what it said is often lost."""
+
+    def answer(wire: Wire) -> None:
+        wire.cut() if len(stub.asked) == 1 else wire.result()
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url, patience=30) as c:
+            error = (await c.ask(initialize(1, "x" * 1_048_576)))["error"]
+            assert "result" in await c.ask(initialize(2, "x" * 1_000_000))
+    assert "broke while a message of 10487" in error["message"]
+    assert "Hint: shorten the message: a registry takes 1048576 bytes unless" in error["message"]
+    assert "cannot reach" not in error["message"]
+    assert [w.message["id"] for w in stub.asked] == [1, 2]
+
+
+async def test_no_proxy_of_the_environment_sees_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with mcp_stub(lambda wire: wire.result()) as stub, mcp_stub(lambda wire: wire.result()) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, proxy.url)
+        async with client(stub.url) as c:
+            assert "result" in await c.ask(plain("ping", 1))
+    assert (len(stub.asked), proxy.asked) == (1, [])
+
+
+async def test_an_answer_that_is_larger_than_any_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib_cli.bridge.upstream._LARGEST", 100_000)
+
+    def answer(wire: Wire) -> None:
+        wire.result(text="x" * (100_000 if wire.message["id"] == 1 else 90_000))
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url, patience=30) as c:
+            error = (await c.ask(plain("tools/list", 1)))["error"]
+            assert "result" in await c.ask(plain("tools/list", 2))
+    assert (error["data"]["code"], len(stub.asked)) == ("answer_too_large", 2)

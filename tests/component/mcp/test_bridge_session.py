@@ -36,6 +36,37 @@ async def test_the_version_that_was_agreed_on_stands_in_the_headers_of_what_foll
     assert "text/event-stream" in stub.asked[0].headers["accept"]
 
 
+@pytest.mark.parametrize("second", [2, 1], ids=["another id", "the same id"])
+async def test_what_waits_for_a_handshake_goes_on_when_another_one_began_meanwhile(second: int) -> None:
+    go = threading.Event()
+
+    def answer(wire: Wire) -> None:
+        if wire.message["method"] == "initialize":
+            go.wait(60)
+        handshake(wire) or wire.result(tools=[])
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            await c.send(initialize(1), plain("tools/list", 5))
+            await until(lambda: stub.asked)
+            await c.send(initialize(second))
+            await until(lambda: len(stub.asked) == 2)
+            go.set()
+            assert (await c.answer(5))["result"] == {"tools": []}
+            await c.answer(second)
+    (listed,) = stub.of("tools/list")
+    assert listed.headers["mcp-protocol-version"] == "2025-11-25"
+
+
+async def test_what_waits_for_a_handshake_goes_on_when_that_is_cancelled_before_it_began() -> None:
+    with mcp_stub(lambda wire: wire.result(tools=[])) as stub:
+        async with client(stub.url) as c:
+            notice = {"method": "notifications/cancelled", "params": {"requestId": 1}}
+            await c.send(initialize(1), {"jsonrpc": "2.0", **notice}, plain("tools/list", 5))
+            assert (await c.answer(5))["result"] == {"tools": []}
+    assert [w.message["id"] for w in stub.asked] == [5]
+
+
 async def test_a_message_of_the_stateless_era_is_repeated_in_its_headers() -> None:
     with mcp_stub(lambda wire: wire.result(content=[])) as stub:
         async with client(stub.url) as c:
@@ -75,6 +106,39 @@ async def test_arguments_that_a_schema_marks_are_repeated_in_headers(listed: boo
             assert [m["id"] for m in c.received] == ([1, 2] if listed else [2])
 
     assert len(stub.of("tools/call")) == (1 if listed else 2)
+
+
+async def test_marks_are_learned_from_all_pages_of_the_list() -> None:
+    def answer(wire: Wire) -> None:
+        if wire.message["method"] == "tools/list" and wire.message["params"].get("cursor") != "page 3":
+            number = int(wire.message["params"].get("cursor", "page 1")[-1])
+            wire.result(tools=[{"name": f"tool-{number}"}], nextCursor=f"page {number + 1}")
+        else:
+            marked(wire)
+
+    call = modern("tools/call", 1, name="deploy", arguments={"region": "eu-1", "more": {"on": False}})
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            assert (await c.ask(call))["result"]["headers"] == ["eu-1", "false"]
+    pages = [w.message["params"].get("cursor") for w in stub.of("tools/list")]
+    assert pages == [None, "page 2", "page 3"]
+
+
+async def test_a_stream_that_answers_and_falls_silent_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib_cli.bridge.session.CALL_SECONDS", 0.2)
+    over = threading.Event()
+
+    def answer(wire: Wire) -> None:
+        wire.stream()
+        over.wait(60)
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url) as c:
+            await c.send(plain("tools/list", 1))
+            await until(lambda: c.lines, seconds=20)  # sooner than the time for the begin of an answer
+            over.set()
+    assert c.received[0]["error"]["data"]["code"] == "connection_lost"
+    assert len(stub.asked) == 1
 
 
 async def test_requests_run_side_by_side() -> None:

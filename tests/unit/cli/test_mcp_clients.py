@@ -13,6 +13,7 @@ import jsonschema_rs
 import pytest
 
 from toolcrib_cli import main as cli
+from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local.store import Store
 from toolcrib_cli.mcp_clients.edits import with_entry
@@ -133,6 +134,27 @@ def test_on_this_machine_the_client_starts_this_very_command_as_the_account(
     assert found["command"] == str(Path(sys.executable).parent / "toolcrib")
     assert found["args"] == ["mcp", "--as", "team/bot", "--direct", "--data", str(home / "data")]
     assert "claude_desktop_config.json; --write puts it there" in err
+
+
+@pytest.mark.parametrize("variable", ["XDG_DATA_HOME", "TOOLCRIB_DATA", None])
+def test_a_data_folder_that_the_client_would_not_find_by_itself_is_in_the_command(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str | None
+) -> None:
+    """The client's environment lacks the variables of the shell that configures it, and its folder is another one."""
+    folder = home / "elsewhere" / "toolcrib"
+    if variable is None:  # the user's own, which the bridge finds
+        folder = options.data_folder(None)
+    else:
+        monkeypatch.setenv(
+            variable, str(folder.parent) if variable == "XDG_DATA_HOME" else "elsewhere/toolcrib"
+        )
+    folder.parent.mkdir(parents=True)
+    (home / "data").rename(folder)
+
+    assert run("claude", "--as", "bot") == 0
+
+    found = json.loads(capsys.readouterr().out)["mcpServers"]["toolcrib"]["args"]
+    assert found == ["mcp", "--as", "team/bot", *(["--data", str(folder)] if variable else [])]
 
 
 def test_elsewhere_the_client_gets_the_address_and_logs_in_itself(

@@ -1,0 +1,120 @@
+"""`toolcrib client config --write` where the file is no usual one, or somebody else writes it: it stays as it is."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolcrib_cli import main as cli
+from toolcrib_cli.errors import Exit
+from toolcrib_cli.mcp_clients import edits
+
+ADDED = ("client", "config", "cursor", "--url", "https://toolcrib.example.com", "--write", "--file")
+
+
+def refused(file: str) -> str:
+    """What is said of a file that is refused. A process of its own: one that waits for a pipe can be ended."""
+    command = [sys.executable, "-m", "toolcrib_cli", *ADDED, file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (Exit.USAGE, "")
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(os.path.relpath(path))  # whole, the path may be longer than an address may be
+
+
+def a_device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices, and not everywhere")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [(os.mkfifo, "a pipe"), (a_socket, "a socket"), (a_device, "a device")],
+)
+def test_what_is_no_regular_file_is_refused_and_stays_also_behind_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None], kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make(odd := tmp_path / "odd")
+    (tmp_path / "link").symlink_to(odd)
+    before = odd.lstat()
+
+    for file in (odd, tmp_path / "link"):
+        said = refused(str(file))
+        assert f"cannot write {file}: it is {kind}\n" in said
+        assert "specify a regular file with --file, or paste the entry by hand" in said
+
+    after = odd.lstat()
+    assert (after.st_ino, after.st_mode, after.st_rdev) == (before.st_ino, before.st_mode, before.st_rdev)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "odd"]
+
+
+def test_a_clients_usual_file_that_is_a_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mcp.json").mkdir()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["client", "config", "inspector", "--url", "https://toolcrib.example.com", "--write"])
+    assert ended.value.code == Exit.USAGE
+    assert "cannot write mcp.json: it is a folder" in capsys.readouterr().err
+
+
+def test_a_loop_of_links_and_an_unknown_user_are_usage_errors(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("other")
+    (tmp_path / "other").symlink_to("one")
+    loop, nobody = refused(f"{tmp_path}/one"), refused("~no-such-user/x.json")
+    assert f"cannot write {tmp_path}/one: Too many levels of symbolic links" in loop
+    assert "paste the entry by hand" in loop
+    assert "cannot write ~no-such-user/x.json: no such user" in nobody
+    assert "specify the path without ~" in nobody
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "other"]
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_makes_it(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to("real.json")
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*ADDED, str(tmp_path / "link.json")])
+    assert not ended.value.code
+    assert "toolcrib.example.com" in (tmp_path / "real.json").read_text()
+    assert (tmp_path / "link.json").is_symlink()
+
+
+@pytest.mark.parametrize("before", ['{"theme": "light"}', None], ids=["edited", "made"])
+def test_a_file_that_another_program_writes_meanwhile_is_left_to_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    before: str | None,
+) -> None:
+    file = tmp_path / "mcp.json"
+    if before is not None:
+        file.write_text(before)
+    theirs = '{"theme": "dark"}'
+    real = edits.with_entry
+
+    def overtaken(*arguments: Any) -> bytes:
+        file.write_text(theirs)
+        return real(*arguments)
+
+    monkeypatch.setattr(edits, "with_entry", overtaken)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*ADDED, str(file)])
+
+    assert ended.value.code == Exit.FAILED
+    assert file.read_text() == theirs
+    said = capsys.readouterr().err
+    assert "was changed by another program at the same time" in said
+    assert "run the command again" in said
