@@ -69,6 +69,7 @@ LABELS = {
     "without a token. At most 256 characters: what is longer ends in `#` and a hash. In the runner: the agent's name.",
     "allowed": "`true` or `false`.",
     "grant": "The binding: `namespace/name`, or the name of a cluster binding.",
+    "change": "What became of an agent's tool: `gained`, `lost`, `changed`.",
     "kind": "The kind of object: `AgentScopeBinding`, `ClusterAgentScopeBinding`, `Tool`, `Namespace`. Of tokens: `prompt`, `completion`.",
     "place": "What held the loop: the innermost function of Toolcrib in most samples of the stack, else the library; `gc`: a garbage "
     "collection; `unknown`: too short to be sampled; `other`: beyond 32 places.",
