@@ -33,6 +33,7 @@ from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import CallerView, PolicyState
 
 log = logging.getLogger(__name__)
+REVOKED = "The grant was revoked while the call was in progress."
 INPUT_REQUIRED = "input_required"
 """The outcome of a call that the tool has answered with a question."""
 
@@ -208,7 +209,7 @@ async def call(
     except Revoked as error:
         outcome = "revoked"
         named = replace(named, decision=error.decision)
-        raise Failure(outcome, "What let this call in was taken back before the answer came.") from error
+        raise Failure(outcome, REVOKED) from error
     except Failure as error:
         outcome = error.code
         raise

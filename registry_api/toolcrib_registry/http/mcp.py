@@ -16,6 +16,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from toolcrib_registry.calls import service as calls
 from toolcrib_registry.calls.backends.port import Progress
 from toolcrib_registry.calls.in_flight import Revoked
 from toolcrib_registry.calls.step_up import InsufficientScope
@@ -52,7 +53,6 @@ _STATUS = {METHOD_NOT_FOUND: 404}
 _STREAMS = b"text/event-stream"
 _LARGEST, _LONGEST = 2**53 - 1, 1_024
 """Of a progress token, which stands in every notice: what JSON readers keep exactly, and characters."""
-_REVOKED = "What let this call in was taken back before the answer came."
 _TOO_LARGE = RpcError(INTERNAL_ERROR, "The result is too large for a batch. Send this request by itself.")
 
 
@@ -335,7 +335,7 @@ async def _at_last(
                     body = outcome.result
             except Revoked as revoked:
                 call_response.note_cut(deps, named, revoked.decision)
-                body = results.of_failure(version, "revoked", _REVOKED)
+                body = results.of_failure(version, "revoked", calls.REVOKED)
         case OfView():
             assert made is not None
             if isinstance(made, RpcError):
