@@ -17,6 +17,8 @@ Instant = Annotated[
     Field(pattern=durations.INSTANT, max_length=64, json_schema_extra={"format": "date-time"}),
     AfterValidator(durations.check_instant),
 ]
+OPERATOR = r"^(In|NotIn|Exists|DoesNotExist)$"
+"""Of a requirement in a label selector."""
 
 
 class SubjectKind(StrEnum):
@@ -223,7 +225,7 @@ class LabelSelectorRequirement(Model):
     key: str = Field(min_length=1, max_length=317, description="Label key.")
     operator: str = Field(
         json_schema_extra={"enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
-        pattern=r"^(In|NotIn|Exists|DoesNotExist)$",
+        pattern=OPERATOR,
         description="In, NotIn, Exists or DoesNotExist.",
     )
     values: Annotated[tuple[Annotated[str, Field(max_length=63)], ...], ListOf(1, 32, "atomic")] | None = (

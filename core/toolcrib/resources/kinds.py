@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from toolcrib.errors import Finding, InvalidManifest
-from toolcrib.resources import metadata
+from toolcrib.resources import metadata, mistakes
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding
-from toolcrib.resources.meta import API_VERSION, GROUP, ObjectMeta
+from toolcrib.resources.meta import API_VERSION, ObjectMeta
 from toolcrib.resources.tools import Tool
 
 Resource = Tool | AgentScopeBinding | ClusterAgentScopeBinding
@@ -62,8 +62,7 @@ def parse(manifest: Any, *, strict: bool = False) -> Resource:
     kind = manifest.get("kind")
     known = KINDS.get(kind) if isinstance(kind, str) else None
     if known is None:
-        hint = f"known kinds: {', '.join(KINDS)}"
-        raise InvalidManifest((Finding("kind", f"unknown kind {kind!r}", hint),))
+        raise InvalidManifest((Finding("kind", f"unknown kind {kind!r}", mistakes.close(str(kind), KINDS)),))
     if manifest.get("apiVersion") != API_VERSION:
         found = manifest.get("apiVersion")
         raise InvalidManifest((Finding("apiVersion", f"expected {API_VERSION}, found {found!r}"),))
@@ -87,35 +86,8 @@ def parse(manifest: Any, *, strict: bool = False) -> Resource:
             body, extra="forbid" if strict else None, by_alias=True, by_name=False
         )
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_input=False)
-        refused = {
-            e["loc"][:-1] for e in errors
-        }  # of a list whose entries are all refused none is left: not empty
-        findings.extend(_finding(e) for e in errors if not (e["type"] == "too_short" and e["loc"] in refused))
+        findings.extend(mistakes.findings(error.errors(include_url=False, include_input=False), known.model))
         raise InvalidManifest(tuple(findings)) from None
     if findings:
         raise InvalidManifest(tuple(findings))
     return parsed
-
-
-def _finding(error: Any) -> Finding:
-    path = ""
-    for part in error["loc"]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    kind, context = error["type"], error.get("ctx") or {}
-    if kind == "extra_forbidden":
-        return Finding(path, "unknown field", f"known by {GROUP}: see `kubectl explain` or docs/reference")
-    if kind == "missing":
-        return Finding(path, "required, but missing")
-    if kind == "tuple_type":
-        return Finding(path, "must be a list")
-    if kind == "string_pattern_mismatch":
-        return Finding(path, f"does not match {context.get('pattern')}")
-    if kind == "too_short" and context.get("actual_length") == 0:
-        what = "an empty mapping" if context.get("field_type") == "Dictionary" else "an empty list"
-        return Finding(
-            path,
-            f'{what} is refused: it could be read as "everything"',
-            "name at least one entry, or leave the field out where it is optional",
-        )
-    return Finding(path, str(error["msg"]))

@@ -28,6 +28,7 @@ JsonSchema = Annotated[
 ]
 URL = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[!-~]*)?$"
 PATH = r"^/[!-~]*$"
+SECRET_KEY = r"^[-._a-zA-Z0-9]{1,253}$"
 HEADER = r"^[A-Za-z0-9-]{1,64}$"
 MAX_TIMEOUT = 300.0
 ASSERTION_HEADER = "toolcrib-assertion"
@@ -147,7 +148,7 @@ class SecretKeyReference(Model):
     """A key of a Secret of the tool's own namespace that is labelled as a backend credential."""
 
     name: DnsSubdomain = Field(description="Name of the Secret.")
-    key: str = Field(pattern=r"^[-._a-zA-Z0-9]{1,253}$", max_length=253, description="Key within the Secret.")
+    key: str = Field(pattern=SECRET_KEY, max_length=253, description="Key within the Secret.")
 
 
 _FORBIDDEN_HEADERS = (

@@ -42,7 +42,7 @@ def write(folder: Path, name: str, text: str) -> Path:
             "registry:*",
         ),
         (TOOL.format(name="a", description="x").replace("port: 80", "port: '80'"), 11, "integer"),
-        (TOOL.format(name="A_b", description="x"), 4, "does not match"),
+        (TOOL.format(name="A_b", description="x"), 4, "must be parts joined by '.'"),
         (TOOL.format(name="a", description="x") + "  scopes: [other]\n", 12, "duplicate key 'scopes'"),
         (TOOL.format(name="a", description="[") + "\n", 9, "not valid YAML"),
         ("kind: Tool\nspec: {}\n", 1, "apiVersion"),
@@ -226,4 +226,4 @@ def test_an_edit_of_an_immutable_field_changes_nothing_until_the_tool_was_away(
 def test_a_list_whose_entries_are_all_refused_is_not_called_empty(tmp_path: Path) -> None:
     file = write(tmp_path, "a.yaml", TOOL.format(name="a", description="x").replace("demo:use", "bad scope"))
     (problem,) = manifests.read(file).problems
-    assert "spec.scopes[0]: does not match" in str(problem)
+    assert "spec.scopes[0]: must be a scope, as in calculator:use" in str(problem)

@@ -1,0 +1,119 @@
+"""What is wrong with a manifest, in words: a model's errors as findings, each with what to do."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pydantic import BaseModel
+
+from toolcrib import names
+from toolcrib.errors import Finding
+from toolcrib.resources import bindings, durations, tools
+
+_LABEL = "lower-case letters, digits and '-', with a letter or digit at both ends"
+_GLOB = "letters, digits and '_', '.', '-', with the wildcards '*' and '?'"
+WORDS = {
+    names.TOOL_NAME: "1 to 128 letters, digits, '_', '.' or '-'",
+    names.SERVER_NAME: "1 to 63 letters, digits, '_', '.' or '-'",
+    names.SCOPE: "a scope, as in calculator:use: letters, digits and '_', '.', ':', '/', '-', with a letter or digit at both ends, "
+    "at most 128 characters",
+    names.TAG: "1 to 64 characters without control characters",
+    names.DNS_LABEL: f"{_LABEL}, at most 63 characters",
+    names.DNS_SUBDOMAIN: f"parts joined by '.', each of {_LABEL}",
+    names.PATTERN: f"NAME or SERVER:NAME, each of {_GLOB}",
+    names.CLUSTER_PATTERN: f"NAME or NAMESPACE/SERVER:NAME, each of {_GLOB}",
+    names.CLUSTER_SERVER: "NAMESPACE/SERVER, as in heist/office",
+    tools.URL: "an http:// or https:// address, as in https://api.example.com/v1, without user, query or fragment",
+    tools.PATH: "a path that begins with '/', of printable ASCII characters",
+    tools.HEADER: "1 to 64 letters, digits or '-'",
+    tools.SECRET_KEY: "1 to 253 letters, digits, '_', '.' or '-'",
+    bindings.OPERATOR: "In, NotIn, Exists or DoesNotExist",
+    durations.DURATION: "a duration of one number and one unit (ms, s, m, h), as in 10s",
+    durations.INSTANT: "a time with a zone (RFC 3339), as in 2027-01-31T12:00:00Z",
+}
+"""What a text must be, by the pattern that says so."""
+_TYPES = {
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "int_type": "must be an integer",
+    "int_from_float": "must be an integer",
+    "missing": "required, but missing",
+}
+
+
+def findings(errors: Iterable[Any], model: type[BaseModel]) -> Iterator[Finding]:
+    """Pydantic's errors about a manifest of `model`, in the manifest's own spelling."""
+    told = list(errors)
+    # of a list whose entries are all refused none is left: it is not empty
+    within = {e["loc"][:depth] for e in told for depth in range(len(e["loc"]))}
+    for error in told:
+        if not (error["type"] == "too_short" and error["loc"] in within):
+            yield _finding(error, model)
+
+
+def close(word: str, known: Iterable[str]) -> str:
+    """Which of the known words may be meant, as a hint; else all of them."""
+    among = list(known)
+    near = difflib.get_close_matches(word.lower(), [k.lower() for k in among], 1, 0.6)
+    if near:
+        return f"did you mean {next(k for k in among if k.lower() == near[0])}?"
+    return f"known: {', '.join(among)}" if among else ""
+
+
+def _finding(error: Any, model: type[BaseModel]) -> Finding:
+    path = ""
+    for part in error["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    kind, context = error["type"], error.get("ctx") or {}
+    if kind == "extra_forbidden":
+        fields = _fields(model, error["loc"][:-1])
+        return Finding(path, "unknown field", close(str(error["loc"][-1]), fields))
+    if kind in _TYPES:
+        return Finding(path, _TYPES[kind])
+    if kind in ("literal_error", "enum"):
+        return Finding(path, f"must be {context.get('expected')}")
+    if kind == "string_pattern_mismatch":
+        pattern = str(context.get("pattern"))
+        return Finding(path, f"must be {WORDS.get(pattern, f'of the form {pattern}')}")
+    if kind == "too_short" and context.get("actual_length") == 0:
+        what = "an empty mapping" if context.get("field_type") == "Dictionary" else "an empty list"
+        return Finding(
+            path,
+            f'{what} is refused: it could be read as "everything"',
+            "name at least one entry, or leave the field out where it is optional",
+        )
+    return Finding(path, str(error["msg"]).removeprefix("Value error, "))
+
+
+def _fields(model: type[BaseModel], path: Iterable[Any]) -> list[str]:
+    """The fields of what stands at `path`; none where anything may stand there."""
+    found: list[type[BaseModel]] = [model]
+    for part in path:
+        if not isinstance(part, int):
+            found = [m for each in found for m in _models(_annotation(each, part))]
+    return [field.alias or name for each in found for name, field in each.model_fields.items()]
+
+
+def _annotation(model: type[BaseModel], alias: str) -> Any:
+    return next(
+        (field.annotation for name, field in model.model_fields.items() if alias in (field.alias, name)), None
+    )
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that an annotation allows, itself or inside lists, options and unions."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        if issubclass(annotation, BaseModel):
+            yield annotation
+        return
+    for inner in typing.get_args(annotation):
+        yield from _models(inner)
