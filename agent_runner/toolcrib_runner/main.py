@@ -124,8 +124,8 @@ def run(settings: RunnerSettings, model_key: str = "") -> int:
             else _work(settings, agent, metrics, _api_key(settings, model_key), stack)
         )
         if settings.keep_serving:
-            log.info("following the registry until SIGTERM")
             try:
+                log.info("following the registry until SIGTERM")
                 threading.Event().wait()
             except _Ended:
                 return code

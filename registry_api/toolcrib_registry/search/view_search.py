@@ -24,6 +24,8 @@ STORE_SECONDS = 2.0
 """How long one search waits for the store."""
 _FIRST_LIMIT = 64
 _GROWTH = 4
+_AGAIN = 3
+"""How often a search fetches vectors that were here when it began and are not any more."""
 _LARGEST_LIMIT = 10_000
 """Weaviate's own (QUERY_MAXIMUM_RESULTS)."""
 _MOST_NEAREST = 1_000
@@ -96,6 +98,15 @@ class ViewSearch:
             due = {}
         told = await self._asked(question, due) if due else _Told({})
         ranked, lacking = await self.ranker.rank_whole(question)
+        for _ in range(_AGAIN):
+            # a search of another version of the view may have taken vectors away meanwhile
+            missed = {i: question.view[i].digest for i in lacking if i not in versions}
+            if told is None or told.reach is not None or not missed or len(missed) > FEW:
+                break
+            versions |= missed
+            more = await self._asked(question, missed)
+            told = None if more is None else _Told({**told.vectors, **more.vectors})
+            ranked, lacking = await self.ranker.rank_whole(question)
         if not lacking:
             return Found(ranked, True)
         here = len(question.view) - len(lacking)

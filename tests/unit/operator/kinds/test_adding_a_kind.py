@@ -150,7 +150,7 @@ async def test_an_object_of_a_new_kind_comes_from_its_watch_to_the_replicas_and_
         entry = world.get(REF)
         assert entry is not None
         assert entry.finalizers == (MARK,)
-        assert ("Normal", "Ready") in stage.told(REF.key)
+        await until(lambda: ("Normal", "Ready") in stage.told(REF.key))
 
         # what it names goes and comes back
         await watches.tell("serviceaccounts", "DELETED", account(2))

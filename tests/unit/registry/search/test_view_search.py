@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from small_index import own, tool, view_of
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import identity_of
-from toolcrib_registry.search.entry import IndexEntry, Vector
+from toolcrib_registry.search.entry import IndexEntry, Stored, Vector
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.resident_vectors import FEW
 from toolcrib_registry.search.searcher import Searcher
@@ -126,3 +126,37 @@ async def test_a_late_search_of_an_older_view_leaves_nothing_behind(tmp_path: Pa
     assert searcher.state is not None, "no vector of the snapshot is lacking"
     searcher.close()
     await store.aclose()
+
+
+async def test_vectors_that_another_version_of_the_view_takes_away_meanwhile_are_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, embedder = [tool(i) for i in range(5)], HashEmbedder()
+    store = await EmbeddedStore.open(tmp_path, identity_of(embedder))
+    await store.put(entries, await embedder.embed_documents([dense_text(e) for e in entries]))
+    searcher = Searcher(store, embedder, store_seconds=30.0, embed_seconds=30.0)
+    await searcher.prepare(entries)
+    wanted = Wanted("read the weather", limit=5, min_score=0.0)
+    undisturbed = await searcher.search(view_of(entries), wanted)
+    others = [
+        [tool(4, description="edited")],
+        [tool(2, description="edited")],
+        [tool(1, description="edited")],
+    ]
+    get = store.get
+
+    async def disturbed(ids: Collection[str]) -> list[Stored]:
+        found = await get(ids)
+        if others:
+            await searcher._ranker.follow(others.pop(0))
+        return found
+
+    await searcher._ranker.follow(others.pop(0))
+    monkeypatch.setattr(store, "get", disturbed)
+    answer = await searcher.search(view_of(entries), wanted)
+    searcher.close()
+    await store.aclose()
+
+    assert not others, "two more vectors went while the search was made"
+    assert answer == undisturbed
+    assert all(hit.dense is not None for hit in answer.hits)
