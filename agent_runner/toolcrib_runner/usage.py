@@ -37,7 +37,7 @@ class Usage:
     Calls that were refused (arguments, grants, limits) or that found no registry are no use of a tool.
 
     With `state`, a folder, the counts stand in a file there that is replaced as a whole after each call; one process
-    an agent. A file that cannot be read is kept beside it under another name, and counting begins anew.
+    an agent. A file that cannot be read is renamed, and counting starts from zero.
 
     Raises:
         OSError: `state` cannot be made.
@@ -95,7 +95,7 @@ def _read(file: Path) -> dict[str, int]:
         return {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         aside = file.with_suffix(".broken")
-        log.warning("the counts of calls in %s cannot be read (%s); they begin anew", file, error)
+        log.warning("the counts of calls in %s cannot be read (%s); counting starts from zero", file, error)
         try:
             file.replace(aside)
         except OSError as also:

@@ -207,7 +207,9 @@ class OperatorOptions(BaseModel):
         )
 
 
-SOURCE = Source(OperatorOptions, "TOOLCRIB_OPERATOR_", empty=lambda field: field == "audit_anchors")
+_MAY_BE_EMPTY = ("audit_anchors", "trusted_namespace_labels")
+"""Options of which an empty variable is a value: no anchors, and no label that is trusted."""
+SOURCE = Source(OperatorOptions, "TOOLCRIB_OPERATOR_", empty=lambda field: field in _MAY_BE_EMPTY)
 """Flags before variables: `TOOLCRIB_OPERATOR_` and the option."""
 
 

@@ -42,7 +42,7 @@ def one(fields: Fields, name: str) -> str | None:
     found = [value for key, value in fields if key == name]
     if len(found) > 1:
         raise mismatch(f"The header {name} appears more than once.")
-    # only what HTTP takes for white space: whoever else reads the field reads the same
+    # only what HTTP treats as white space, so a proxy reads the same value
     return found[0].strip(" \t") if found else None
 
 

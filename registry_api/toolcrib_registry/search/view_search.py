@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
@@ -96,12 +97,15 @@ class ViewSearch:
             # the store did not have them: it is being filled, and there is nothing to wait for
             self.resident.fill_soon()
             due = {}
+        begun = time.monotonic()
         told = await self._asked(question, due) if due else _Told({})
         ranked, lacking = await self.ranker.rank_whole(question)
         for _ in range(_AGAIN):
             # a search of another version of the view may have taken vectors away meanwhile
             missed = {i: question.view[i].digest for i in lacking if i not in versions}
             if told is None or told.reach is not None or not missed or len(missed) > FEW:
+                break
+            if time.monotonic() - begun > self.seconds:
                 break
             versions |= missed
             more = await self._asked(question, missed)

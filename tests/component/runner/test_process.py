@@ -171,6 +171,8 @@ def test_more_tools_than_a_model_takes_end_with_2_and_a_pod_stays(token_file: st
         finally:
             pod.kill()
     assert (code, ended) == (2, 2), err
+    assert "gained 129 (t0, t1, t10, " in err
+    assert "and 109 more), lost 0, changed 0, unchanged 0; scopes 129 (t0:use, " in err
     assert "planner sees 129 tools" in out
     assert "planner sees 129 tools" in shown
 
@@ -185,6 +187,19 @@ def test_counts_of_calls_outlive_a_restart_in_a_state_folder(
             code, out, err = finish(start(*flags, "--task", 'call calculator {"expression": "1"}'))
             assert code == 0, err
     assert json.loads(out)["usage"]["usage_by_tool"] == {"calculator": 2}
+
+
+def test_tools_are_paid_for_twice_only_where_it_is_asked_for(
+    registry: SmallRegistry, token_file: str
+) -> None:
+    with scripted.serving() as url:
+        flags = [*flags_of(registry, token_file), "--model-url", url, "--task", "hello", "-o", "json"]
+        took = []
+        for more in ([], ["--tool-context"]):
+            code, out, err = finish(start(*flags, *more))
+            assert code == 0, err
+            took.append(json.loads(out)["tokens"]["prompt"])
+    assert took[0] < took[1]
 
 
 def test_a_state_folder_that_cannot_be_made_is_a_wrong_setting(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from realparts.required import required
 from toolcrib_cli import main as cli
 from toolcrib_cli.errors import Exit
 from toolcrib_cli.mcp_clients import edits
@@ -36,7 +37,10 @@ def a_device(path: Path) -> None:
     try:
         os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
     except PermissionError:
-        pytest.skip("only root makes devices, and not everywhere")
+        said = "no device can be made here: run as root, outside of a user namespace"
+        if required():
+            pytest.fail(said, pytrace=False)
+        pytest.skip(said)
 
 
 @pytest.mark.parametrize(

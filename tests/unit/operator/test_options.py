@@ -24,6 +24,41 @@ def test_replicas_of_a_service_are_verified_by_its_name_unless_another_is_given(
     assert parse(["--registry-url", "https://registry"], {}).registry_server_name is None
 
 
+@pytest.mark.parametrize(("given", "trusted"), [("", ()), ("a/b, c", ("a/b", "c"))])
+def test_no_label_is_trusted_where_the_list_is_empty(given: str, trusted: tuple[str, ...]) -> None:
+    flag, variable = "--trusted-namespace-labels", "TOOLCRIB_OPERATOR_TRUSTED_NAMESPACE_LABELS"
+
+    assert parse([*SERVICE, flag, given], {}).loop.trusted_namespace_labels == trusted
+    assert parse(SERVICE, {variable: given}).loop.trusted_namespace_labels == trusted
+    assert parse(SERVICE, {}).loop.trusted_namespace_labels == ("kubernetes.io/metadata.name",)
+
+
+def test_no_anchors_are_kept_where_their_name_is_empty() -> None:
+    assert parse(SERVICE, {"TOOLCRIB_OPERATOR_AUDIT_ANCHORS": ""}).anchors is None
+    assert parse([*SERVICE, "--audit-anchors", ""], {}).anchors is None
+    assert parse(SERVICE, {}).anchors is not None
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--registry-port", "tcp://1"], "--registry-port (TOOLCRIB_OPERATOR_REGISTRY_PORT)"),
+        (["--registry-service", "one"], "--registry-service (TOOLCRIB_OPERATOR_REGISTRY_SERVICE)"),
+        (["--quota-bytes", "much"], "--quota-bytes (TOOLCRIB_OPERATOR_QUOTA_BYTES)"),
+        (["--lease-renew", "99"], "--lease-retry < --lease-renew < --lease-duration"),
+        (["--registry-url", "http://r"], "either --registry-url"),
+    ],
+)
+def test_a_wrong_option_is_named_and_ends_with_2(
+    flags: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse([*SERVICE, *flags], {})
+
+    assert ended.value.code == 2
+    assert named in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_ca_file_that_is_not_there_yet_is_named_and_found_later(tmp_path: Path) -> None:
     trust = Trust(tmp_path / "ca.crt")
 

@@ -41,7 +41,7 @@ def test_calls_of_many_threads_are_all_kept(tmp_path: Path) -> None:
     "content",
     [b"", b"{", b"[]", b'{"calls": [1]}', b'{"calls": {"x": "1"}}', b'{"calls": {"x": -1}}', b"\xff"],
 )
-def test_a_file_that_cannot_be_read_is_kept_aside_and_counting_begins_anew(
+def test_a_file_that_cannot_be_read_is_kept_aside_and_counting_starts_from_zero(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "a.usage.json"
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_read_is_kept_aside_and_counting_begins_anew(
     assert usage.stats(0).usage_by_tool == {"x": 1}
     assert file.with_suffix(".broken").read_bytes() == content
     assert json.loads(file.read_text()) == {"calls": {"x": 1}}
-    assert "they begin anew" in caplog.text
+    assert "starts from zero" in caplog.text
 
 
 def test_a_call_is_counted_though_it_cannot_be_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
