@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, Literal
@@ -22,6 +22,7 @@ from toolcrib.authorizer import Action, Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib.telemetry import logs
 from toolcrib.wire.publish import AuditHead, PublishedTool
+from toolcrib_registry.audit import loads
 from toolcrib_registry.audit.folding import Folding, Key, Record
 from toolcrib_registry.audit.writer import Writer
 from toolcrib_registry.clock import Clock
@@ -35,8 +36,6 @@ LONGEST_NAME = 128
 """Characters of a name that means no tool."""
 PLAIN_BYTES = 4 * 1024
 """Arguments larger than this are recorded as their hash and size even where they are recorded plain."""
-LOAD_BYTES = 63 * 1024
-"""Tools and bindings of one load's record; with what else stands there it has 64 KiB at most."""
 READS = 600
 """Lists, searches and the like of one caller and kind that are written one by one in a minute; the rest is counted."""
 
@@ -184,7 +183,7 @@ class DecisionLog:
             self._read(common, identity, fields)
 
     def loaded(self, caller_view: CallerView, found: Sequence[tuple[PublishedTool, Decision]]) -> None:
-        """Definitions of these tools, all granted, were given out: one record, or as many as `LOAD_BYTES` make of it."""
+        """Definitions of these tools, all granted, were given out: one record, or as many as `loads.BYTES` make of it."""
         if self._writer is None or not found:
             return
         identity, (_, first) = caller_view.identity, found[0]
@@ -193,7 +192,7 @@ class DecisionLog:
             self._folded(common | {"allowed": True, "reason": first.reason.value}, None, {})
             return
         revision = str(caller_view.snapshot.revision or "")
-        for tools, bindings in _shares(found):
+        for tools, bindings in loads.shares(found):
             fields = {
                 "allowed": True,
                 "reason": first.reason.value,
@@ -368,35 +367,6 @@ def _stamped(record: Record) -> Record:
         record = record | {"session": session}
     current = logs.request_id.get()
     return record | {"request_id": current} if current else record
-
-
-def _shares(found: Sequence[tuple[PublishedTool, Decision]]) -> Iterator[tuple[list[Record], list[Record]]]:
-    """The tools and, once each, the bindings that grant them, which the tools name by their place."""
-    tools: list[Record] = []
-    bindings: list[Record] = []
-    places: dict[str, int] = {}
-    size = 0
-    for tool, decision in found:
-        entry: Record = {"tool": tool.tool_id, "digest": tool.digest, "allowed": decision.allowed}
-        binding = decision.binding
-        by: Record = (
-            {}
-            if binding is None
-            else {"ref": binding.ref, "uid": binding.uid, "generation": binding.generation}
-        )
-        more = len(audit_chain.canonical(entry)) + len(audit_chain.canonical(by)) + 16
-        if tools and size + more > LOAD_BYTES:
-            yield tools, bindings
-            tools, bindings, places, size = [], [], {}, 0
-        if binding is not None:
-            if binding.ref not in places:
-                places[binding.ref] = len(bindings)
-                bindings.append(by)
-                size += len(audit_chain.canonical(by))
-            entry["binding"] = places[binding.ref]
-        tools.append(entry)
-        size += len(audit_chain.canonical(entry)) + 1
-    yield tools, bindings
 
 
 def _set(done: asyncio.Future[None]) -> None:
