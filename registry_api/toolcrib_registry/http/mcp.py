@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from toolcrib_registry.calls import service as calls
 from toolcrib_registry.calls.backends.port import Progress
-from toolcrib_registry.calls.in_flight import Revoked
 from toolcrib_registry.calls.step_up import InsufficientScope
-from toolcrib_registry.http import call_response
+from toolcrib_registry.http import call_response, mcp_answers
 from toolcrib_registry.http.access_log import CODE
 from toolcrib_registry.http.bodies import Unreadable
 from toolcrib_registry.http.call_response import Answer
@@ -29,13 +27,13 @@ from toolcrib_registry.http.event_stream import EventStream, disconnected
 from toolcrib_registry.http.problems import ProblemError, unrouted
 from toolcrib_registry.http.progress_stream import Answered, ProgressStream, Tell, body_only
 from toolcrib_registry.http.slices import SLICE
-from toolcrib_registry.http.view_answers import Attempts, Made, send_view_answer
-from toolcrib_registry.mcp import dispatch, envelope, messages, results
+from toolcrib_registry.http.view_answers import Made, send_view_answer
+from toolcrib_registry.mcp import dispatch, envelope, messages
 from toolcrib_registry.mcp.calling import unknown_tool
 from toolcrib_registry.mcp.change_notices import ChangeNotices, event
 from toolcrib_registry.mcp.messages import MOST_IN_A_BATCH, Id, RpcRequest
 from toolcrib_registry.mcp.mirrors import Fields
-from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, Plain, Shown
+from toolcrib_registry.mcp.outcomes import Called, Listening, OfView, Outcome, Plain
 from toolcrib_registry.mcp.protocol import (
     ASSUMED,
     INTERNAL_ERROR,
@@ -217,7 +215,7 @@ class _Called(Answered):
 
     async def send_event(self, send: Send) -> None:
         """Send it as a stream's last event, for as long as the call is granted."""
-        (message,) = await _in_time(self.asked, self.client.version, [(self.id, self.outcome)])
+        (message,) = await mcp_answers.in_time(self.asked, self.client.version, [(self.id, self.outcome)])
         body = event(message)
         if isinstance(self.outcome, Called):
             last = call_response.sent(self.asked.deps, self.outcome.named, body, "application/json")
@@ -281,7 +279,7 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
             for each in working:
                 each.cancel()  # where one broke, nobody gets the answers of the others
         answers = [each for each in found if each is not None]
-        bodies = await _in_time(asked, client.version, answers)
+        bodies = await mcp_answers.in_time(asked, client.version, answers)
     if not answers:
         return Reply(b"", 202)
     whole = (
@@ -289,66 +287,6 @@ async def _batch(endpoint: Endpoint, client: Client, asked: Asked, values: list[
         for (id_, _), body in zip(answers, bodies, strict=True)
     )
     return Reply(b"[%b]" % b",".join(whole))
-
-
-async def _in_time(
-    asked: Asked, version: str, answers: Sequence[tuple[Id | None, Outcome | RpcError]]
-) -> list[bytes]:
-    """Messages that took time to come to, each looked at in the moment in which all are sent."""
-    state, identity = asked.deps.state, asked.asker.identity
-    attempts = Attempts(await state.caller_view(identity))
-    while True:
-        made: dict[int, Shown | RpcError] = {}
-        for number, (_, outcome) in enumerate(answers):
-            if isinstance(outcome, OfView):
-                try:
-                    made[number] = await outcome.make(attempts.shown)
-                except RpcError as error:
-                    made[number] = error
-        if attempts.hold(await state.caller_view(identity)) or not made:
-            break
-    # nothing is waited for from here on
-    return [
-        await _at_last(asked, version, id_, outcome, attempts.shown, made.get(number))
-        for number, (id_, outcome) in enumerate(answers)
-    ]
-
-
-async def _at_last(
-    asked: Asked,
-    version: str,
-    id_: Id | None,
-    outcome: Outcome | RpcError,
-    now: CallerView,
-    made: Shown | RpcError | None,
-) -> bytes:
-    deps = asked.deps
-    if isinstance(outcome, RpcError):
-        return messages.failed(id_, outcome)
-    assert id_ is not None
-    match outcome:
-        case Called():
-            named, identity = outcome.named, asked.asker.identity
-            assert identity is not None
-            try:
-                async with deps.in_flight.hold(identity, named.tool, named.decision, named.charged):
-                    body = outcome.result
-            except Revoked as revoked:
-                call_response.note_cut(deps, named, revoked.decision)
-                body = results.of_failure(version, "revoked", calls.REVOKED)
-        case OfView():
-            assert made is not None
-            if isinstance(made, RpcError):
-                return messages.failed(id_, made)
-            made.record(now)
-            body = made.result
-        case Plain():
-            if any(name not in now.view.tools and name not in now.view.names for name in outcome.about):
-                return messages.failed(id_, unknown_tool())
-            body = outcome.result
-        case Listening():
-            return messages.failed(id_, RpcError(METHOD_NOT_FOUND, "Method not found."))
-    return messages.answered(id_, body)
 
 
 @contextlib.asynccontextmanager
