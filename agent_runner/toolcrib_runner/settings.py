@@ -12,6 +12,12 @@ from toolcrib.settings import Source
 VARIABLES = {"name": "TOOLCRIB_AGENT", "registry_url": "TOOLCRIB_URL"}
 """Fields whose variables have names that the command line uses too."""
 _URL = r"^https?://[^\s@?#]+$"
+_NAME = r"^[A-Za-z0-9._/-]{1,253}$"
+_FORMS = {
+    _URL: "an http:// or https:// address without user, query or fragment",
+    _NAME: "1 to 253 letters, digits, '.', '_', '/' or '-'",
+}
+"""What a text must be, by the pattern that says so."""
 
 
 class RunnerSettings(BaseModel):
@@ -19,9 +25,7 @@ class RunnerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, protected_namespaces=())
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9._/-]{1,253}$", description="What the agent is called in statistics and metrics."
-    )
+    name: str = Field(pattern=_NAME, description="What the agent is called in statistics and metrics.")
     registry_url: str = Field(
         pattern=_URL, description="The registry's address, http(s)://host[:port][/path]."
     )
@@ -104,5 +108,5 @@ class RunnerSettings(BaseModel):
         return self
 
 
-SOURCE = Source(RunnerSettings, "TOOLCRIB_", variables=VARIABLES)
+SOURCE = Source(RunnerSettings, "TOOLCRIB_", variables=VARIABLES, forms=_FORMS)
 """Flags before variables: `TOOLCRIB_` and the field, but for `VARIABLES`."""

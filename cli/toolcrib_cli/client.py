@@ -249,4 +249,5 @@ def refusal(response: httpx.Response) -> CliError:
         f"{code}: {detail}",
         hint=hints.get(response.status_code, ""),
         code=ended.get(response.status_code, Exit.FAILED),
+        problem=code,
     )

@@ -28,10 +28,11 @@ MEANINGS: dict[Exit, str] = {
 
 
 class CliError(Exception):
-    """An end with a message for people, a hint what to do, and an exit code."""
+    """An end with a message for people, a hint what to do, and an exit code; `problem` is the code of a registry's problem."""
 
-    def __init__(self, message: str, *, hint: str = "", code: Exit = Exit.FAILED) -> None:
+    def __init__(self, message: str, *, hint: str = "", code: Exit = Exit.FAILED, problem: str = "") -> None:
         self.message = message
         self.hint = hint
         self.code = code
+        self.problem = problem
         super().__init__(message)

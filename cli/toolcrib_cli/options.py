@@ -12,6 +12,7 @@ import platformdirs
 import typer
 
 from toolcrib.lint.hidden_text import Hidden
+from toolcrib_cli import output
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
@@ -113,8 +114,11 @@ def bearer(given_as: str | None, token_file: Path | None, data: Path | None) -> 
         CliError: none of them was given, or one cannot be used.
     """
     if given_as is not None:
-        from toolcrib_cli.local.accounts import mint
+        from toolcrib_cli.local.accounts import mint, misspelt
 
+        if (meant := misspelt(data_folder(data), given_as)) is not None:
+            # an account without a manifest can be bound, so this is no error
+            output.line(f"note: no account {given_as} is known; did you mean {meant}?", stderr=True)
         return mint(data_folder(data), given_as)
     if token_file is not None:
         try:

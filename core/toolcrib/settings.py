@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from toolcrib import wording
 from toolcrib.errors import SettingsInvalid
 
 S = TypeVar("S", bound=BaseModel)
@@ -34,6 +35,7 @@ class Source(Generic[S]):
         parse: Callable[[str], Any] = str,
         empty: Callable[[str], bool] = lambda field: False,
         older: Collection[str] = (),
+        forms: Mapping[str, str] | None = None,
     ) -> None:
         """Everything about a service's settings that its model does not say.
 
@@ -44,11 +46,13 @@ class Source(Generic[S]):
             parse: what the text of a variable means. Raises ValueError, whose message quotes no value.
             empty: whether an empty variable is a value of this field; else it counts as absent.
             older: names that the model takes besides its fields.
+            forms: what a text must be, by the pattern that says so.
         """
         self.model = model
         self._prefix = prefix
         self._variables = dict(variables or {})
         self._parse, self._empty = parse, empty
+        self.forms: Mapping[str, str] = {**wording.FORMS, **(forms or {})}
         self._fields = {self.variable(name): name for name in (*model.model_fields, *older)}
 
     def variable(self, field: str) -> str:
@@ -139,9 +143,8 @@ class Source(Generic[S]):
         except ValidationError as error:
             for each in error.errors(include_input=False, include_url=False):
                 where = place(each["loc"])
-                found.append(
-                    f"{where}: {each['msg']}" if where else each["msg"].removeprefix("Value error, ")
-                )
+                said = wording.said(each, self.forms)
+                found.append(f"{where}: {said}" if where else said)
             raise SettingsInvalid(found) from None
         if found:
             raise SettingsInvalid(found)

@@ -14,8 +14,10 @@ from toolcrib.identity import Issuer, ScopesPolicy, check_issuers
 from toolcrib.settings import Source
 from toolcrib_registry import strict_yaml
 from toolcrib_registry.identity import cluster_issuer, resources
-from toolcrib_registry.settings_oauth import OAuth
+from toolcrib_registry.settings_oauth import SCOPE_TOKEN, OAuth
 from toolcrib_registry.settings_sections import (
+    ASSERTION_ISSUER,
+    COLLECTION_PREFIX,
     Assertion,
     Audit,
     CounterStore,
@@ -31,6 +33,8 @@ from toolcrib_registry.settings_sections import (
     Tls,
 )
 from toolcrib_registry.strict_yaml import InvalidYaml
+
+_PUBLIC_URL = r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$"
 
 
 class RegistrySettings(Section):
@@ -48,7 +52,7 @@ class RegistrySettings(Section):
     public_port: int = Field(default=8080, ge=1, le=65535, description="What discovery shows as port.")
     public_url: str | None = Field(
         default=None,
-        pattern=r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?$",
+        pattern=_PUBLIC_URL,
         description="Where clients reach the registry: scheme, host and port, without a path. `/mcp` and `/mcp/direct` below it name "
         "the protected resources of OAuth. Absent: made of public_host and public_port, with https where tls is set or the port is 443.",
     )
@@ -225,6 +229,12 @@ SOURCE = Source(
     parse=strict_yaml.parse,
     empty=lambda _: True,
     older=("decision_log",),
+    forms={
+        _PUBLIC_URL: "an http:// or https:// address without a path, as in https://toolcrib.example.com",
+        SCOPE_TOKEN: "a scope: printable ASCII without spaces, quotes and backslashes",
+        COLLECTION_PREFIX: "a capital letter, then at most 127 letters, digits or '_'",
+        ASSERTION_ISSUER: "an http:// or https:// address",
+    },
 )
 """Variables are `TOOLCRIB_` and the field, and are read as YAML."""
 

@@ -7,6 +7,9 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+COLLECTION_PREFIX = r"^[A-Z][A-Za-z0-9_]{0,127}$"
+ASSERTION_ISSUER = r"^https?://[!-~]+$"
+
 
 class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -68,7 +71,7 @@ class Store(Section):
     )
     collection_prefix: str = Field(
         default="ToolcribTools",
-        pattern=r"^[A-Z][A-Za-z0-9_]{0,127}$",
+        pattern=COLLECTION_PREFIX,
         description="weaviate: two installations on one server need two prefixes.",
     )
 
@@ -371,7 +374,7 @@ class Assertion(Section):
 
     issuer: str | None = Field(
         default=None,
-        pattern=r"^https?://[!-~]+$",
+        pattern=ASSERTION_ISSUER,
         description="`iss`, the same for all replicas. Absent: the registry's public URL.",
     )
     keys: str | None = Field(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +18,9 @@ from toolcrib_cli import options, output
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
+
+_PAGES = 10
+"""Of 200 tools: so far a misspelt name is looked for."""
 
 
 class SearchMode(StrEnum):
@@ -147,6 +152,36 @@ def _nothing(words: bool, filtered: bool, min_score: float | None) -> str:
     return f"Nothing fits. {hint}." if hint else "Nothing fits."
 
 
+@contextmanager
+def _suggesting(client: RegistryClient, tool: str) -> Iterator[None]:
+    """Where there is no such tool for this identity, the hint names one of its own that may be meant."""
+    try:
+        yield
+    except CliError as error:
+        if error.problem in ("not_permitted", "tool_not_found"):
+            error.hint = _meant(client, tool) or error.hint
+        raise
+
+
+def _meant(client: RegistryClient, *wanted: str) -> str:
+    """A hint with the tools of this identity's own view that are written much alike; empty where none is."""
+    from toolcrib.resources.mistakes import nearest
+
+    known: list[str] = []
+    cursor: str | None = None
+    try:
+        for _ in range(_PAGES):
+            page = client.get("/v1/tools", limit=200, cursor=cursor)
+            known += (name for t in page["tools"] for name in dict.fromkeys((t["name"], t["tool_id"])))
+            if not (cursor := page.get("next_cursor")):
+                break
+    except CliError:
+        return ""
+    found = dict.fromkeys(nearest(each, known, 0.7) for each in wanted if each not in known)
+    close = [name for name in found if name is not None]
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
 def describe(
     tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
     as_: options.As = None,
@@ -157,7 +192,7 @@ def describe(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Show one tool as the agent sees it: what it does, and the schema of its arguments."""
-    with _client(url, as_, token_file, data, ca_file) as client:
+    with _client(url, as_, token_file, data, ca_file) as client, _suggesting(client, tool):
         found = client.post("/v1/describe", {"tool": tool})
     if out is not Format.TABLE:
         output.data(found, out)
@@ -183,9 +218,10 @@ def load(
     """Print the definitions of several tools as models take them, in one request; ends with 4 if one is not there."""
     with _client(url, as_, token_file, data, ca_file) as client:
         found = client.post("/v1/load", {"tools": names})
-    if missing := found.get("errors"):
-        said = "; ".join(f"{each['tool']}: {each['detail']}" for each in missing)
-        raise CliError(said, hint="`toolcrib tools` lists what there is", code=Exit.NOT_PERMITTED)
+        if missing := found.get("errors"):
+            said = "; ".join(f"{each['tool']}: {each['detail']}" for each in missing)
+            hint = _meant(client, *(each["tool"] for each in missing))
+            raise CliError(said, hint=hint or "`toolcrib tools` lists what there is", code=Exit.NOT_PERMITTED)
     if out is Format.TABLE:
         rows = [
             (t["_meta"]["toolcrib.dev/model-name"], t["name"], output.short(_line(t), 80))
@@ -215,7 +251,7 @@ def call(
     out: options.Output = Format.TABLE,
 ) -> None:
     """Call a tool through the registry."""
-    with _client(url, as_, token_file, data, ca_file) as client:
+    with _client(url, as_, token_file, data, ca_file) as client, _suggesting(client, tool):
         texts = _texts(client, tool, arguments or [])
         answer = client.post(
             "/v1/call", {"tool": tool, "arguments": _arguments(arguments or [], json_, texts)}

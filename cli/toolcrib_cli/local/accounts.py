@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local.store import read_state
@@ -31,14 +33,34 @@ def find(folder: Path, name: str) -> tuple[str, str]:
             hint="write namespace/name",
             code=Exit.USAGE,
         )
-    everyone = ", ".join(state.get("accounts", [])[:12])
     raise CliError(
         f"no account is called {name!r}",
-        hint=f"known: {everyone}"
-        if everyone
-        else "start the local mode with `toolcrib up`, or write namespace/name",
+        hint=_hint(state, name) or "start the local mode with `toolcrib up`, or write namespace/name",
         code=Exit.USAGE,
     )
+
+
+def _hint(state: Mapping[str, Any], name: str) -> str:
+    """Which account may be meant, else which there are; empty: none is known."""
+    from toolcrib.resources.mistakes import nearest
+
+    everyone = [a for a in state.get("accounts", []) if isinstance(a, str)]
+    meant = nearest(name, (a.partition("/")[2] for a in everyone))
+    if meant is not None:
+        return f"did you mean {' or '.join(a for a in everyone if a.partition('/')[2] == meant)}?"
+    return f"known: {', '.join(everyone[:12])}" if everyone else ""
+
+
+def misspelt(folder: Path, name: str) -> str | None:
+    """The known account that an unknown `namespace/name` resembles, if there is one."""
+    from toolcrib.resources.mistakes import nearest
+
+    everyone = [a for a in (read_state(folder) or {}).get("accounts", []) if isinstance(a, str)]
+    namespace, slash, bare = name.partition("/")
+    if not slash or name in everyone:
+        return None
+    meant = nearest(bare, (a.partition("/")[2] for a in everyone if a.startswith(f"{namespace}/")), 0.8)
+    return None if meant is None else f"{namespace}/{meant}"
 
 
 def client_secret(folder: Path, name: str) -> str:

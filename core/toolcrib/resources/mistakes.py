@@ -10,23 +10,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from toolcrib import names
+from toolcrib import wording
 from toolcrib.errors import Finding
 from toolcrib.resources import bindings, durations, tools
 
-_LABEL = "lower-case letters, digits and '-', with a letter or digit at both ends"
-_GLOB = "letters, digits and '_', '.', '-', with the wildcards '*' and '?'"
 WORDS = {
-    names.TOOL_NAME: "1 to 128 letters, digits, '_', '.' or '-'",
-    names.SERVER_NAME: "1 to 63 letters, digits, '_', '.' or '-'",
-    names.SCOPE: "a scope, as in calculator:use: letters, digits and '_', '.', ':', '/', '-', with a letter or digit at both ends, "
-    "at most 128 characters",
-    names.TAG: "1 to 64 characters without control characters",
-    names.DNS_LABEL: f"{_LABEL}, at most 63 characters",
-    names.DNS_SUBDOMAIN: f"parts joined by '.', each of {_LABEL}",
-    names.PATTERN: f"NAME or SERVER:NAME, each of {_GLOB}",
-    names.CLUSTER_PATTERN: f"NAME or NAMESPACE/SERVER:NAME, each of {_GLOB}",
-    names.CLUSTER_SERVER: "NAMESPACE/SERVER, as in heist/office",
+    **wording.FORMS,
     tools.URL: "an http:// or https:// address, as in https://api.example.com/v1, without user, query or fragment",
     tools.PATH: "a path that begins with '/', of printable ASCII characters",
     tools.HEADER: "1 to 64 letters, digits or '-'",
@@ -37,11 +26,6 @@ WORDS = {
 }
 """What a text must be, by the pattern that says so."""
 _TYPES = {
-    "tuple_type": "must be a list",
-    "list_type": "must be a list",
-    "dict_type": "must be an object",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
     "string_type": "must be text",
     "bool_type": "must be true or false",
     "int_type": "must be an integer",
@@ -63,10 +47,16 @@ def findings(errors: Iterable[Any], model: type[BaseModel]) -> Iterator[Finding]
 def close(word: str, known: Iterable[str]) -> str:
     """Which of the known words may be meant, as a hint; else all of them."""
     among = list(known)
-    near = difflib.get_close_matches(word.lower(), [k.lower() for k in among], 1, 0.6)
-    if near:
-        return f"did you mean {next(k for k in among if k.lower() == near[0])}?"
+    if (meant := nearest(word, among)) is not None:
+        return f"did you mean {meant}?"
     return f"known: {', '.join(among)}" if among else ""
+
+
+def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
+    """Which of the known words may be meant, if one is as like as `least` (0 to 1)."""
+    by_lower = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, 1, least)
+    return by_lower[near[0]] if near else None
 
 
 def _finding(error: Any, model: type[BaseModel]) -> Finding:
@@ -81,9 +71,6 @@ def _finding(error: Any, model: type[BaseModel]) -> Finding:
         return Finding(path, _TYPES[kind])
     if kind in ("literal_error", "enum"):
         return Finding(path, f"must be {context.get('expected')}")
-    if kind == "string_pattern_mismatch":
-        pattern = str(context.get("pattern"))
-        return Finding(path, f"must be {WORDS.get(pattern, f'of the form {pattern}')}")
     if kind == "too_short" and context.get("actual_length") == 0:
         what = "an empty mapping" if context.get("field_type") == "Dictionary" else "an empty list"
         return Finding(
@@ -91,7 +78,7 @@ def _finding(error: Any, model: type[BaseModel]) -> Finding:
             f'{what} is refused: it could be read as "everything"',
             "name at least one entry, or leave the field out where it is optional",
         )
-    return Finding(path, str(error["msg"]).removeprefix("Value error, "))
+    return Finding(path, wording.said(error, WORDS))
 
 
 def _fields(model: type[BaseModel], path: Iterable[Any]) -> list[str]:

@@ -13,6 +13,8 @@ from pydantic import ConfigDict, Field
 from toolcrib import names
 from toolcrib.wire.api import Answer, Request, example
 
+PATH = r"^/[!-~]*$"
+
 
 class Parameter(Answer):
     """One argument as the simple protocol describes it."""
@@ -58,9 +60,7 @@ class Registration(Request):
     )
 
     name: str = Field(pattern=names.TOOL_NAME, examples=["exchange_rate"])
-    endpoint: str = Field(
-        default="/", pattern=r"^/[!-~]*$", max_length=1024, description="Path at host:port."
-    )
+    endpoint: str = Field(default="/", pattern=PATH, max_length=1024, description="Path at host:port.")
     scopes: Annotated[
         tuple[Annotated[str, Field(pattern=names.SCOPE)], ...], Field(min_length=1, max_length=16)
     ]

@@ -50,13 +50,18 @@ def _agent(scope: Scope) -> str | None:
 
 
 class Exchange:
-    """One request under way: adds the headers of every answer, and writes one line about it."""
+    """One request under way: adds the headers of every answer, and writes one line about it.
 
-    __slots__ = ("_scope", "_send", "_start", "_status", "request_id")
+    Args:
+        challenge: WWW-Authenticate of an answer that is given although the caller's token is bad.
+    """
 
-    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
+    __slots__ = ("_challenge", "_scope", "_send", "_start", "_status", "request_id")
+
+    def __init__(self, scope: Scope, send: Send, request_id: str, challenge: str | None = None) -> None:
         self._scope = scope
         self._send = send
+        self._challenge = challenge
         self.request_id = request_id
         self._status = 0
         self._start = time.perf_counter()
@@ -80,6 +85,8 @@ class Exchange:
                     break
             else:
                 headers += PRIVATE
+            if self._challenge is not None:
+                headers.append((b"www-authenticate", self._challenge.encode()))
             message["headers"] = headers
         return self._send(message)
 

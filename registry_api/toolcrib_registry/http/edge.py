@@ -31,6 +31,7 @@ from toolcrib_registry.http.problems import (
     unrouted,
 )
 from toolcrib_registry.http.route_table import Access, Body, Match, RouteTable, Rule
+from toolcrib_registry.identity import resources
 from toolcrib_registry.identity.authenticator import NOBODY, Asker, Authenticator, token_in_query
 from toolcrib_registry.identity.resources import ProtectedResource
 from toolcrib_registry.settings import RegistrySettings
@@ -115,7 +116,10 @@ class Edge:
         if problem is not None:
             action = near.line.action if near is not None else Action.LIST
             self._deps.decisions.refused(action, reason_of(problem.code), asker.identity)
-        exchange = Exchange(scope, send, request_id)
+        # a route that answers everybody shows a bad token what it shows nobody: the answer itself does not say why
+        refused = asker.problem if problem is None else None
+        challenge = None if refused is None else resources.challenge("invalid_token", description=refused)
+        exchange = Exchange(scope, send, request_id, challenge)
         try:
             if problem is not None:
                 await _refuse(problem, scope, receive, exchange.send)

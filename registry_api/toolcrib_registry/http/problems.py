@@ -18,6 +18,8 @@ import orjson
 from fastapi import HTTPException
 from starlette.responses import Response
 
+from toolcrib import wording
+from toolcrib.wire.simple import PATH
 from toolcrib_registry.calls.errors import CallError, Refused
 from toolcrib_registry.calls.step_up import InsufficientScope
 from toolcrib_registry.failures import Failure, Unauthenticated
@@ -83,6 +85,11 @@ CODES: Mapping[str, tuple[int, str]] = {
     "service_pending": (503, "Service pending"),
     "upstream_timeout": (504, "Upstream timeout"),
 }
+FORMS: Mapping[str, str] = {
+    **wording.FORMS,
+    PATH: "a path that begins with '/', of printable ASCII characters",
+}
+"""What a text of a request must be, by the pattern that says so."""
 CALL_STATUS: Mapping[str, int] = {Refused.code: 502}
 """Where a call that failed has another status than `CODES` says: an address is the caller's fault at a registration."""
 
@@ -167,7 +174,7 @@ def unauthenticated(reason: str | None, resource: ProtectedResource | None = Non
         if reason is None
         else f"The bearer token is not accepted: {reason}"
     )
-    challenge = resources.challenge(error) if resource is None else resource.challenge(error)
+    challenge = (resources if resource is None else resource).challenge(error, description=reason)
     return ProblemError(code, detail, headers={"WWW-Authenticate": challenge})
 
 
@@ -189,7 +196,7 @@ def unrouted(methods: Sequence[str]) -> ProblemError:
 def invalid(errors: Iterable[Any]) -> ProblemError:
     """400, naming the fields at fault; what was sent is not repeated, it may hold a secret. `errors` are pydantic's."""
     found = [
-        {"field": ".".join(str(p)[:64] for p in e.get("loc", ())), "message": str(e.get("msg", ""))[:300]}
+        {"field": ".".join(str(p)[:64] for p in e.get("loc", ())), "message": wording.said(e, FORMS)[:300]}
         for e in list(errors)[:20]
     ]
     first = found[0] if found else {"field": "", "message": "not valid"}

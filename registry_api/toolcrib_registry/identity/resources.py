@@ -6,6 +6,7 @@ A token that is meant for one of them has its URL as `aud`. It is accepted on th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,9 @@ PATHS = ("/mcp", "/mcp/direct")
 """Their lines stand in the route table."""
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 """The metadata of a resource is at this path and its own behind it (RFC 9728 §3.1)."""
+_UNSPEAKABLE = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
+"""What may not stand in an `error_description` (RFC 6750 §3)."""
+_DESCRIBED = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +48,9 @@ class ProtectedResource:
             "bearer_methods_supported": ["header"],
         }
 
-    def challenge(self, error: str | None, scopes: Iterable[str] | None = None) -> str:
+    def challenge(
+        self, error: str | None, scopes: Iterable[str] | None = None, *, description: str | None = None
+    ) -> str:
         """The value of WWW-Authenticate.
 
         Without an authorization server it names no metadata: clients would start a login that cannot end.
@@ -52,16 +58,24 @@ class ProtectedResource:
         Args:
             error: what is wrong with the token; None: there was none.
             scopes: those to ask for; None: those of the settings.
+            description: why, in a sentence for people.
         """
         if not self.authorization_servers:
-            return challenge(error, scopes=scopes or ())
+            return challenge(error, description=description, scopes=scopes or ())
         wanted = self.scopes if scopes is None else scopes
-        return challenge(error, realm=None, scopes=wanted, resource_metadata=self.metadata_url)
+        return challenge(
+            error,
+            description=description,
+            realm=None,
+            scopes=wanted,
+            resource_metadata=self.metadata_url,
+        )
 
 
 def challenge(
     error: str | None,
     *,
+    description: str | None = None,
     realm: str | None = "toolcrib",
     scopes: Iterable[str] = (),
     resource_metadata: str | None = None,
@@ -70,6 +84,7 @@ def challenge(
     given = {
         "realm": realm,
         "error": error,
+        "error_description": None if description is None else _UNSPEAKABLE.sub("?", description[:_DESCRIBED]),
         "resource_metadata": resource_metadata,
         "scope": " ".join(scopes),
     }

@@ -8,6 +8,7 @@ from typing import Any
 from mcp_types.methods import CLIENT_REQUESTS, validate_client_request
 from pydantic import ValidationError
 
+from toolcrib import wording
 from toolcrib_registry.mcp import envelope, results
 from toolcrib_registry.mcp.messages import RpcRequest
 from toolcrib_registry.mcp.outcomes import Listening, Outcome, Plain
@@ -87,7 +88,9 @@ def _check(method: str, version: str, params: dict[str, Any]) -> None:
         validate_client_request(method, version, own)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)[:_MOST_MISTAKES]
-        told = "; ".join(f"{'.'.join(str(step)[:64] for step in e['loc'])}: {e['msg'][:200]}" for e in found)
+        told = "; ".join(
+            f"{'.'.join(str(step)[:64] for step in e['loc'])}: {wording.said(e)[:200]}" for e in found
+        )
         raise _invalid(told, version) from None
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import orjson
 from pydantic import BaseModel, FailFast, Field, ValidationError
 
+from toolcrib import wording
 from toolcrib.authorizer import Action
 from toolcrib.schemas.objects import of_objects
 from toolcrib.text import short
@@ -298,6 +299,6 @@ def _mistakes(error: ValidationError) -> str:
         where = "".join(f"/{str(step)[:64]}" for step in one["loc"])
         missing = one["type"] == "missing"
         got = "nothing" if missing else calling.kind_of(one["input"])
-        said = _EXPECTED.get(one["type"], one["msg"][:300])
+        said = _EXPECTED.get(one["type"], wording.said(one)[:300])
         lines.append(f"- {where or '/'}: {said} (got {got})")
     return "\n".join(("Invalid arguments.", *lines))

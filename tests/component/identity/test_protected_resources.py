@@ -79,7 +79,8 @@ def test_where_no_issuer_offers_a_login_there_is_no_metadata(told: Any) -> None:
         assert (found.status_code, found.json()) == (absent.status_code, absent.json())
         assert found.json()["code"] == "not_found"
         assert ask(r, "/mcp")[:2] == (401, 'Bearer realm="toolcrib"')
-        assert ask(r, "/mcp", "x")[:2] == (401, 'Bearer realm="toolcrib", error="invalid_token"')
+        described = 'error="invalid_token", error_description="the token cannot be read"'
+        assert ask(r, "/mcp", "x")[:2] == (401, f'Bearer realm="toolcrib", {described}')
 
 
 def test_the_cluster_and_the_local_issuer_offer_no_login() -> None:
@@ -105,7 +106,8 @@ def test_a_bad_token_is_called_invalid(registry: RunningRegistry) -> None:
 
     assert (status, problem["code"]) == (401, "invalid_token")
     assert challenge == (
-        f'Bearer error="invalid_token", resource_metadata="{BASE}{resources.WELL_KNOWN}/mcp", '
+        'Bearer error="invalid_token", error_description="the token cannot be read", '
+        f'resource_metadata="{BASE}{resources.WELL_KNOWN}/mcp", '
         'scope="calculator:use vault:open"'
     )
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from toolcrib import names
+from toolcrib import names, wording
 from toolcrib.access import subjects
 from toolcrib.access.answers import AccessReviewRequest, Changes, Explanation, WhatCan, WhoCan
 from toolcrib.access.changes import changes
@@ -98,7 +98,7 @@ async def ask(
     except ValidationError as error:
         await _admitted(deps, asker, None)
         first = error.errors(include_input=False, include_url=False)[0]
-        raise ProblemError("invalid_request", f"{first['loc'][0]}: {first['msg']}") from None
+        raise ProblemError("invalid_request", f"{first['loc'][0]}: {wording.said(first)}") from None
     return await _review(deps, asker, request, asked)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ValidationError
 
+from toolcrib import wording
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs
 from toolcrib.wire.publish import (
@@ -71,7 +72,7 @@ async def _parsed(body: bytes, model: type[_Body]) -> _Body:
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(p) for p in first["loc"])
-        raise ProblemError("invalid_request", f"{where}: {first['msg']}") from None
+        raise ProblemError("invalid_request", f"{where}: {wording.said(first)}") from None
 
 
 @router.get("/v1/admin/state", openapi_extra=BEARER, responses=problems(*_TOKEN))

@@ -41,7 +41,13 @@ EXAMPLE_ENTRY = {
     "host": "127.0.0.1",
     "port": 8080,
 }
-_ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Names the content of the answer."}}
+_HEADERS = {
+    "ETag": {"schema": {"type": "string"}, "description": "Names the content of the answer."},
+    "WWW-Authenticate": {
+        "schema": {"type": "string"},
+        "description": "Why the token is not accepted: the list is empty then.",
+    },
+}
 Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed name or a tool id.")]
 
 
@@ -52,7 +58,7 @@ Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed n
     openapi_extra=OPTIONAL_BEARER,
     responses={
         200: {
-            "headers": _ETAG,
+            "headers": _HEADERS,
             "content": {
                 "application/json": {
                     "example": {

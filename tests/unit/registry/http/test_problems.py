@@ -53,4 +53,6 @@ def test_who_sends_no_token_is_told_to_and_whose_token_is_bad_why() -> None:
     status, headers, body = answered(Unauthenticated("it has expired"))
     assert (status, body["code"]) == (401, "invalid_token")
     assert "it has expired" in body["detail"]
-    assert 'error="invalid_token"' in headers["www-authenticate"]
+    assert headers["www-authenticate"] == (
+        'Bearer realm="toolcrib", error="invalid_token", error_description="it has expired"'
+    )

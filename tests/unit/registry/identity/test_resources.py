@@ -58,6 +58,13 @@ def test_what_stands_in_quotes_ends_none() -> None:
     assert resources.challenge('a"b\\c', realm=None) == r'Bearer error="a\"b\\c"'
 
 
+def test_a_challenge_describes_what_is_wrong_in_the_characters_that_a_description_may_have() -> None:
+    found = resources.challenge("invalid_token", description='the "claim"\r\nis \\ ü', realm=None)
+
+    assert found == 'Bearer error="invalid_token", error_description="the ?claim???is ? ?"'
+    assert len(resources.challenge("invalid_token", description="x" * 1000)) < 300
+
+
 def test_metadata_names_the_resource_and_leaves_out_what_there_is_not() -> None:
     found = resource("/mcp/direct", authorization_servers=(LOGIN,)).metadata()
 

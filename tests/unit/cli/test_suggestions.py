@@ -1,0 +1,72 @@
+"""What a misspelt agent or tool is answered: names that are known to the caller anyway, and no others."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from registry_harness import RunningRegistry, binding, running_registry, tool
+from toolcrib_cli import main as cli
+from toolcrib_cli import options
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.local import accounts
+
+ACCOUNTS = ["heist/hacker", "heist/planner", "heist/safecracker"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    (tmp_path / "local.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "accounts": ACCOUNTS}))
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[RunningRegistry]:
+    tools = [tool("calculator"), tool("calculate_secret", scopes=("vault:open",))]
+    with running_registry(tools, [binding("bot", ("calculator:use",))]) as running:
+        yield running
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def test_a_misspelt_agent_is_told_whom_it_may_mean(data: Path) -> None:
+    with pytest.raises(CliError) as refused:
+        accounts.find(data, "safecraker")
+    assert refused.value.hint == "did you mean heist/safecracker?"
+
+    with pytest.raises(CliError) as refused:
+        accounts.find(data, "xyz")
+    assert refused.value.hint == f"known: {', '.join(ACCOUNTS)}"
+
+
+def test_an_account_that_no_manifest_has_gets_a_token_and_a_note_where_another_may_be_meant(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert options.bearer("heist/safecraker", None, data)
+    assert "did you mean heist/safecracker?" in capsys.readouterr().err
+    assert options.bearer("heist/newcomer", None, data)
+    assert options.bearer("heist/planner", None, data)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", ["call", "describe", "load"])
+def test_a_misspelt_tool_is_told_what_the_caller_may_mean_of_its_own_view(
+    command: str,
+    registry: RunningRegistry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_TOKEN", registry.token("team", "bot"))
+
+    assert run(command, "calcualtor", "--url", registry.url) == Exit.NOT_PERMITTED
+    assert "hint: did you mean calculator?" in capsys.readouterr().err
+    # nearer to a tool that this caller does not see than to its own
+    assert run(command, "calculate_secrt", "--url", registry.url) == Exit.NOT_PERMITTED
+    assert "secret" not in capsys.readouterr().err
