@@ -6,7 +6,6 @@ the local mode; any other kind is named and skipped.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -23,17 +22,13 @@ from toolcrib.resources import KINDS, Tool, parse
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.kinds import Resource
 from toolcrib.schemas import safety as schema_safety
+from toolcrib_cli import yaml_documents
 
 STDIN = Path("-")
 """Standard input, as a file name."""
 SUFFIXES = (".yaml", ".yml", ".json")
 COMPANIONS = ("Namespace", "ServiceAccount", "Service", "Secret")
 MAX_FILE = 16 * 1024 * 1024
-MAX_DEPTH = 100
-"""Nesting of a document; libyaml's composer recurses in C and takes the process with it far below 100,000."""
-MAX_NODES = 1_000_000
-"""Values of a file, each alias counted as all that it stands for."""
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,58 +82,6 @@ class FileContent:
         return any(p.refused for p in self.problems)
 
 
-class _Loader(_Base):  # type: ignore[misc]
-    """YAML as Kubernetes reads it: no timestamps, no octal or sexagesimal surprises, duplicate keys refused."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern)
-        for tag, pattern in resolvers
-        if tag in ("tag:yaml.org,2002:null", "tag:yaml.org,2002:bool")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _tag, _pattern in (
-    ("tag:yaml.org,2002:int", r"^[-+]?(0|[1-9][0-9]*|0x[0-9a-fA-F]+)$"),
-    ("tag:yaml.org,2002:float", r"^[-+]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+)$"),
-):
-    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list("-+0123456789."))
-
-
-def _mapping(loader: Any, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-    loader.flatten_mapping(node)
-    result: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str):
-            raise yaml.constructor.ConstructorError(
-                None, None, f"a key must be a string, not {key!r}", key_node.start_mark
-            )
-        if key in result:
-            raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
-        result[key] = loader.construct_object(value_node, deep=True)
-    return result
-
-
-def _construct_map(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
-    return _mapping(loader, node)
-
-
-def _construct_int(loader: Any, node: yaml.Node) -> int:
-    try:
-        return int(loader.construct_yaml_int(node))
-    except ValueError:
-        raise yaml.constructor.ConstructorError(
-            None, None, "a whole number that long is refused", node.start_mark
-        ) from None
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _construct_map)
-_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
-_Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(loader.construct_scalar(node)))
-
-
 def files_in(paths: Iterable[Path]) -> list[Path]:
     """The manifest files of folders (searched in depth) and single files, in a stable order."""
     found: list[Path] = []
@@ -177,8 +120,8 @@ def read(file: Path, *, default_namespace: str = "default", hidden: Hidden = Hid
         content.problems.append(ManifestProblem(file, 0, Finding("", f"cannot be read: {reason}")))
         return content
     try:
-        _check_bounds(text)
-        for node in list(_documents(text)):
+        yaml_documents.check_bounds(text)
+        for node in list(yaml_documents.nodes(text)):
             _add(content, node, default_namespace, hidden)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -193,59 +136,8 @@ def read(file: Path, *, default_namespace: str = "default", hidden: Hidden = Hid
     return content
 
 
-def _check_bounds(text: str) -> None:
-    """Refuse what would take the stack, or multiply by aliases, before anything recurses or expands.
-
-    Raises:
-        yaml.YAMLError: it is nested too deeply, holds too much, or is no YAML.
-    """
-    sizes: dict[str, int] = {}
-    open_: list[tuple[str | None, int]] = []
-    total = 0
-    event: Any
-    for event in yaml.parse(text, Loader=_Base):
-        if isinstance(event, yaml.AliasEvent):
-            total += sizes.get(event.anchor or "", 1)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            open_.append((event.anchor, total))
-            total += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_.pop()
-            if anchor is not None:
-                sizes[anchor] = total - before
-        elif isinstance(event, yaml.ScalarEvent):
-            total += 1
-            if event.anchor is not None:
-                sizes[event.anchor] = 1
-        for much, what in (
-            (len(open_) > MAX_DEPTH, f"nested deeper than {MAX_DEPTH} levels"),
-            (total > MAX_NODES, f"more than {MAX_NODES} values, aliases expanded"),
-        ):
-            if much:
-                raise yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
-
-
-def _documents(text: str) -> Iterator[yaml.Node]:
-    loader = _Loader(text)
-    try:
-        while loader.check_node():
-            node = loader.get_node()
-            if node is not None:
-                yield node
-    finally:
-        loader.dispose()
-
-
-def _construct(node: yaml.Node) -> Any:
-    loader = _Loader("")
-    try:
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
 def _add(content: FileContent, node: yaml.Node, default_namespace: str, hidden: Hidden) -> None:
-    body = _construct(node)
+    body = yaml_documents.value(node)
     if body is None:
         return
     line = node.start_mark.line + 1
@@ -257,7 +149,7 @@ def _add(content: FileContent, node: yaml.Node, default_namespace: str, hidden: 
         and body["kind"].endswith("List")
         and isinstance(body.get("items"), list)
     ):
-        for item in _child(node, "items").value:
+        for item in yaml_documents.child(node, "items").value:
             _add(content, item, default_namespace, hidden)
         return
     kind = body.get("kind")
@@ -286,7 +178,9 @@ def _add_ours(
         resource = parse(body, strict=True)
     except InvalidManifest as error:
         for finding in error.findings:
-            content.problems.append(ManifestProblem(content.file, _line_of(node, finding.field), finding))
+            content.problems.append(
+                ManifestProblem(content.file, yaml_documents.line_of(node, finding.field), finding)
+            )
         return
     namespace = None
     if KINDS[resource.kind].namespaced:
@@ -295,7 +189,7 @@ def _add_ours(
         resource = resource.model_copy(update={"metadata": metadata})
     if isinstance(resource, Tool):
         for field_name, finding in unusable(resource, hidden):
-            at = _line_of(node, f"spec.{field_name}")
+            at = yaml_documents.line_of(node, f"spec.{field_name}")
             content.problems.append(ManifestProblem(content.file, at, finding, refused=False))
     name = resource.metadata.name
     content.objects.append(Loaded(content.file, line, resource.kind, namespace, name, body, resource))
@@ -334,7 +228,9 @@ def _add_companion(
         )
         return
     if (wrong := _misshapen(body, metadata)) is not None:
-        content.problems.append(ManifestProblem(content.file, _line_of(node, wrong.field), wrong))
+        content.problems.append(
+            ManifestProblem(content.file, yaml_documents.line_of(node, wrong.field), wrong)
+        )
         return
     namespace = None
     if body["kind"] != "Namespace":
@@ -355,28 +251,6 @@ def _misshapen(body: dict[str, Any], metadata: dict[str, Any]) -> Finding | None
         ):
             return Finding(place, "must be a mapping of strings", "put quotes around true, false and numbers")
     return None
-
-
-def _child(node: yaml.Node, key: str) -> Any:
-    assert isinstance(node, yaml.MappingNode)
-    return next(value for name, value in node.value if name.value == key)
-
-
-def _line_of(node: yaml.Node, path: str) -> int:
-    """The line of the deepest part of `path` (`spec.scopes[1]`) that stands in the document."""
-    line = node.start_mark.line + 1
-    for part in [p for p in path.replace("[", ".").replace("]", "").split(".") if p]:
-        if isinstance(node, yaml.MappingNode):
-            pair = next(((k, v) for k, v in node.value if k.value == part), None)
-            if pair is None:
-                return line
-            line, node = pair[0].start_mark.line + 1, pair[1]
-        elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
-            node = node.value[int(part)]
-            line = node.start_mark.line + 1
-        else:
-            return line
-    return line
 
 
 def duplicates(contents: Iterable[FileContent]) -> Iterator[ManifestProblem]:

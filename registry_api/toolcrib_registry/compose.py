@@ -27,6 +27,7 @@ from toolcrib_registry.calls.assertions.keys import AssertionKeys
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.backends.port import ToolBackend
+from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.in_flight import InFlight
@@ -50,7 +51,7 @@ from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.counters import Counters
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.outbound.guard import ReplaceablePolicy
 from toolcrib_registry.policy import registration
 from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.registration import Registrar
@@ -85,6 +86,7 @@ class Registry:
     shelf: VectorShelf
     keys: Keys
     outbound: OutboundHttp
+    egress: ReplaceablePolicy
     owned_keys: KeyStore | None = None
     _following: list[asyncio.Task[None]] = field(default_factory=list, init=False)
 
@@ -165,6 +167,7 @@ async def build(
     counters: Counters | None = None,
     registrar: Registrar | None = None,
     oauth: ClientTokens | None = None,
+    remedies: Remedies = CLUSTER,
     metrics_registry: CollectorRegistry | None = None,
 ) -> Registry:
     """A registry of `settings`; what is passed takes the place of what would be made.
@@ -174,17 +177,8 @@ async def build(
         EmbedderUnavailable, StoreUnavailable: a local part cannot start.
     """
     clock = clock or SystemClock()
-    policy = EgressPolicy(
-        allow=settings.egress.allow,
-        loopback=settings.egress.loopback,
-        forbidden=(
-            *settings.egress.forbidden,
-            *own_hosts.of_store(settings.store),
-            *own_hosts.of_counters(settings.counters),
-        ),
-        cluster=settings.egress.cluster,
-        backends=settings.backends,
-        cluster_domain=settings.egress.cluster_domain,
+    policy = ReplaceablePolicy(
+        own_hosts.policy(settings.egress, settings.store, settings.counters, settings.backends)
     )
     outbound = OutboundHttp(policy)
     owned_keys = None
@@ -259,7 +253,8 @@ async def build(
             store, DocumentVectors(embedder, shelf, store), state, entries, metrics, clock, engine.learn
         ),
         arguments=Arguments(validators=validators, large=large),
-        backend=backend or HttpBackend(outbound, credentials, policy, assertions=assertions, large=large),
+        backend=backend
+        or HttpBackend(outbound, credentials, policy, assertions=assertions, large=large, remedies=remedies),
         assertions=assertions,
         limits=Charging(
             counters or make_counters(settings.counters, clock),
@@ -291,7 +286,7 @@ async def build(
             scopes=settings.oauth.scopes_supported,
         ),
     )
-    return Registry(deps, store, embedder, shelf, keys, outbound, owned_keys)
+    return Registry(deps, store, embedder, shelf, keys, outbound, policy, owned_keys)
 
 
 def _assertions(settings: RegistrySettings, clock: Clock) -> Assertions:

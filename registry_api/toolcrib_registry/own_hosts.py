@@ -1,15 +1,32 @@
-"""Where the registry's own servers are, as entries of `egress.forbidden`: no tool's backend may be there."""
+"""What calls may reach: the registry's own servers, wherever the settings put them, are never among it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
-from toolcrib_registry.settings_sections import CounterStore, Store
+from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.settings_sections import CounterStore, Egress, Store
+
+
+def policy(egress: Egress, store: Store, counters: CounterStore, backends: Mapping[str, str]) -> EgressPolicy:
+    """The egress policy of these settings.
+
+    Raises:
+        ValueError: an entry is wrong.
+    """
+    return EgressPolicy(
+        allow=egress.allow,
+        loopback=egress.loopback,
+        forbidden=(*egress.forbidden, *of_store(store), *of_counters(counters)),
+        cluster=egress.cluster,
+        backends=backends,
+        cluster_domain=egress.cluster_domain,
+    )
 
 
 def of_store(settings: Store) -> tuple[str, ...]:
-    """The search index."""
+    """The search index, as entries of `egress.forbidden`."""
     if settings.kind == "embedded":
         return ()
     places = ((settings.host, settings.http_port), (settings.grpc_host or settings.host, settings.grpc_port))
@@ -17,7 +34,7 @@ def of_store(settings: Store) -> tuple[str, ...]:
 
 
 def of_counters(settings: CounterStore) -> tuple[str, ...]:
-    """The store of counters."""
+    """The store of counters, likewise."""
     if settings.kind == "memory" or settings.url is None:
         return ()
     parts = urlsplit(settings.url)

@@ -163,7 +163,10 @@ class Search(Section):
 class Egress(Section):
     """Where calls may go, besides Services."""
 
-    allow: tuple[str, ...] = Field(default=(), description="Hosts (or globs) that url: backends may name.")
+    allow: tuple[str, ...] = Field(
+        default=(),
+        description="Hosts (or globs) that url: backends may name, each with a port (`api.example.com:8443`) or without.",
+    )
     loopback: bool = Field(default=False, description="Open loopback to url: backends; for laptops.")
     forbidden: tuple[str, ...] = Field(
         default=(),

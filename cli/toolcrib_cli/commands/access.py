@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from toolcrib_cli import options, output
+from toolcrib_cli.commands import access_source
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
     from toolcrib.access.answers import Review, ReviewedBinding, Rule
-    from toolcrib_cli.prediction.sources import AccessQuestion, Source
+    from toolcrib_cli.prediction.sources import Source
 
 app = typer.Typer(
     help="Ask who may do what, and why; also with manifests that are not applied yet.", no_args_is_help=True
@@ -129,7 +130,7 @@ def _question(body: Callable[..., None]) -> Callable[..., None]:
     def command(**given: Any) -> None:
         where = {name: given.pop(name) for name in shared}
         with ExitStack() as stack:
-            source = _source(
+            source = access_source.chosen(
                 stack, files=given.pop("binding", None), prune=given.pop("prune", False), **where
             )
             body(source=source, out=where["out"], **given)
@@ -307,66 +308,3 @@ def _printed(answer: Review, source: Source, out: Format) -> bool:
         return False
     output.data(answer.model_dump(mode="json"), out)
     return True
-
-
-def _source(
-    stack: ExitStack,
-    *,
-    files: list[Path] | None,
-    kubeconfig: str | None,
-    context: str | None,
-    manifests: list[Path] | None,
-    registry: str | None,
-    trusted_namespace_label: list[str] | None,
-    cluster_issuer: str | None,
-    as_: str | None,
-    data: Path | None,
-    token_file: Path | None,
-    ca_file: Path | None,
-    out: Format,
-    **asked: Any,
-) -> Source:
-    from toolcrib_cli.client import RegistryClient
-    from toolcrib_cli.prediction import sources
-
-    question = _asked(tuple(files or ()), **asked)
-    if manifests and (registry or context):
-        raise CliError("--manifests goes with neither --registry nor --context", code=Exit.USAGE)
-    if registry:
-        if cluster_issuer:
-            raise CliError(
-                "--cluster-issuer goes with --manifests or a cluster: a registry knows it", code=Exit.USAGE
-            )
-        token = options.bearer(as_, token_file, data)
-        client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
-        return sources.Asked(question, client)
-    if as_:
-        raise CliError(
-            "--as goes with --registry: nobody is asked here",
-            hint="whom a question is about is its first argument: toolcrib access what-can NAMESPACE/NAME",
-            code=Exit.USAGE,
-        )
-    trusted = tuple(trusted_namespace_label or ())
-    if manifests:
-        return sources.folder_source(question, manifests, trusted=trusted, cluster_issuer=cluster_issuer)
-    return sources.cluster_source(
-        question, kubeconfig, context, trusted=trusted, cluster_issuer=cluster_issuer
-    )
-
-
-def _asked(files: tuple[Path, ...], **asked: Any) -> AccessQuestion:
-    from toolcrib import authorizer
-    from toolcrib_cli.prediction.sources import AccessQuestion
-
-    scopes: str | None = asked["scopes"]
-    return AccessQuestion(
-        action=authorizer.Action(asked["action"]),
-        namespace=asked["namespace"],
-        issuer=asked["issuer"],
-        scopes=None if scopes is None else tuple(scopes.split()),
-        groups=tuple(asked["group"] or ()),
-        client=asked["client"],
-        bindings=files,
-        delete=tuple(asked["delete"] or ()),
-        prune=asked["prune"],
-    )

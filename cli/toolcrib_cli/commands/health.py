@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolcrib_cli import output
+from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
 
 
@@ -15,7 +15,8 @@ def health(
     url: Annotated[
         str | None,
         typer.Argument(
-            help="Its address; one with a path is asked as it is. Without an address: the part that listens here, on loopback.",
+            help="Its address; one with a path is asked as it is. Without an address: the running local mode, or else "
+            "the part that listens here, on loopback.",
             envvar="TOOLCRIB_HEALTH_URL",
             show_default=False,
         ),
@@ -28,12 +29,19 @@ def health(
         typer.Option("--ca-file", exists=True, dir_okay=False, help="Trust certificates of this CA (PEM)."),
     ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Trust any certificate.")] = False,
+    data: options.Data = None,
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, max=60, help="Seconds to wait.")] = 3.0,
 ) -> None:
-    """Ask a part of Toolcrib whether it is well: exit code 0 if so, 1 if not, and a line that says why."""
+    """Ask a part of Toolcrib whether it is well: exit code 0 if so, 1 if not, and a line that says why.
+
+    For example: `toolcrib health`, or `toolcrib health https://localhost:8443 --ready --ca-file ca.crt`.
+    """
     from toolcrib_cli import probe
+    from toolcrib_cli.local.store import read_running
 
     path = probe.READY if ready else probe.LIVE
+    if url is None and (state := read_running(options.data_folder(data))) is not None:
+        url = str(state["url"])
     if url is None:
         answer = probe.ask_own(path, timeout)
     else:
@@ -53,4 +61,8 @@ def health(
 def _hint(why: str) -> str:
     if "certificate is not trusted" in why:
         return "name its CA with --ca-file, or do without with --insecure"
-    return "name its address, or set TOOLCRIB_HEALTH_URL" if why.startswith("nothing listens on") else ""
+    return (
+        "start the local mode with `toolcrib up`, name its address, or set TOOLCRIB_HEALTH_URL"
+        if why.startswith("nothing listens on")
+        else ""
+    )

@@ -32,6 +32,15 @@ def up(
         list[str] | None,
         typer.Option("--backend", help="Where a Service is: namespace/service=host:port; repeat for more."),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host",
+            metavar="HOST[:PORT]",
+            help="A host that tools with a url may call, besides loopback: api.example.com, api.example.com:8443 or "
+            "*.example.com; repeat for more. hosts.yaml in the data folder does the same while it runs.",
+        ),
+    ] = None,
     tour: Annotated[
         bool, typer.Option("--tour/--no-tour", help="Show who discovers what, and make one call.")
     ] = True,
@@ -74,7 +83,10 @@ def up(
         ),
     ] = "64Mi",
 ) -> None:
-    """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything."""
+    """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything.
+
+    For example: `toolcrib up --manifests tools/ --backend team-a/notes=127.0.0.1:9000 --allow-host api.example.com`.
+    """
     from toolcrib.telemetry.logs import configure
     from toolcrib_cli.local.up import Options, run
 
@@ -89,6 +101,7 @@ def up(
             data=options.data_folder(data),
             manifests=tuple(manifests or ()),
             backends=_backends(backend or []),
+            allow_hosts=_allowed(allow_host or []),
             tour=tour,
             embedder=embedder,
             default_data=data is None,
@@ -105,6 +118,15 @@ def _size(option: str, text: str) -> int:
         return quantities.in_bytes(text)
     except ValueError as error:
         raise CliError(f"{option}: {error}", code=Exit.USAGE) from error
+
+
+def _allowed(given: list[str]) -> tuple[str, ...]:
+    from toolcrib_cli.local.hosts import Hosts, problem
+
+    for text in given:
+        if why := problem(Hosts(allow=(text,))):
+            raise CliError(f"--allow-host: {why.partition(': ')[2]}: {text!r}", code=Exit.USAGE)
+    return tuple(given)
 
 
 def _backends(given: list[str]) -> dict[str, str]:

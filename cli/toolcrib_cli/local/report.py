@@ -14,6 +14,7 @@ from toolcrib.resources import KINDS
 from toolcrib.snapshot import Snapshot
 from toolcrib_cli import output
 from toolcrib_cli.local.folders import Change, Folders
+from toolcrib_cli.local.hosts import HostsFile, HostsInvalid
 from toolcrib_operator.kinds.quotas import Quotas
 from toolcrib_operator.kinds.verdicts import AnyVerdict
 from toolcrib_operator.objects import Ref
@@ -79,12 +80,37 @@ class Report:
         if len(over) > _MAX_LINES:
             output.line(f"… and {len(over) - _MAX_LINES} more namespaces", style="red")
 
-    def backends(self, given: Iterable[str], known: Sequence[str]) -> None:
-        """Name each `--backend` of a Service that no manifest has: it serves no tool, until one names it."""
+    def hosts(self, file: HostsFile, known: Sequence[str]) -> bool:
+        """Look at the hosts file, and say what it opens now or what is wrong with it; whether it says something else."""
+        try:
+            changed = file.look()
+        except HostsInvalid as error:
+            for problem in error.problems[:_MAX_LINES]:
+                output.line(problem, style="red", stderr=True)
+            output.line(
+                "the hosts file changed nothing; what it said before stays in effect",
+                style="red",
+                stderr=True,
+            )
+            return False
+        if changed:
+            at, hosts = time.strftime("%H:%M:%S"), file.hosts
+            places = [f"{service}={place}" for service, place in hosts.backends.items()]
+            said = [
+                f"{what} {', '.join(found[:_MAX_LINES])}"
+                for what, found in (("may call", list(hosts.allow)), ("backends", places))
+                if found
+            ]
+            output.line(f"{at} {file.file.name}: {'; '.join(said) or 'nothing is opened'}")
+            self.backends(hosts.backends, known, f"{file.file.name}:")
+        return changed
+
+    def backends(self, given: Iterable[str], known: Sequence[str], by: str = "--backend") -> None:
+        """Name each backend of a Service that no manifest has: it serves no tool, until one names it."""
         for service in given:
             if service not in known:
                 there = f"there: {', '.join(known)}" if known else "there are none"
-                message = f"--backend {service}: no Service and no Tool's backend has this name ({there})"
+                message = f"{by} {service}: no Service and no Tool's backend has this name ({there})"
                 output.line(f"warning: {message}", style="yellow", stderr=True)
 
     def changed(self, change: Change, verdicts: Mapping[Ref, AnyVerdict]) -> None:

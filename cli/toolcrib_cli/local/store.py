@@ -7,6 +7,7 @@ registrations/       runtime registrations, a Tool manifest each
 decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
 assertion/           key of call assertions (0600)
 audit.key            what its records are chained with (0600)
+hosts.yaml           where tools may call, besides the options of `up` (written by hand)
 example-tools/       sample files and database of the example tools
 epoch                grows at every start
 local.json           where the running local mode listens, the accounts it knows, and how it is set
@@ -32,7 +33,7 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.told: dict[str, Any] = {}
-        """What `write_state` leaves besides, for `toolcrib doctor`: how this local mode is set."""
+        """What `write_state` leaves besides, for other commands: how this local mode is set."""
         self._lock = self._open_lock()
 
     @classmethod
@@ -111,6 +112,20 @@ def read_state(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return state if isinstance(state, dict) and isinstance(state.get("url"), str) else None
+
+
+def read_running(folder: Path) -> dict[str, Any] | None:
+    """What `write_state` left, if the process that wrote it is there."""
+    state = read_state(folder)
+    if state is None or not isinstance(state.get("pid"), int):
+        return None
+    try:
+        os.kill(state["pid"], 0)
+    except (ProcessLookupError, OverflowError):
+        return None
+    except PermissionError:  # somebody else's
+        pass
+    return state
 
 
 def write_durably(file: Path, text: str) -> None:

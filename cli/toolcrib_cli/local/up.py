@@ -29,6 +29,7 @@ from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local.folders import Change, Folders
+from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, LocalHosts, LocalRemedies
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_cli.local.replica import InProcessReplica
 from toolcrib_cli.local.report import Report
@@ -49,8 +50,9 @@ from toolcrib_registry.settings import RegistrySettings
 from toolcrib_registry.settings_sections import Assertion, Audit, Discovery, Egress, EmbedderSettings, Mcp
 from toolcrib_registry.settings_sections import Store as StoreSettings
 
-EXAMPLE_SERVICE = "example-tools"
 RUNTIME_NAMESPACE = "toolcrib-runtime"
+HOSTS_SECONDS = 0.5
+"""Between two looks at the hosts file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Options:
     data: Path
     manifests: tuple[Path, ...]
     backends: dict[str, str]
+    allow_hosts: tuple[str, ...] = ()
+    """Hosts that url: backends may name, besides those of the hosts file."""
     tour: bool = True
     embedder: str = "packaged"
     """packaged, none, or a folder with a model."""
@@ -122,10 +126,11 @@ async def _up(options: Options, store: Store) -> None:
         loaded = await asyncio.to_thread(folders.load)
         report.loaded(folders, loaded)
         report.backends(options.backends, folders.backends)
-        backends = {
-            s: str(tools) for s in folders.services if s.endswith(f"/{EXAMPLE_SERVICE}")
-        } | options.backends
-        settings = _settings(options, store, issuer, port, backends)
+        hosts = LocalHosts(
+            Hosts(options.allow_hosts, options.backends), HostsFile(store.path(FILE)), str(tools)
+        )
+        report.hosts(hosts.file, folders.backends)
+        settings = _settings(options, store, issuer, port, hosts.effective(folders.services))
         judging = LoopSettings(
             finalizers=False,
             accounts=False,
@@ -134,10 +139,22 @@ async def _up(options: Options, store: Store) -> None:
             quota=Quota(*options.quota),
         )
         loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, judging)
-        store.told = _told(options, store, settings)
+        store.told = _told(options, store, settings, hosts.effective(folders.services))
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(
-            options, store, folders, world, loop, registry, issuer, report, stop, port, str(tools.url), loaded
+            options,
+            store,
+            folders,
+            hosts,
+            world,
+            loop,
+            registry,
+            issuer,
+            report,
+            stop,
+            port,
+            str(tools.url),
+            loaded,
         )
         await local.run(bound)
     report.stopped()
@@ -150,6 +167,7 @@ class _Local:
     options: Options
     store: Store
     folders: Folders
+    hosts: LocalHosts
     world: World
     loop: Loop
     registry: Registry
@@ -164,7 +182,9 @@ class _Local:
         """Serve, follow the folders, and say what happens."""
         async with process.looked_after(), asyncio.TaskGroup() as group:
             group.create_task(self.loop.run(self.stop))
-            watching = [group.create_task(self._follow()), group.create_task(self._introduce())]
+            watching = [
+                group.create_task(each) for each in (self._follow(), self._follow_hosts(), self._introduce())
+            ]
             await serving.serve(
                 [
                     serving.Listener(
@@ -201,11 +221,26 @@ class _Local:
     async def _follow(self) -> None:
         async for change in self.folders.watch(self.stop):
             if change.changed or change.removed:
-                self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts)
+                self._open_hosts()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(10):
                         await self.loop.published(change.number)
             self.report.changed(change, self.loop.assessor.verdicts)
+
+    async def _follow_hosts(self) -> None:
+        while not self.stop.is_set():
+            if self.report.hosts(self.hosts.file, self.folders.backends):
+                self._open_hosts()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HOSTS_SECONDS):
+                    await self.stop.wait()
+
+    def _open_hosts(self) -> None:
+        """Let calls go where options, hosts file and the Services of the manifests say now."""
+        hosts = self.hosts.effective(self.folders.services)
+        self.registry.egress.open(hosts.allow, hosts.backends)
+        self.store.told = _told(self.options, self.store, self.registry.deps.settings, hosts)
+        self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts)
 
 
 async def _compose(
@@ -233,6 +268,7 @@ async def _compose(
         keys=_LocalKeys(issuer.keyset),
         registrar=Registrations(store.path("registrations"), world, published),
         oauth=ClientTokens(issuer, granted),
+        remedies=LocalRemedies(),
     )
     stack.push_async_callback(registry.aclose)
     await registry.start(on_broken)
@@ -249,7 +285,7 @@ async def _compose(
 
 
 def _settings(
-    options: Options, store: Store, issuer: LocalIssuer, port: int, backends: dict[str, str]
+    options: Options, store: Store, issuer: LocalIssuer, port: int, hosts: Hosts
 ) -> RegistrySettings:
     return RegistrySettings(
         replica="local",
@@ -262,8 +298,8 @@ def _settings(
         store=StoreSettings(kind="embedded", path=str(store.folder)),
         embedder=_embedder(options.embedder),
         # a tool on this machine may be called, but not the registry itself
-        egress=Egress(loopback=True, forbidden=(f"127.0.0.1:{port}", f"[::1]:{port}")),
-        backends=backends,
+        egress=Egress(allow=hosts.allow, loopback=True, forbidden=(f"127.0.0.1:{port}", f"[::1]:{port}")),
+        backends=dict(hosts.backends),
         audit=Audit(path=str(store.path("decisions.jsonl")), key_file=str(store.audit_key())),
         assertion=Assertion(
             issuer=f"http://127.0.0.1:{port}", keys=str(assertion_keys.make_private(store.path("assertion")))
@@ -273,13 +309,17 @@ def _settings(
     )
 
 
-def _told(options: Options, store: Store, settings: RegistrySettings) -> dict[str, object]:
-    """What `toolcrib doctor` is told; nothing in it is secret."""
+def _told(options: Options, store: Store, settings: RegistrySettings, hosts: Hosts) -> dict[str, object]:
+    """What other commands are told of this local mode; nothing in it is secret."""
     shown = {"discovery", "metrics", "audit", "egress", "assertion"}
+    told = settings.model_dump(mode="json", include=shown)
+    told["egress"]["allow"] = list(hosts.allow)
     return {
         "manifests": [str(p.absolute()) for p in (*options.manifests, store.path("registrations"))],
         "hidden_text": options.hidden_text,
-        "settings": settings.model_dump(mode="json", include=shown),
+        "embedder": options.embedder,
+        "backends": dict(hosts.backends),
+        "settings": told,
     }
 
 

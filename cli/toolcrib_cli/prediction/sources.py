@@ -19,12 +19,10 @@ from toolcrib.access.changes import changes
 from toolcrib.access.notes import no_account, notes
 from toolcrib.access.review import AccessReview, UnknownTool
 from toolcrib.access.subjects import SubjectError, Tokens, Who
-from toolcrib.authorizer import Action
 from toolcrib.resources import KINDS
 from toolcrib.view import AmbiguousName
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
-from toolcrib_cli.manifests import FileContent
 from toolcrib_cli.prediction.outcome import (
     Kept,
     NotUsed,
@@ -34,6 +32,7 @@ from toolcrib_cli.prediction.outcome import (
     predict,
     read_files,
 )
+from toolcrib_cli.prediction.question import AccessQuestion
 from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.settings import LoopSettings
@@ -41,33 +40,6 @@ from toolcrib_operator.world import World
 
 _Answer = TypeVar("_Answer", bound=Review)
 _PAGE = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class AccessQuestion:
-    """What is common to all questions.
-
-    Args:
-        bindings: manifests as if they were applied, and how their objects without a namespace are read.
-        delete: `Kind/namespace/name` of objects as if they were deleted.
-        prune: tools and bindings that `bindings` does not hold count as deleted too.
-    """
-
-    action: Action = Action.CALL
-    namespace: str | None = None
-    issuer: str | None = None
-    scopes: tuple[str, ...] | None = None
-    groups: tuple[str, ...] = ()
-    client: str | None = None
-    bindings: tuple[Path, ...] = ()
-    delete: tuple[str, ...] = ()
-    prune: bool = False
-
-    def contents(self) -> list[FileContent]:
-        """The manifests read."""
-        if not self.bindings:
-            return []
-        return read_files(self.bindings, namespace=self.namespace or "default", empty=self.prune)
 
 
 class Source(Protocol):
@@ -338,7 +310,7 @@ def cluster_source(
         place = f" {kubeconfig}" if kubeconfig else ""
         raise CliError(
             f"which cluster? there is no kubeconfig{place}",
-            hint="say --kubeconfig FILE, --manifests FOLDER or --registry URL",
+            hint="start the local mode with `toolcrib up`, or specify --kubeconfig FILE, --manifests FOLDER or --registry URL",
             code=Exit.USAGE,
         )
     issuer = cluster_issuer or cluster.read_issuer(kubeconfig=kubeconfig, context=context)

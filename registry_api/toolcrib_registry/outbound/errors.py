@@ -2,6 +2,7 @@
 
 OutboundError
 ├── EgressRefused        the guard said no; nothing was sent
+│   ├── HostNotAllowed   a host that `egress.allow` does not list
 │   └── NoAddress        a Service whose address has not been published
 ├── Unreachable          no connection: name unknown, refused, TLS failed
 │   └── Disconnected     the connection died before the first byte of an answer
@@ -23,6 +24,14 @@ class EgressRefused(OutboundError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class HostNotAllowed(EgressRefused):
+    """`egress.allow` does not list the host and port."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        super().__init__(f"{host} (port {port}) is not in egress.allow")
 
 
 class NoAddress(EgressRefused):

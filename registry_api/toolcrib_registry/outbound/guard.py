@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
+from typing import Protocol
 
 from toolcrib.resources import credential_hosts
 from toolcrib.wire.publish import PublishedBackend
 from toolcrib_registry.outbound import addresses, hosts
-from toolcrib_registry.outbound.errors import EgressRefused, NoAddress
+from toolcrib_registry.outbound.errors import EgressRefused, HostNotAllowed, NoAddress
 
 __all__ = [
     "EgressPolicy",
     "EgressRefused",
     "EgressRule",
+    "PolicySource",
+    "ReplaceablePolicy",
     "Target",
     "check_address",
     "check_url",
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 
+_WITH_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*):([0-9]+)")
 REMEMBERED = 4_096
 """Places of which it is remembered where their calls go. A refusal is not."""
 
@@ -49,7 +53,8 @@ class EgressPolicy:
     """What may be reached. Fixed at start; equal only to itself, so that what it says of a place can be remembered.
 
     Attributes:
-        allow: hosts and globs (`api.example.com`, `*.example.com`) that url: backends may name. `*` also spans dots.
+        allow: hosts and globs (`api.example.com`, `*.example.com`) that url: backends may name, each with a port
+            (`api.example.com:8443`) or open on all of them. `*` also spans dots.
         loopback: url: backends may name loopback hosts (the local mode), without an entry in `allow`.
         forbidden: networks, addresses, `address:port`, or host names (`name.namespace.svc` is a Service) that nothing
             but `backends` may reach: the registry's, the store's and the API server's own. A host name also closes the
@@ -78,7 +83,7 @@ class EgressPolicy:
         except EgressRefused as refused:
             raise ValueError(f"egress.cluster_domain {self.cluster_domain!r}: {refused.reason}") from None
         for text in self.allow:
-            _glob(text)
+            _entry(text)
         for text in self.forbidden:
             _name(text) or _rule(text)
         for text in self.cluster:
@@ -92,10 +97,39 @@ class EgressPolicy:
                 raise ValueError(f"backend {service!r} is not namespace/service")
 
     @property
+    def current(self) -> EgressPolicy:
+        """Itself: a policy is the source of one that never changes."""
+        return self
+
+    @property
     def forbidden_names(self) -> tuple[str, ...]:
         """The host names of `forbidden` as they are asked of DNS: whole, with a final dot."""
         names = {name for text in self.forbidden if (name := _name(text)) is not None}
         return tuple(sorted(f"{n}.{self.cluster_domain}." if n.endswith(".svc") else f"{n}." for n in names))
+
+
+class PolicySource(Protocol):
+    """Says which policy is in effect. Ask it for each decision."""
+
+    @property
+    def current(self) -> EgressPolicy:
+        """The policy in effect."""
+        ...
+
+
+class ReplaceablePolicy:
+    """A policy of which the hosts that may be called change while it is used (the local mode's hosts file)."""
+
+    def __init__(self, policy: EgressPolicy) -> None:
+        self.current = policy
+
+    def open(self, allow: tuple[str, ...], backends: Mapping[str, str]) -> None:
+        """Take these in place of `allow` and `backends`; all else stays.
+
+        Raises:
+            ValueError: naming the entry that is wrong; nothing has changed.
+        """
+        self.current = replace(self.current, allow=allow, backends=backends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +189,8 @@ def check_url(url: str, policy: EgressPolicy) -> Target:
     _check_name(place.host, policy)
     literal = hosts.address(place.host)
     local = place.host == "localhost" or (literal is not None and addresses.is_loopback(literal))
-    if not (local and policy.loopback) and not any(_glob(a).fullmatch(place.host) for a in policy.allow):
-        raise EgressRefused(f"{place.host} is not in egress.allow")
+    if not (local and policy.loopback) and not any(_allows(a, place) for a in policy.allow):
+        raise HostNotAllowed(place.host, place.port)
     if literal is not None:
         check_address(str(literal), policy, port=place.port)
     elif place.host == "localhost" and not policy.loopback:
@@ -261,20 +295,29 @@ def _service(
     return Target("http", dns, port, path, EgressRule.SERVICE, names, address=cluster_ip)
 
 
+def _allows(text: str, place: hosts.Location) -> bool:
+    pattern, port = _entry(text)
+    return port in (None, place.port) and pattern.fullmatch(place.host) is not None
+
+
 @lru_cache(maxsize=1_024)
-def _glob(text: str) -> re.Pattern[str]:
-    """An entry of `allow`: a host, or a glob of hosts with `*` and `?`."""
+def _entry(text: str) -> tuple[re.Pattern[str], int | None]:
+    """An entry of `allow`: a host, or a glob of hosts with `*` and `?`; and its port, None: any."""
+    host, port = text.lower(), None
     try:
-        host = text.lower()
-        if "*" not in text and "?" not in text:
-            host = hosts.canonical(text)
+        if (parts := _WITH_PORT.fullmatch(host)) is not None:
+            host, port = parts[1], int(parts[2])
+            if not 0 < port <= 65_535:
+                raise EgressRefused("the port is not a number from 1 to 65535")
+        if "*" not in host and "?" not in host:
+            host = hosts.canonical(host)
         else:
             hosts.canonical(host.replace("*", "a").replace("?", "a"))
     except EgressRefused as refused:
         raise ValueError(
-            f"egress.allow {text!r}: {refused.reason}; write a host or a glob of hosts"
+            f"egress.allow {text!r}: {refused.reason}; write a host or a glob of hosts, with a port if only that is meant"
         ) from None
-    return re.compile(re.escape(host).replace(r"\*", ".*").replace(r"\?", "."))
+    return re.compile(re.escape(host).replace(r"\*", ".*").replace(r"\?", ".")), port
 
 
 def _check_name(host: str, policy: EgressPolicy) -> None:

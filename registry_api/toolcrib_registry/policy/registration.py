@@ -21,7 +21,7 @@ from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib.wire.simple import Registration
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.outbound.errors import EgressRefused
-from toolcrib_registry.outbound.guard import EgressPolicy, target
+from toolcrib_registry.outbound.guard import PolicySource, target
 
 AddressCheck = Callable[[PublishedBackend, str], None]
 """Raises Failure for a backend (in a namespace) that may not be called."""
@@ -64,12 +64,12 @@ class Registrar(Protocol):
         ...
 
 
-def address_check(policy: EgressPolicy) -> AddressCheck:
+def address_check(policy: PolicySource) -> AddressCheck:
     """The check that calls make, ahead of any call; names are resolved at the call only."""
 
     def check(backend: PublishedBackend, namespace: str) -> None:
         try:
-            target(backend, namespace=namespace, policy=policy)
+            target(backend, namespace=namespace, policy=policy.current)
         except EgressRefused as error:
             raise Failure("egress_refused", f"host: {error.reason}") from error
 

@@ -33,7 +33,7 @@ from toolcrib_registry.outbound.errors import (
     TooLarge,
     Unreachable,
 )
-from toolcrib_registry.outbound.guard import EgressPolicy, EgressRule, Target, check_address, dns_name
+from toolcrib_registry.outbound.guard import EgressRule, PolicySource, Target, check_address, dns_name
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse
 
 CONNECT_SECONDS = 5.0
@@ -52,10 +52,10 @@ _AUTOMATIC = ("accept", "user-agent", "content-type")
 class OutboundHttp:
     """HTTP/1.1 with pooled, guarded connections; no proxies, no cookies, no redirects."""
 
-    def __init__(self, policy: EgressPolicy, *, resolve: Resolve | None = None) -> None:
+    def __init__(self, policy: PolicySource, *, resolve: Resolve | None = None) -> None:
         self._policy = policy
         self._names = Names(resolve or CaresResolver())
-        self._forbidden = ForbiddenNames(policy.forbidden_names, self._names)
+        self._forbidden = ForbiddenNames(policy.current.forbidden_names, self._names)
         self._sessions: dict[EgressRule, aiohttp.ClientSession] = {}
         self._contexts: dict[tuple[str, int], ssl.SSLContext] = {}
         self._closed = False
@@ -214,7 +214,7 @@ class _Guard(AbstractResolver):
     """Resolver and socket factory of one pool, both under the rule of its reach."""
 
     def __init__(
-        self, policy: EgressPolicy, reach: EgressRule, names: Names, forbidden: ForbiddenNames
+        self, policy: PolicySource, reach: EgressRule, names: Names, forbidden: ForbiddenNames
     ) -> None:
         self._policy = policy
         self._reach = reach
@@ -247,7 +247,8 @@ class _Guard(AbstractResolver):
         return socket.socket(family=family, type=kind, proto=proto)
 
     def _check(self, ip: str, port: int) -> None:
-        check_address(ip, self._policy, reach=self._reach, port=port, closed=self._forbidden.addresses)
+        policy = self._policy.current
+        check_address(ip, policy, reach=self._reach, port=port, closed=self._forbidden.addresses)
 
     async def close(self) -> None:
         """Nothing is held here."""

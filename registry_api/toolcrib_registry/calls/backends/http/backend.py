@@ -20,6 +20,7 @@ from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.http.request import fill
 from toolcrib_registry.calls.backends.http.response import judged
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer
+from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
@@ -37,13 +38,14 @@ from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.errors import (
     Disconnected,
     EgressRefused,
+    HostNotAllowed,
     NoAddress,
     OutboundError,
     ProtocolViolation,
     TimedOut,
     TooLarge,
 )
-from toolcrib_registry.outbound.guard import EgressPolicy, Target, target
+from toolcrib_registry.outbound.guard import PolicySource, Target, target
 from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, OutboundResponse
 
 _TELLING = 8
@@ -73,6 +75,7 @@ class HttpBackend:
         limits: bounds of a call.
         assertions: signs calls of backends that take assertions; None: nothing is signed.
         large: turns of large answers.
+        remedies: what to do about a host or Service that may not be called.
         clock: monotonic seconds.
     """
 
@@ -80,11 +83,12 @@ class HttpBackend:
         self,
         outbound: Outbound,
         credentials: CredentialStore,
-        policy: EgressPolicy,
+        policy: PolicySource,
         limits: CallBounds | None = None,
         *,
         assertions: Asserts | None = None,
         large: LargeRequests | None = None,
+        remedies: Remedies = CLUSTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._outbound = outbound
@@ -93,6 +97,7 @@ class HttpBackend:
         self._limits = limits or CallBounds()
         self._large = LargeRequests() if large is None else large
         self._assertions = assertions
+        self._remedies = remedies
         self._clock = clock
 
     async def call(
@@ -112,13 +117,14 @@ class HttpBackend:
         if backend is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")
         try:
-            place = target(backend, namespace=tool.namespace, policy=self._policy)
+            place = target(backend, namespace=tool.namespace, policy=self._policy.current)
         except NoAddress as unknown:
             raise ServicePending(
-                "no address of the tool's Service is known: see the Tool's Ready condition; outside a cluster, start the"
-                " registry with --backend namespace/service=host:port",
+                f"no address of the tool's Service is known. {self._remedies.service(tool.namespace, backend.service_name)}",
                 retry_after=5,
             ) from unknown
+        except HostNotAllowed as refused:
+            raise Refused(f"{refused.reason}. {self._remedies.host(refused.host, refused.port)}") from refused
         except EgressRefused as refused:
             raise Refused(refused.reason) from refused
         path, sent = fill(place.path, backend.method, arguments, limit=self._limits.url_bytes)

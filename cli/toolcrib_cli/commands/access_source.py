@@ -1,0 +1,115 @@
+"""From the options of `toolcrib access` to where its answer comes from."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolcrib_cli import options, output
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+if TYPE_CHECKING:
+    from toolcrib_cli.prediction.question import AccessQuestion
+    from toolcrib_cli.prediction.sources import Source
+
+
+def chosen(
+    stack: ExitStack,
+    *,
+    files: list[Path] | None,
+    kubeconfig: str | None,
+    context: str | None,
+    manifests: list[Path] | None,
+    registry: str | None,
+    trusted_namespace_label: list[str] | None,
+    cluster_issuer: str | None,
+    as_: str | None,
+    data: Path | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    out: Format,
+    **asked: Any,
+) -> Source:
+    """The source that these options name: manifests, a registry, the running local mode, or a cluster.
+
+    Raises:
+        CliError: they contradict each other, or there is none.
+    """
+    from toolcrib_cli.client import RegistryClient
+    from toolcrib_cli.prediction import sources
+
+    question = _asked(tuple(files or ()), **asked)
+    if manifests and (registry or context):
+        raise CliError("--manifests goes with neither --registry nor --context", code=Exit.USAGE)
+    if registry:
+        if cluster_issuer:
+            raise CliError(
+                "--cluster-issuer goes with --manifests or a cluster: a registry knows it", code=Exit.USAGE
+            )
+        token = options.bearer(as_, token_file, data)
+        client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
+        return sources.Asked(question, client)
+    trusted = tuple(trusted_namespace_label or ())
+    # a kubeconfig of the environment is no choice of this moment: `tools` and `call` take the local mode too
+    chosen = context or (kubeconfig and kubeconfig != os.environ.get("KUBECONFIG"))
+    if not (manifests or chosen or trusted or cluster_issuer) and (
+        found := _local(stack, question, as_, data, token_file)
+    ):
+        return found
+    if as_:
+        raise CliError(
+            "--as goes with --registry: nobody is asked here",
+            hint="whom a question is about is its first argument: toolcrib access what-can NAMESPACE/NAME",
+            code=Exit.USAGE,
+        )
+    if manifests:
+        return sources.folder_source(question, manifests, trusted=trusted, cluster_issuer=cluster_issuer)
+    return sources.cluster_source(
+        question, kubeconfig, context, trusted=trusted, cluster_issuer=cluster_issuer
+    )
+
+
+def _local(
+    stack: ExitStack, question: AccessQuestion, as_: str | None, data: Path | None, token_file: Path | None
+) -> Source | None:
+    """The local mode of the data folder, if it runs: its registry, or its manifests for what a registry is not asked."""
+    from toolcrib_cli.client import RegistryClient
+    from toolcrib_cli.local import accounts, store
+    from toolcrib_cli.prediction import sources
+
+    folder = options.data_folder(data)
+    state = store.read_running(folder)
+    if state is None:
+        return None
+    url = str(state["url"])
+    output.line(f"asking the local mode at {url}; --context or --kubeconfig asks a cluster", stderr=True)
+    if question.prune or not question.of_bindings:
+        return sources.folder_source(question, [Path(p) for p in state.get("manifests", ())])
+    asked_as = bool(as_ or token_file)
+    token = (
+        options.bearer(as_, token_file, data)
+        if asked_as
+        else accounts.mint(folder, "access-review", scopes="registry:admin", ttl=300.0)
+    )
+    return sources.Asked(question, stack.enter_context(RegistryClient(url, token, timeout=60)))
+
+
+def _asked(files: tuple[Path, ...], **asked: Any) -> AccessQuestion:
+    from toolcrib import authorizer
+    from toolcrib_cli.prediction.question import AccessQuestion
+
+    scopes: str | None = asked["scopes"]
+    return AccessQuestion(
+        action=authorizer.Action(asked["action"]),
+        namespace=asked["namespace"],
+        issuer=asked["issuer"],
+        scopes=None if scopes is None else tuple(scopes.split()),
+        groups=tuple(asked["group"] or ()),
+        client=asked["client"],
+        bindings=files,
+        delete=tuple(asked["delete"] or ()),
+        prune=asked["prune"],
+    )
