@@ -26,6 +26,7 @@ from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.entry import IndexEntry, Pushdown, Vector
 from toolcrib_registry.search.question import AskedMode, Wanted
+from toolcrib_registry.search.ranking import Ranked
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder
@@ -112,6 +113,18 @@ class Product:
         if answer.degradation or answer.mode not in (mode, "filter"):
             raise DegradedError(f"answered as {answer.mode}: {answer.degradation or 'no reason given'}")
         return Answer([h.tool_id for h in answer.hits], seconds, self._embedder.seconds)
+
+    async def hits(self, text: str) -> tuple[Ranked, ...]:
+        """The hits of the default mode with their confidence, those that hardly fit too.
+
+        Raises:
+            DegradedError: store or embedder did not take part.
+        """
+        wanted = Wanted(text, limit=_DEFAULT.limit, min_score=0.0, mode=self.mode)
+        answer = await self._searcher.search(self._view, wanted, Pushdown())
+        if answer.degradation or answer.mode != self.mode:
+            raise DegradedError(f"answered as {answer.mode}: {answer.degradation or 'no reason given'}")
+        return answer.hits
 
     def close(self) -> None:
         """Stop the threads."""

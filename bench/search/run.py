@@ -1,8 +1,9 @@
-"""The commands of this folder that go together: `python bench/search/run.py compare|gate|subset|recall …`.
+"""The commands of this folder that go together: `python bench/search/run.py compare|gate|everyday|subset|recall …`.
 
 compare: every method on every set of a folder (`make bench-search`). gate: the committed subset against the committed
-figures (`make search-gate`). subset: make the committed subset anew. recall: what callers who see a share of a catalog
-are answered, against the visible tools alone (`make bench-search-recall`).
+figures (`make search-gate`). everyday: everyday requests over small views, and which `min_score` to advise
+for them. subset: make the committed subset anew. recall: what callers who see a share of a catalog are answered,
+against the visible tools alone (`make bench-search-recall`).
 `--help` after one shows its options.
 """
 
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-COMMANDS = ("compare", "gate", "subset", "recall")
+COMMANDS = ("compare", "gate", "everyday", "subset", "recall")
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ import typer
 
 from toolcrib.resources import durations
 from toolcrib.text import escape
+from toolcrib.wire.search import ADVISED_MIN_SCORE
 from toolcrib_cli import options, output
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
@@ -101,7 +102,11 @@ def search(
     min_score: Annotated[
         float | None,
         typer.Option(
-            "--min-score", min=0, max=1, help="The least confidence; 0 shows also what hardly fits."
+            "--min-score",
+            min=0,
+            max=1,
+            help="The least confidence; 0 shows also what hardly fits. With up to 15 tools at most "
+            f"{ADVISED_MIN_SCORE:g}: more hides right tools.",
         ),
     ] = None,
     top_servers: Annotated[
