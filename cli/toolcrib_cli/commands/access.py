@@ -17,7 +17,7 @@ from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
-    from toolcrib.access.answers import Review, ReviewedBinding, Rule
+    from toolcrib.access.answers import Holder, Review, ReviewedBinding, Rule
     from toolcrib_cli.prediction.sources import Source
 
 app = typer.Typer(
@@ -27,6 +27,14 @@ app = typer.Typer(
 _WHOM = "ServiceAccount/NS/NAME (or NS/NAME), Agent/NS/NAME, OAuthClient/ID, User/NAME or Group/NAME."
 Subject = Annotated[str, typer.Argument(help=_WHOM)]
 Tool = Annotated[str, typer.Argument(help="A tool id (namespace/name), or a name that only one has.")]
+Scope = Annotated[
+    str,
+    typer.Argument(
+        help="A scope, such as database:read.",
+        autocompletion=access_source.completed_scopes,
+        show_default=False,
+    ),
+]
 Action = Literal["list", "search", "describe", "load", "call", "watch", "stats"]
 Files = Annotated[
     list[Path] | None,
@@ -190,6 +198,51 @@ def who_can(source: Source, out: Format, tool: Tool, binding: Files = None) -> N
 
 
 @_question
+def who_holds(source: Source, out: Format, scope: Scope, binding: Files = None) -> None:
+    """List the subjects that hold a scope: by which binding, over which namespaces and servers, and until when.
+
+    For example: `toolcrib access who-holds database:read`. A grant that is not in effect follows with the reason: it has
+    expired, a binding denies the scope, the account is gone.
+    """
+    answer = source.who_holds(scope)
+    if _printed(answer, source, out):
+        return
+    columns = ("subject", "issuer", "holds", "by", "generation", "namespaces", "servers", "expires", "detail")
+    rows = [
+        (
+            h.who.subject,
+            h.who.issuer or "",
+            "yes" if h.holds else "no",
+            _ref(h.binding),
+            str(h.binding.generation),
+            _all_or(h.namespaces),
+            _all_or(h.servers),
+            h.until or "never",
+            _grant_detail(h),
+        )
+        for h in sorted(answer.holders, key=lambda h: not h.holds)
+    ]
+    output.table(columns, rows)
+    holding = len({(h.who.subject, h.who.issuer) for h in answer.holders if h.holds})
+    output.line(f"{holding} subject(s) hold {answer.scope}; {answer.tools} tool(s) have it.", stderr=True)
+
+
+def _all_or(names: tuple[str, ...] | None) -> str:
+    return "all" if names is None else " ".join(names) or "none"
+
+
+def _grant_detail(holder: Holder) -> str:
+    parts = [holder.detail] if holder.detail else []
+    if holder.allow is not None:
+        parts.append(f"allows only {', '.join(holder.allow)}")
+    if holder.holds and holder.denied_by:
+        parts.append(f"denied in part by {', '.join(map(_ref, holder.denied_by))}")
+    if holder.token_needs_scope:
+        parts.append("the token must carry it too")
+    return "; ".join(parts)
+
+
+@_question
 def explain(source: Source, out: Format, subject: Subject, tool: Tool, binding: Files = None) -> None:
     """Say why a subject may or may not use a tool: every step of the order, every binding. Exit code 1: it may not.
 
@@ -268,7 +321,13 @@ def diff(
 # "passes" would read like a step that is passed
 _VERDICTS = {"passes": "grants nothing"}
 _SIGNS = {"gained": "+ gained", "lost": "- lost", "changed": "~ changed"}
-for _name, _command in (("what-can", what_can), ("who-can", who_can), ("explain", explain), ("diff", diff)):
+for _name, _command in (
+    ("what-can", what_can),
+    ("who-can", who_can),
+    ("who-holds", who_holds),
+    ("explain", explain),
+    ("diff", diff),
+):
     app.command(_name)(_command)
 
 

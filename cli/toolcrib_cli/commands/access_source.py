@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
@@ -95,6 +98,30 @@ def _local(
         else accounts.mint(folder, "access-review", scopes="registry:admin", ttl=300.0)
     )
     return sources.Asked(question, stack.enter_context(RegistryClient(url, token, timeout=60)))
+
+
+def completed_scopes(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The scopes of the source that the command line names so far, for a shell's completion; none where it cannot be read."""
+    try:
+        return [scope for scope in _scopes(ctx.params) if scope.startswith(incomplete)]
+    except (CliError, OSError, ValueError):
+        return []
+
+
+def _scopes(given: Mapping[str, Any]) -> list[str]:
+    from toolcrib.access.holders import scopes
+    from toolcrib_cli.local import store
+    from toolcrib_cli.prediction import sources
+    from toolcrib_cli.prediction.question import AccessQuestion
+
+    kubeconfig, context = given.get("kubeconfig"), given.get("context")
+    folders = [Path(p) for p in given.get("manifests") or ()]
+    if not folders and not context and (state := store.read_running(options.data_folder(given.get("data")))):
+        folders = [Path(p) for p in state.get("manifests", ())]
+    question = AccessQuestion()
+    if folders:
+        return scopes(sources.folder_source(question, folders).review())
+    return scopes(sources.cluster_source(question, kubeconfig, context).review())
 
 
 def _asked(files: tuple[Path, ...], **asked: Any) -> AccessQuestion:

@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from toolcrib.access import subjects
-from toolcrib.access.answers import Changes, Explanation, Review, WhatCan, WhoCan
+from toolcrib.access.answers import Changes, Explanation, Review, WhatCan, WhoCan, WhoHolds
 from toolcrib.access.changes import changes
+from toolcrib.access.holders import who_holds
 from toolcrib.access.notes import no_account, notes
 from toolcrib.access.review import AccessReview, UnknownTool
 from toolcrib.access.subjects import SubjectError, Tokens, Who
@@ -59,6 +60,9 @@ class Source(Protocol):
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
 
+    def who_holds(self, scope: str) -> WhoHolds:
+        """The subjects of a scope."""
+
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""
 
@@ -98,18 +102,22 @@ class Here:
 
     def what_can(self, subject: str, *, hidden: bool) -> WhatCan:
         """The tools of a subject."""
-        review = self._after()
+        review = self.review()
         who = self._who(subject)
         return self._told(review.what_can(who, hidden=hidden, namespace=self.question.namespace), who)
 
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
-        return self._told(self._after().who_can(_found(self._after(), tool)))
+        return self._told(self.review().who_can(_found(self.review(), tool)))
+
+    def who_holds(self, scope: str) -> WhoHolds:
+        """The subjects of a scope."""
+        return self._told(who_holds(self.review(), scope, namespace=self.question.namespace))
 
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""
         who = self._who(subject)
-        return self._told(self._after().explain(who, _found(self._after(), tool, who)), who)
+        return self._told(self.review().explain(who, _found(self.review(), tool, who)), who)
 
     def diff(self, subject: str | None) -> Changes:
         """What the manifests change."""
@@ -132,7 +140,8 @@ class Here:
         kept = (*answer.assumptions, *self._guessed, *map(str, self._kept))
         return answer.model_copy(update={"assumptions": kept, "notes": tuple(dict.fromkeys(found))})
 
-    def _after(self) -> AccessReview:
+    def review(self) -> AccessReview:
+        """Questions about the world as it would be."""
         return self._made()[1]
 
     def _who(self, text: str) -> Who:
@@ -227,6 +236,10 @@ class Asked:
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
         return self._all(WhoCan, "subjects", tool=tool)
+
+    def who_holds(self, scope: str) -> WhoHolds:
+        """The subjects of a scope."""
+        return self._all(WhoHolds, "holders", scope=scope)
 
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""

@@ -35,6 +35,14 @@ _RULE: dict[str, Any] = {
     "scopes": ["calculator:use"],
 }
 _TOOL: dict[str, Any] = {"tool_id": "heist/calculator", "name": "calculator", **_RULE}
+_HOLDER: dict[str, Any] = {
+    "who": _SUBJECT,
+    "binding": _BINDING,
+    "holds": True,
+    "state": "in_effect",
+    "namespaces": ["heist"],
+    "until": "2027-01-31T12:00:00Z",
+}
 _NOT_SEEN: dict[str, Any] = {
     "tool_id": "heist/calculator",
     "allowed": False,
@@ -178,6 +186,51 @@ class WhoCan(Review):
     next_cursor: str | None = None
 
 
+class Holder(Answer):
+    """One subject's grant of a scope, by one binding."""
+
+    model_config = example(**_HOLDER)
+
+    who: ReviewedSubject
+    binding: ReviewedBinding
+    holds: bool = Field(description="The grant is in effect now.")
+    state: Literal[
+        "in_effect", "denied", "expired", "not_yet", "account_gone", "not_trusted", "token_decides"
+    ]
+    detail: str = Field(default="", description="Why it is not in effect, in words.")
+    namespaces: tuple[str, ...] | None = Field(
+        default=None, description="Whose tools the binding reaches; null: those of every namespace."
+    )
+    servers: tuple[str, ...] | None = Field(
+        default=None, description="The servers whose tools it reaches; null: every server."
+    )
+    allow: tuple[str, ...] | None = Field(
+        default=None, description="Patterns of the tools that it allows; null: all."
+    )
+    denied_by: tuple[ReviewedBinding, ...] = Field(
+        default=(), description="Bindings of the subject that deny the scope in some of these namespaces."
+    )
+    token_needs_scope: bool = Field(default=False, description="The token must carry the scope too.")
+    not_before: str | None = None
+    until: str | None = Field(default=None, description="When the binding expires.")
+    limits: PublishedLimits | None = None
+
+
+class WhoHolds(Review):
+    """Which subjects hold a scope, by which bindings."""
+
+    model_config = example(
+        question="who_holds", revision="3.17", at="2026-11-22T10:00:00Z", scope="calculator:use", tools=1,
+        holders=[_HOLDER],
+    )  # fmt: skip
+
+    question: Literal["who_holds"] = "who_holds"
+    scope: str
+    tools: int = Field(description="How many tools have the scope.")
+    holders: tuple[Holder, ...]
+    next_cursor: str | None = None
+
+
 class Explanation(Review, Rule):
     """Why one subject may or may not do something with one tool: the order, step by step."""
 
@@ -238,7 +291,7 @@ class Changes(Review):
 class AccessReviewRequest(Request):
     """`POST /v1/access-review`. With `subject`: what can it see? With `tool`: who can call it? With both: why?
 
-    With neither: what would the bindings change?
+    With `scope`: who holds it? With none of these: what would the bindings change?
     """
 
     model_config = example(
@@ -260,6 +313,7 @@ class AccessReviewRequest(Request):
     tool: str | None = Field(
         default=None, max_length=512, description="A tool id, or a name that only one has."
     )
+    scope: str | None = Field(default=None, max_length=128, description="A scope, without subject and tool.")
     action: Action = Action.CALL
     namespace: str | None = Field(default=None, max_length=253, description="Only tools of this namespace.")
     issuer: str | None = Field(default=None, max_length=512, description="Of an OAuthClient, User or Group.")

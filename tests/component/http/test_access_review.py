@@ -10,7 +10,7 @@ import pytest
 import manifests
 from registry_harness import ISSUER, ManualClock, RunningRegistry, binding, running_registry, tool
 from toolcrib.access import subjects
-from toolcrib.access.answers import Changes, Explanation, WhatCan, WhoCan
+from toolcrib.access.answers import Changes, Explanation, WhatCan, WhoCan, WhoHolds
 from toolcrib.access.review import AccessReview
 from toolcrib.access.subjects import Tokens
 from toolcrib.identity import Issuer, ScopesPolicy
@@ -109,6 +109,22 @@ def test_who_can_and_explain_give_the_same_verdict(registry: RunningRegistry) ->
         assert told.action == "load"
     without = ask(registry, subject="OAuthClient/ide", tool="calculator", scopes="other")
     assert (without["allowed"], without["reason"], without["step"]) == (False, "token_lacks_scope", 5)
+
+
+def test_who_holds_a_scope_is_asked_like_the_other_questions(registry: RunningRegistry) -> None:
+    found = WhoHolds.model_validate(ask(registry, scope="calculator:use"))
+
+    assert {(h.who.subject, h.holds, h.token_needs_scope) for h in found.holders} == {
+        ("ServiceAccount/team/bot", True, False),
+        ("OAuthClient/ide", True, True),
+    }
+    more = post(registry, {"scope": "calculator:use", "bindings": [manifest("new", "x", ["calculator:use"])]})
+    assert {h["who"]["subject"] for h in more["holders"] if h["binding"]["proposed"]} == {
+        "ServiceAccount/team/x"
+    }
+    page = ask(registry, scope="calculator:use", limit=1)
+    rest = ask(registry, scope="calculator:use", limit=1, cursor=page["next_cursor"])
+    assert [page["holders"][0], rest["holders"][0]] == ask(registry, scope="calculator:use")["holders"]
 
 
 def test_the_shape_of_the_answers_is_fixed(registry: RunningRegistry) -> None:
@@ -333,7 +349,8 @@ def test_a_refused_manifest_is_named_with_its_field(
 @pytest.mark.parametrize(
     ("params", "status", "code", "words"),
     [
-        ({}, 400, "invalid_request", "Say subject, tool"),
+        ({}, 400, "invalid_request", "Specify `subject`, `tool`"),
+        ({"scope": "files:read", "tool": "calculator"}, 400, "invalid_request", "Specify `scope` without"),
         ({"subject": "bot"}, 400, "invalid_request", "ServiceAccount/NAMESPACE/NAME"),
         (
             {"subject": "User/alice", "issuer": OAUTH, "tool": "calculater"},
@@ -360,10 +377,11 @@ def test_a_question_that_cannot_be_answered_says_why(
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("subject=OAuthClient/ide&tool=calculator&scope=other", "'scope': did you mean scopes?"),
+        ("subject=OAuthClient/ide&tool=calculator&scope=other", "what the token carries is `scopes`"),
+        ("subject=OAuthClient/ide&tool=calculator&scops=other", "'scops': did you mean scopes?"),
         ("subject=team/bot&groups=dev", "'groups': did you mean group?"),
         ("subjekt=team/bot", "'subjekt': did you mean subject?"),
-        ("subject=team/bot&bindings=x", "There are subject, tool, action,"),
+        ("subject=team/bot&bindings=x", "There are subject, tool, scope, action,"),
         ("subject=OAuthClient/ide&tool=calculator&scopes=a&scopes=calculator:use", "scopes is there twice"),
     ],
 )
@@ -471,6 +489,10 @@ def test_the_command_line_asks_a_registry_and_gets_every_page(
         assert (code, len(seen["tools"]), seen["next_cursor"], seen["visible"]) == (0, 2_101, None, 2_101)
         code, who, _ = run(r, "admin", "who-can", "calculator")
         assert (code, [s["who"]["subject"] for s in who["subjects"]]) == (
+            0, ["OAuthClient/ide", "ServiceAccount/team/bot"],
+        )  # fmt: skip
+        code, held, _ = run(r, "admin", "who-holds", "calculator:use")
+        assert (code, [h["who"]["subject"] for h in held["holders"]]) == (
             0, ["OAuthClient/ide", "ServiceAccount/team/bot"],
         )  # fmt: skip
         code, why, _ = run(r, "admin", "explain", "team/bot", "secret_plan")

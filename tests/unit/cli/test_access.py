@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import typer
 import yaml
 
 from toolcrib.access.answers import Changes, Explanation, WhatCan, WhoCan
 from toolcrib.authorizer import Action
 from toolcrib_cli import cluster
 from toolcrib_cli import main as cli
-from toolcrib_cli.commands import access
+from toolcrib_cli.commands import access, access_source
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.prediction.outcome import folder_world, read_files
 from toolcrib_cli.prediction.sources import AccessQuestion, Here
@@ -466,11 +467,35 @@ def test_a_cluster_that_does_not_answer_is_told_apart_from_missing_rights(tmp_pa
     assert (unknown.value.code, "none" in unknown.value.message) == (Exit.USAGE, True)
 
 
+def test_who_holds_a_scope_with_reach_and_end(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("who-holds", "file_reader:use", "-m", HEIST, "--binding", str(ACCESS / "hacker-files.yaml"))
+
+    assert run(*asked) == 0
+    shown = capsys.readouterr()
+
+    rows = {(r["SUBJECT"], r["BY"]): r for r in table(shown.out)}
+    new = rows["ServiceAccount/heist/hacker", "AgentScopeBinding heist/hacker-files (proposed)"]
+    assert (new["HOLDS"], new["NAMESPACES"], new["SERVERS"]) == ("yes", "heist", "all")
+    assert new["EXPIRES"] == "2031-01-01T00:00:00Z"
+    assert "hold file_reader:use; 1 tool(s) have it." in shown.err
+
+
+def test_scopes_are_completed_from_what_the_command_line_names() -> None:
+    context = typer.Context(typer.main.get_command(access.app), info_name="who-holds")
+    context.params = {"manifests": [HEIST]}
+
+    assert access_source.completed_scopes(context, "calc") == ["calculator:use"]
+    context.params = {"manifests": ["/no/such/folder"]}
+    assert access_source.completed_scopes(context, "calc") == []
+    context.params = {}
+    assert access_source.completed_scopes(context, "calc") == []
+
+
 def test_the_actions_that_can_be_asked_about_are_those_of_the_authorizer() -> None:
     assert set(get_args(access.Action)) == set(Action)
 
 
-@pytest.mark.parametrize("command", ["what-can", "who-can", "explain", "diff"])
+@pytest.mark.parametrize("command", ["what-can", "who-can", "who-holds", "explain", "diff"])
 def test_every_question_explains_itself_with_an_example(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

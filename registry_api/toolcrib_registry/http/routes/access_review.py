@@ -17,8 +17,9 @@ from starlette.responses import Response
 
 from toolcrib import names, wording
 from toolcrib.access import subjects
-from toolcrib.access.answers import AccessReviewRequest, Changes, Explanation, WhatCan, WhoCan
+from toolcrib.access.answers import AccessReviewRequest, Changes, Explanation, WhatCan, WhoCan, WhoHolds
 from toolcrib.access.changes import changes
+from toolcrib.access.holders import who_holds
 from toolcrib.access.proposals import proposed
 from toolcrib.access.review import AccessReview, UnknownTool
 from toolcrib.access.subjects import SubjectError, Tokens, Who
@@ -46,10 +47,10 @@ _CODES = (
     "unauthenticated", "invalid_token", "not_permitted", "tool_not_found", "ambiguous_name", "invalid_cursor",
     "cursor_stale", "policy_stale", "not_ready",
 )  # fmt: skip
-Answer = WhatCan | WhoCan | Explanation | Changes
+Answer = WhatCan | WhoCan | WhoHolds | Explanation | Changes
 _EXAMPLES = {
     model.model_fields["question"].default: {"value": model.model_config["json_schema_extra"]["examples"][0]}  # type: ignore[index]
-    for model in (WhatCan, WhoCan, Explanation, Changes)
+    for model in (WhatCan, WhoCan, WhoHolds, Explanation, Changes)
 }
 _ANSWERS: Responses = {200: {"content": {"application/json": {"examples": _EXAMPLES}}}}
 
@@ -69,6 +70,7 @@ async def ask(
     tool: Annotated[
         str | None, Query(max_length=512, description="A tool id, or a name that one has.")
     ] = None,
+    scope: Annotated[str | None, Query(max_length=128, description="Who holds this scope?")] = None,
     action: Action = Action.CALL,
     namespace: Annotated[str | None, Query(max_length=253, description="Only tools of this one.")] = None,
     issuer: Annotated[str | None, Query(max_length=512, description="Of the subject.")] = None,
@@ -82,16 +84,17 @@ async def ask(
     limit: Annotated[int, Query(ge=1, le=5_000)] = 500,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Response:
-    """With `subject` its tools, with `tool` its subjects, with both the order step by step. For `registry:admin`."""
+    """With `subject` its tools, with `tool` its subjects, with both the order step by step, with `scope` who holds it. For
+    `registry:admin`."""
     if wrong := _misspelt(request):
         await _admitted(deps, asker, None)
         raise ProblemError("invalid_request", wrong)
-    if subject is None and tool is None:
+    if subject is None and tool is None and scope is None:
         await _admitted(deps, asker, None)
-        raise ProblemError("invalid_request", "Say subject, tool, or both.")
+        raise ProblemError("invalid_request", "Specify `subject`, `tool`, both, or `scope`.")
     try:
         asked = AccessReviewRequest(
-            subject=subject, tool=tool, action=action, namespace=namespace, issuer=issuer,
+            subject=subject, tool=tool, scope=scope, action=action, namespace=namespace, issuer=issuer,
             scopes=None if scopes is None else tuple(scopes.split()), groups=tuple(group or ()), client=client,
             hidden=hidden, limit=limit, cursor=cursor,
         )  # fmt: skip
@@ -117,8 +120,14 @@ async def ask_with(deps: DepsOf, asker: AskerOf, request: Request, body: AccessR
 async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessReviewRequest) -> Response:
     await _admitted(deps, asker, asked)
     _fresh(deps)
-    if asked.subject is None and asked.tool is None and not (asked.bindings or asked.delete):
-        raise ProblemError("invalid_request", "Say subject, tool, bindings or delete.")
+    if asked.scope is not None and (asked.subject is not None or asked.tool is not None):
+        raise ProblemError(
+            "invalid_request",
+            "Specify `scope` without `subject` and `tool`; what the token carries is `scopes`.",
+        )
+    named = (asked.subject, asked.tool, asked.scope)
+    if named == (None, None, None) and not (asked.bindings or asked.delete):
+        raise ProblemError("invalid_request", "Specify `subject`, `tool`, `scope`, `bindings` or `delete`.")
     async with _turns(request).taken():
         # while it waited, the power may have gone, and the snapshot be another
         await _admitted(deps, asker, asked)
@@ -198,7 +207,8 @@ def _record(
     question: str | None,
 ) -> None:
     """One record and one count: who asked, about whom and what, and which question was answered."""
-    about = "" if asked is None else " ".join(part for part in (asked.subject, asked.tool) if part)
+    parts = () if asked is None else (asked.subject, asked.tool, asked.scope)
+    about = " ".join(part for part in parts if part)
     deps.metrics.decided(OtherAction.ACCESS_REVIEW.value, decision, identity)
     deps.decisions.decided(
         OtherAction.ACCESS_REVIEW,
@@ -267,6 +277,8 @@ def _asked_of(
 ) -> Answer:
     if who is not None:
         who = subjects.settled(who, review.snapshot, review.tokens)
+    if asked.scope is not None:
+        return who_holds(review, asked.scope, namespace=asked.namespace, after=after, limit=asked.limit)
     if asked.tool is None and who is None:
         return changes(applied, review, start=after, limit=asked.limit)
     if asked.tool is None:
