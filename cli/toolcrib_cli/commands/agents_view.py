@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from toolcrib.text import escape
 from toolcrib.wire.search import ADVISED_MIN_SCORE
 from toolcrib_cli import options, output
 from toolcrib_cli.client import RegistryClient
+from toolcrib_cli.commands import call_arguments
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
@@ -258,9 +258,8 @@ def call(
     """Call a tool through the registry."""
     with _client(url, as_, token_file, data, ca_file) as client, _suggesting(client, tool):
         texts = _texts(client, tool, arguments or [])
-        answer = client.post(
-            "/v1/call", {"tool": tool, "arguments": _arguments(arguments or [], json_, texts)}
-        )
+        read = call_arguments.read(arguments or [], json_, texts)
+        answer = client.post("/v1/call", {"tool": tool, "arguments": read})
     if out is not Format.TABLE:
         output.data(answer, out)
         return
@@ -273,41 +272,12 @@ def call(
 
 def _texts(client: RegistryClient, tool: str, pairs: list[str]) -> frozenset[str]:
     """The arguments that the tool's schema takes as text, where one of `pairs` could be read as something else."""
-    if all(isinstance(_value(pair.partition("=")[2]), str) for pair in pairs):
+    if not call_arguments.ambiguous(pairs):
         return frozenset()
     try:
-        properties = client.post("/v1/describe", {"tool": tool})["input_schema"].get("properties", {})
+        return call_arguments.texts(client.post("/v1/describe", {"tool": tool})["input_schema"])
     except CliError:
         return frozenset()  # the call itself says what is wrong
-    return frozenset(k for k, v in properties.items() if isinstance(v, dict) and v.get("type") == "string")
-
-
-def _arguments(pairs: list[str], text: str | None, texts: frozenset[str] = frozenset()) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if text is not None:
-        try:
-            found = json.loads(sys.stdin.read() if text == "-" else text)
-        except ValueError as error:
-            raise CliError(f"--json: not JSON: {error}", code=Exit.USAGE) from error
-        except RecursionError as error:
-            raise CliError("--json: nested too deeply", code=Exit.USAGE) from error
-        if not isinstance(found, dict):
-            raise CliError("--json: arguments are one JSON object", code=Exit.USAGE)
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise CliError(f"not key=value: {pair!r}", code=Exit.USAGE)
-        if key in found:
-            raise CliError(f"the argument {key!r} is given twice", code=Exit.USAGE)
-        found[key] = value if key in texts else _value(value)
-    return found
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def token(

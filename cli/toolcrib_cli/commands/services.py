@@ -100,8 +100,8 @@ def up(
             port=port,
             data=options.data_folder(data),
             manifests=tuple(manifests or ()),
-            backends=_backends(backend or []),
-            allow_hosts=_allowed(allow_host or []),
+            backends=backends_of(backend or []),
+            allow_hosts=allowed(allow_host or []),
             tour=tour,
             embedder=embedder,
             default_data=data is None,
@@ -120,7 +120,8 @@ def _size(option: str, text: str) -> int:
         raise CliError(f"{option}: {error}", code=Exit.USAGE) from error
 
 
-def _allowed(given: list[str]) -> tuple[str, ...]:
+def allowed(given: list[str]) -> tuple[str, ...]:
+    """Values of `--allow-host`. Raises CliError."""
     from toolcrib_cli.local.hosts import Hosts, problem
 
     for text in given:
@@ -129,7 +130,8 @@ def _allowed(given: list[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _backends(given: list[str]) -> dict[str, str]:
+def backends_of(given: list[str]) -> dict[str, str]:
+    """Values of `--backend`. Raises CliError."""
     found: dict[str, str] = {}
     for text in given:
         service, equals, address = text.partition("=")

@@ -88,14 +88,17 @@ class LocalHosts:
 
 
 class LocalRemedies:
-    """What to do in the local mode about a backend that may not be called."""
+    """What to do in the local mode about a backend that may not be called, by the options of `command`."""
+
+    def __init__(self, command: str = "toolcrib up") -> None:
+        self._command = command
 
     def host(self, host: str, port: int) -> str:
         """By option, or by the hosts file."""
         named = f"[{host}]" if ":" in host else host
         place = named if port in _COMMON_PORTS else f"{named}:{port}"
         return (
-            f"To allow it, start `toolcrib up` with --allow-host {place}, or add it to `allow` in {FILE} of the"
+            f"To allow it, run `{self._command}` with --allow-host {place}, or add it to `allow` in {FILE} of the"
             " data folder."
         )
 
@@ -103,7 +106,7 @@ class LocalRemedies:
         """By option, or by the hosts file."""
         service = f"{namespace}/{name}"
         return (
-            f"Start `toolcrib up` with --backend {service}=host:port, or add `{service}: host:port` to `backends` in"
+            f"Run `{self._command}` with --backend {service}=host:port, or add `{service}: host:port` to `backends` in"
             f" {FILE} of the data folder."
         )
 

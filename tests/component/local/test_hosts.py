@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Manifests that bring a hosts file with them, as a cloned folder might."""
     found = tmp_path_factory.mktemp("cloned")
     tools = TOOL.format(name="notes", backend="{service: {name: notes, port: 80}, path: /}")
+    tools += TOOL.format(name="open", backend='{url: "http://open.example:8443/"}')
     tools += TOOL.format(name="far", backend='{url: "http://far.example:8443/"}')
     (found / "notes.yaml").write_text(tools + BINDING)
     (found / "hosts.yaml").write_text("allow: [far.example]\nbackends: {team-a/notes: '127.0.0.1:1'}\n")
@@ -53,7 +54,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def local(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMode]:
-    with LocalMode(tmp_path_factory.mktemp("up"), folder) as running:
+    with LocalMode(
+        tmp_path_factory.mktemp("up"), folder, extra=("--allow-host", "open.example:8443")
+    ) as running:
         yield running
 
 
@@ -79,6 +82,7 @@ def test_a_folder_of_manifests_opens_nothing_and_the_errors_say_what_does(local:
     assert "egress_refused: far.example (port 8443) is not in egress.allow" in said
     assert "--allow-host far.example:8443" in said
     assert "hosts.yaml of the data folder" in said
+    assert "egress_refused" not in code(local, "open")[1], "the option opens it"
     ended, said = code(local, "notes")
     assert ended == 3
     assert "service_pending" in said
@@ -100,6 +104,23 @@ def test_the_hosts_file_is_watched_and_a_broken_one_changes_nothing(local: Local
     allow(local, "allow: []\n", "hosts.yaml: nothing is opened")
     assert "egress_refused" in code(local, "far")[1]
     assert "service_pending" in code(local, "notes")[1]
+
+
+def test_a_trial_calls_where_the_running_local_mode_calls(
+    local: LocalMode, backend: int, tmp_path: Path
+) -> None:
+    allow(local, f"backends: {{team-a/notes: '127.0.0.1:{backend}'}}\n", "hosts.yaml: backends team-a/notes=")
+    changed = TOOL.format(name="notes", backend="{service: {name: notes, port: 80}, path: /other}")
+    (file := tmp_path / "changed.yaml").write_text(changed)
+    done = local.toolcrib("try", str(file), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["request"]["url"] == f"http://127.0.0.1:{backend}/other"
+    assert (shown["search"]["mode"], shown["search"]["among"]) == ("lexical", 3)
+    port = local.url.rpartition(":")[2]
+    itself = TOOL.format(name="itself", backend=f'{{url: "http://127.0.0.1:{port}/"}}')
+    file.write_text(itself)
+    assert "egress_refused" in local.toolcrib("try", str(file), "--no-search").stderr
 
 
 def test_access_and_health_find_the_running_local_mode_by_its_data_folder(
@@ -134,8 +155,3 @@ def test_a_host_that_is_none_is_refused_at_the_command_line(tmp_path: Path) -> N
     refused = local.toolcrib("up", "--port", "0", "--allow-host", "https://api.example.com")
     assert refused.returncode == 2
     assert "--allow-host" in refused.stderr
-
-
-def test_an_allowed_host_of_the_command_line_is_opened(tmp_path: Path, folder: Path) -> None:
-    with LocalMode(tmp_path, folder, extra=("--allow-host", "far.example:8443")) as local:
-        assert "egress_refused" not in code(local, "far")[1]

@@ -22,7 +22,7 @@ from toolcrib.resources import admission, crd
 from toolcrib_cli import main as cli
 from toolcrib_cli import output
 from toolcrib_cli.client import RegistryClient
-from toolcrib_cli.commands import agents_view
+from toolcrib_cli.commands import call_arguments
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import accounts
 from toolcrib_cli.output import Format
@@ -290,7 +290,7 @@ def test_machine_formats_round_trip_hostile_text(form: Format, capsys: pytest.Ca
 def test_arguments_are_json_where_they_can_be_and_text_otherwise(
     pairs: list[str], text: str | None, expected: object
 ) -> None:
-    assert agents_view._arguments(pairs, text) == expected
+    assert call_arguments.read(pairs, text) == expected
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_arguments_are_json_where_they_can_be_and_text_otherwise(
 )
 def test_arguments_that_are_none_are_refused(pairs: list[str], text: str | None) -> None:
     with pytest.raises(CliError) as refused:
-        agents_view._arguments(pairs, text)
+        call_arguments.read(pairs, text)
     assert refused.value.code is Exit.USAGE
 
 

@@ -1,0 +1,199 @@
+"""For tool authors: call a tool that is not applied yet, and start a tool of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toolcrib.text import escape
+from toolcrib_cli import manifests, options, output
+from toolcrib_cli.commands import call_arguments
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+if TYPE_CHECKING:
+    from toolcrib_cli.local.placing import Placing
+    from toolcrib_cli.local.trial import Place, Trial
+
+_ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
+
+
+def try_tool(
+    file: Annotated[
+        Path, typer.Argument(help="A file with a Tool, and the Secrets it needs; - is standard input.")
+    ],
+    arguments: Annotated[list[str] | None, typer.Argument(help="key=value, as for `toolcrib call`.")] = None,
+    json_: Annotated[
+        str | None, typer.Option("--json", help="All arguments as one JSON object; - reads it from stdin.")
+    ] = None,
+    tool: Annotated[str | None, typer.Option("--tool", help="Which Tool, if the file has several.")] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--manifests",
+            exists=True,
+            help="Manifests that are there besides; repeat for more.",
+            show_default="those of the running local mode",
+        ),
+    ] = None,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option("--backend", help="Where a Service is: namespace/service=host:port; repeat for more."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-host", metavar="HOST[:PORT]", help="A host that the tool may call; repeat for more."
+        ),
+    ] = None,
+    as_: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            help="The account that the call's assertion names: namespace/name.",
+            show_default="NAMESPACE/try",
+        ),
+    ] = None,
+    namespace: Annotated[
+        str, typer.Option("-n", "--namespace", help="Namespace of manifests that name none.")
+    ] = "default",
+    search: Annotated[
+        bool,
+        typer.Option("--search/--no-search", help="Say where a search for its description ranks the tool."),
+    ] = True,
+    data: options.Data = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Call a tool once, before it is applied: check its manifest, send the request, show request and answer.
+
+    Nobody's grant is needed and no local mode; one that runs says which hosts are open and which tools there are.
+    For example: `toolcrib try tool.yaml city=Oslo --backend team-a/weather=127.0.0.1:9000`.
+    """
+    from toolcrib_cli.local import trial
+    from toolcrib_cli.local.placing import placed
+    from toolcrib_cli.local.store import read_running
+
+    folder = options.data_folder(data)
+    state = read_running(folder)
+    content = manifests.read(file, default_namespace=namespace)
+    if content.problems:
+        raise CliError("\n".join(["the manifest is not valid", *(f"  {p}" for p in content.problems)]))
+    named = beside or [Path(p) for p in (state or {}).get("manifests", ()) if Path(p).exists()]
+    own = None if file == manifests.STDIN else file.resolve()
+    others = [
+        manifests.read(each, default_namespace=namespace)
+        for each in manifests.files_in(named)
+        if each.resolve() != own
+    ]
+    found = trial.assessed(content, [each for each in others if not each.problems])
+    chosen = trial.chosen(content, found, tool)
+    given = call_arguments.read(arguments or [], json_, call_arguments.texts(chosen.input_schema))
+    account = as_ if as_ and "/" in as_ else f"{chosen.namespace}/{as_ or 'try'}"
+    caller = f"system:serviceaccount:{account.replace('/', ':', 1)}"
+    place = _place(folder, state, backend or [], allow_host or [])
+    done = asyncio.run(trial.call(chosen, given, found.credentials, place, caller))
+    where = None
+    if search:
+        rest = [t for i, t in found.tools.items() if i != chosen.tool_id]
+        where = asyncio.run(placed(chosen, rest, folder, (state or {}).get("embedder", "packaged")))
+    if out is Format.TABLE:
+        _print(chosen.tool_id, caller, done, where)
+    else:
+        output.data(_plain(chosen.tool_id, caller, done, where), out)
+    if done.error is not None:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _place(folder: Path, state: dict[str, Any] | None, backends: list[str], allow: list[str]) -> Place:
+    from toolcrib_cli.commands import services
+    from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, HostsInvalid
+    from toolcrib_cli.local.trial import Place
+
+    given = Hosts(services.allowed(allow), services.backends_of(backends))
+    keys = folder / "assertion"
+    own = keys if keys.is_dir() else None
+    if state is not None:
+        egress = state.get("settings", {}).get("egress", {})
+        running = Hosts(tuple(egress.get("allow", ())), dict(state.get("backends", {})))
+        forbidden = tuple(egress.get("forbidden", ()))
+        return Place(given.over(running), str(state["url"]), forbidden, own, serve_keys=False)
+    file = HostsFile(folder / FILE)
+    try:
+        file.look()
+    except HostsInvalid as error:
+        raise CliError(str(error), code=Exit.USAGE) from error
+    return Place(given.over(file.hosts), f"http://127.0.0.1:{options.DEFAULT_PORT}", keys=own)
+
+
+def _print(tool_id: str, caller: str, done: Trial, where: Placing | None) -> None:
+    if (request := done.request) is not None:
+        output.line(f"request of {tool_id}, for {caller}", style="bold")
+        output.line(f"  {request['method']} {request['url']}")
+        for name, value in request["headers"].items():
+            output.line(f"  {name}: {value}")
+        if request["body"] is not None:
+            output.data(request["body"], Format.JSON)
+    for note in done.notes:
+        output.line(f"note: {note}", style="yellow", stderr=True)
+    if (error := done.error) is not None:
+        answered = f" (the backend answered {done.status})" if done.status is not None else ""
+        output.line(f"error: {error.code}: {error.detail}{answered}", style="bold red", stderr=True)
+        for item in error.extra.get("errors") or ():
+            output.line(f"  {item['pointer']}: {item['message']}", stderr=True)
+        if (said := error.extra.get("upstream")) is not None:
+            output.line(f"  the tool says: {said}", stderr=True)
+    else:
+        kind = f", {done.media_type}" if done.media_type else ""
+        output.line(f"response: {done.status} in {done.seconds * 1000:.0f} ms{kind}", style="bold")
+        if isinstance(done.result, str):
+            sys.stdout.write(escape(done.result, keep_newlines=True) + "\n")
+        else:
+            output.data(done.result, Format.JSON)
+    if where is not None:
+        output.line(_ranked(where))
+
+
+def _ranked(where: Placing) -> str:
+    """Where a search finds the tool, in a sentence."""
+    if where.place is None:
+        place = "not among the first 100"
+    else:
+        place = _ORDINALS.get(where.place, f"{where.place}th")
+        place += "" if where.confidence is None else f", confidence {where.confidence:.2f}"
+    before = [hit.tool_id for hit in where.best[: (where.place or len(where.best) + 1) - 1]]
+    ahead = f"; before it: {', '.join(before)}" if before else ""
+    return f"search for its description ({where.mode}) among {where.among} tool(s): {place}{ahead}"
+
+
+def _plain(tool_id: str, caller: str, done: Trial, where: Placing | None) -> dict[str, Any]:
+    error = done.error
+    return {
+        "tool_id": tool_id,
+        "caller": caller,
+        "request": done.request,
+        "response": None
+        if error is not None
+        else {
+            "status": done.status,
+            "media_type": done.media_type,
+            "seconds": round(done.seconds, 4),
+            "result": done.result,
+        },
+        "error": None
+        if error is None
+        else {"code": error.code, "detail": error.detail, "status": done.status, **error.extra},
+        "notes": done.notes,
+        "search": None
+        if where is None
+        else {
+            "place": where.place,
+            "confidence": where.confidence,
+            "among": where.among,
+            "mode": where.mode,
+            "best": [{"tool_id": hit.tool_id, "confidence": hit.confidence} for hit in where.best],
+        },
+    }
