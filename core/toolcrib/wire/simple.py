@@ -96,11 +96,14 @@ class Stats(Answer):
     """`GET /stats`: what the caller may see; the whole catalog for holders of `registry:write`."""
 
     model_config = example(
-        total_tools=1, tools_by_name={"calculator": 1}, scope_usage={"calculator:use": 1}, unique_scopes=1
+        total_tools=1, tools_by_name=["calculator"], scope_usage={"calculator:use": 1}, unique_scopes=1
     )
 
     total_tools: int
-    tools_by_name: dict[str, int]
+    tools_by_name: tuple[str, ...] = Field(
+        description="The name of each tool, as `GET /` lists it, sorted. A tool outside the caller's view has its id "
+        "where another tool shares its name."
+    )
     scope_usage: dict[str, int]
     unique_scopes: int
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import Counter
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -105,6 +107,18 @@ def returns(tool: PublishedTool) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def listed_names(tools: Collection[PublishedTool], view: View) -> list[str]:
+    """The name of each of `tools`, sorted: as `GET /` lists it where it is in the view, else its own where none of the
+    others shares it, else its id."""
+    sharing = Counter(tool.name for tool in tools)
+    return sorted(
+        view.listed_name(tool.tool_id)
+        if tool.tool_id in view.tools
+        else (tool.name if sharing[tool.name] == 1 else tool.tool_id)
+        for tool in tools
+    )
 
 
 def total_registered(caller_view: CallerView, settings: RegistrySettings) -> int:

@@ -74,7 +74,7 @@ def _empty(answer: Any) -> bool:
 
 
 def _no_stats(answer: Any) -> bool:
-    return bool(answer == {"total_tools": 0, "tools_by_name": {}, "scope_usage": {}, "unique_scopes": 0})
+    return bool(answer == {"total_tools": 0, "tools_by_name": [], "scope_usage": {}, "unique_scopes": 0})
 
 
 def _no_tools(answer: Any) -> bool:

@@ -206,12 +206,29 @@ def test_statistics_count_the_view_and_for_registrars_the_whole_catalog() -> Non
 
     assert mine == {
         "total_tools": 1,
-        "tools_by_name": {"calculator": 1},
+        "tools_by_name": ["calculator"],
         "scope_usage": {"calculator:use": 1},
         "unique_scopes": 1,
     }
     assert (whole["total_tools"], whole["unique_scopes"]) == (2, 3)
-    assert nobody["total_tools"] == 0
+    assert whole["tools_by_name"] == ["calculator", "secret_tool"]
+    assert (nobody["total_tools"], nobody["tools_by_name"]) == (0, [])
+
+
+def test_statistics_name_each_tool_as_discovery_lists_it() -> None:
+    tools = [tool(n, namespace=p, scopes=("s",)) for n, p in (("calc", "a"), ("calc", "b"), ("reader", "b"))]
+    # a grant over all namespaces names none of them: neither `calc` holds its name
+    everywhere = binding("bot", ["s"], namespace=None)
+    writer = binding("writer", ["registry:write"], namespace=None)
+    with running_registry(tools, [everywhere, writer]) as r:
+        mine, whole = (
+            r.http.get(r.url + "/stats", headers=r.auth("team", who)).json()["tools_by_name"]
+            for who in ("bot", "writer")
+        )
+        listed = [t["name"] for t in r.http.get(r.url, headers=r.auth("team", "bot")).json()["tools"]]
+
+    assert mine == listed == ["a/calc", "b/calc", "reader"]
+    assert whole == listed, "what a registrar counts beyond its view has its id where names are shared"
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/tools", "/stats", "/tools/calculator"])

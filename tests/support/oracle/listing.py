@@ -38,10 +38,12 @@ async def stats(q: Asked) -> list[str]:
     counted = [q.tool(i) for i in q.names.visible]
     if decisions.has_power(q.world, q.caller, q.issuers, "registry:write", q.at):
         counted = [t for t in q.world["tools"] if t["state"] != "Disabled"]
-    names, scopes = [t["name"] for t in counted], [s for t in counted for s in t["scopes"]]
+    scopes, bare = [s for t in counted for s in t["scopes"]], [t["name"] for t in counted]
+    # a tool that only registrars count has its own name where no other has it too
+    own = {t["id"]: t["name"] if bare.count(t["name"]) == 1 else t["id"] for t in counted}
     wanted = {
         "total_tools": len(counted),
-        "tools_by_name": {name: names.count(name) for name in names},
+        "tools_by_name": sorted(q.names.listed.get(i, name) for i, name in own.items()),
         "scope_usage": {scope: scopes.count(scope) for scope in scopes},
         "unique_scopes": len(set(scopes)),
     }

@@ -99,10 +99,9 @@ async def stats(deps: DepsOf, asker: AskerOf) -> Stats:
     else:
         tools = list(caller_view.view.tools.values())
     usage = Counter(scope for tool in tools for scope in tool.scopes)
-    by_name = Counter(tool.name for tool in tools)
     return Stats(
         total_tools=len(tools),
-        tools_by_name=dict(sorted(by_name.items())),
+        tools_by_name=tuple(discovery.listed_names(tools, caller_view.view)),
         scope_usage=dict(sorted(usage.items())),
         unique_scopes=len(usage),
     )
