@@ -79,14 +79,14 @@ def _prepare(cluster: Cluster, tools: int) -> None:
 
 async def _measure(cluster: Cluster, slow: SlowBackend, count: int) -> dict[str, Any]:
     urls = [replica.url for replica in cluster.replicas]
-    victim, planner = cluster.token("heist", "victim"), cluster.token("heist", "planner")
+    victim, safecracker = cluster.token("heist", "victim"), cluster.token("heist", "safecracker")
     weaviate = cluster.weaviate
     assert weaviate is not None
     found: dict[str, Times] = {}
     start = time.perf_counter()
     async with (
         parts.admin(cluster) as admin,
-        crowd(urls, planner) as did,
+        crowd(urls, safecracker) as did,
         Eyes(urls, victim) as eyes,
     ):
         found[SITUATIONS[0]] = await _revoke(admin, eyes, count)

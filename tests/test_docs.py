@@ -305,7 +305,7 @@ def test_the_example_agent_discovers_calls_and_is_refused(tmp_path: Path) -> Non
     example = ROOT / "examples" / "agents" / "dynamic_agent.py"
     token = tmp_path / "token"
     with LocalMode(tmp_path, HEIST) as local:
-        token.write_text(local.token("planner"))
+        token.write_text(local.token("safecracker"))
         argv = [sys.executable, str(example), local.url, str(token)]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
 

@@ -2,7 +2,7 @@
 
 from toolcrib_runner import DynamicToolAgent, TokenFile
 
-with DynamicToolAgent("planner", TokenFile("/var/run/secrets/toolcrib/token"), "http://registry:8080") as agent:
+with DynamicToolAgent("safecracker", TokenFile("/var/run/secrets/toolcrib/token"), "http://registry:8080") as agent:
     print(agent.generate_tool_prompt_context())
     print(agent.use_tool("calculator", expression="2 + 3"))
 """

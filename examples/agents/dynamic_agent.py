@@ -24,7 +24,7 @@ def main(url: str, token_file: str) -> None:
         RunnerError: the registry is away, the token is none, or the tool is not granted.
         ValueError: the URL is none.
     """
-    with DynamicToolAgent("planner", TokenFile(token_file), url) as agent:
+    with DynamicToolAgent("safecracker", TokenFile(token_file), url) as agent:
         print(agent.generate_tool_prompt_context())
         print(agent.use_tool("calculator", expression="310 / 4.5"))
         try:

@@ -25,6 +25,9 @@ from realparts.lookup import MissingPartError
 from realparts.processes import Child, clean_environment, free_port, wait_until
 from toolcrib_cli import output
 
+CHANGES = EXAMPLES / "access" / "changes"
+"""A grant beside those of the heist."""
+
 
 def main() -> int:
     """Run the tour; 0 if every step did what it says."""
@@ -88,7 +91,7 @@ def tour(cluster: Cluster) -> None:
     output.heading("2. Agents discover exactly their tools, by URL and service-account token")
     tokens = {name: cluster.token("heist", name) for name in ("planner", "hacker", "safecracker")}
     for name, token in tokens.items():
-        output.line(f"{name}: {', '.join(cluster.discover(token))}")
+        output.line(f"{name}: {', '.join(cluster.discover(token)) or 'nothing: no binding names it'}")
 
     output.heading("3. An agent process works on a task: discover, call through the registry, count")
     run_agent(cluster, tokens["safecracker"])
@@ -100,33 +103,43 @@ def tour(cluster: Cluster) -> None:
 
     output.heading("5. What it may not use does not exist for it")
     for tool in ("database_query", "no_such_tool"):
-        answer = cluster.call(tokens["planner"], tool, {"query": "select 1"})
-        output.line(f"planner calls {tool}: {answer.status_code} {answer.json()['code']}")
+        answer = cluster.call(tokens["safecracker"], tool, {"query": "select 1"})
+        output.line(f"safecracker calls {tool}: {answer.status_code} {answer.json()['code']}")
 
     output.heading("6. A bad manifest is refused at apply")
     bad = "apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: bad, namespace: heist}\nspec: {scopes: [], backend: {none: {}}}\n"
     for line in cluster.kubectl("apply", "-f", "-", input=bad, check=False).strip().splitlines():
         output.line(line)
 
-    output.heading("7. Revoke now")
+    output.heading("7. Grant and revoke now")
     begun = time.monotonic()
-    show("kubectl delete agentscopebinding planner -n heist")
-    print(cluster.kubectl("delete", "agentscopebinding", "planner", "-n", "heist"), end="")
-    answers = [
-        cluster.call(tokens["planner"], "calculator", {"expression": "1"}, r).status_code for r in range(2)
-    ]
-    output.line(f"back after {time.monotonic() - begun:.2f} s; planner's calls on both replicas: {answers}")
+    show(f"kubectl apply -f {EXAMPLES.name}/access/changes/")
+    print(cluster.kubectl("apply", "-f", str(CHANGES)), end="")
+    wait_until(lambda: queries(cluster, tokens["safecracker"]) == [200, 200], timeout=30, interval=0.05)
+    output.line(
+        f"after {time.monotonic() - begun:.2f} s the safecracker queries the database on both replicas"
+    )
+    begun = time.monotonic()
+    show(f"kubectl delete -f {EXAMPLES.name}/access/changes/")
+    print(cluster.kubectl("delete", "-f", str(CHANGES)), end="")
+    answers = queries(cluster, tokens["safecracker"])
+    output.line(f"back after {time.monotonic() - begun:.2f} s; its queries on both replicas: {answers}")
 
     output.heading("8. The leading operator is killed; the other takes over")
     leader = cluster.leader()
     begun = time.monotonic()
     next(o for o in cluster.operators if o.name == leader).kill()
     wait_until(lambda: cluster.leader() not in ("", leader), timeout=40, interval=0.2)
-    print(cluster.kubectl("apply", "-f", str(EXAMPLES / "heist" / "40-binding-planner.yaml")), end="")
-    wait_until(lambda: len(cluster.discover(tokens["planner"])) == 3, timeout=30)
+    print(cluster.kubectl("apply", "-f", str(CHANGES)), end="")
+    wait_until(lambda: len(cluster.discover(tokens["safecracker"])) == 2, timeout=30)
     output.line(
         f"{leader} killed, {cluster.leader()} leads and has published after {time.monotonic() - begun:.1f} s"
     )
+
+
+def queries(cluster: Cluster, token: str) -> list[int]:
+    """The status of a query to the database, on each of the two replicas."""
+    return [cluster.call(token, "database_query", {"query": "select 1"}, r).status_code for r in range(2)]
 
 
 def run_agent(cluster: Cluster, token: str) -> None:
@@ -158,7 +171,7 @@ def keep(cluster: Cluster) -> None:
     output.line(f"export KUBECONFIG={cluster.api.admin_kubeconfig}")
     output.line(f"export TOOLCRIB_URL={cluster.url}")
     output.line(
-        "kubectl create token planner -n heist --audience toolcrib > token; toolcrib tools --token-file token"
+        "kubectl create token safecracker -n heist --audience toolcrib > token; toolcrib tools --token-file token"
     )
     output.line(json.dumps({r.name: {"agents": r.url, "admin": r.admin_url} for r in cluster.replicas}))
     signal.pause()

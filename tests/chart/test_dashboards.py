@@ -95,17 +95,17 @@ def test_what_was_used_is_neither_unused_nor_dead(work: Observed) -> None:
     unused = _column(work, "toolcrib-governance", "Grants never used", "grant")
     dead = _column(work, "toolcrib-usage", "Dead tools", "tool")
 
-    assert "heist/planner" not in unused
-    assert {"heist/calculator", "heist/simulation-data"} & dead == set()
+    assert "heist/safecracker" not in unused
+    assert {"heist/calculator", "heist/file-reader"} & dead == set()
 
 
 def test_choosing_an_agent_narrows_what_is_shown(work: Observed) -> None:
     text = expression("toolcrib-usage", "Calls by agent, tool, server and outcome")
 
-    both = query(work, text, agent=["heist/planner", "heist/hacker"])
+    both = query(work, text, agent=["heist/safecracker", "heist/hacker"])
     one = query(work, text, agent=["heist/hacker"], tool=["heist/broken"])
 
-    assert {row["metric"]["agent"] for row in both} == {"heist/planner", "heist/hacker"}
+    assert {row["metric"]["agent"] for row in both} == {"heist/safecracker", "heist/hacker"}
     assert {(row["metric"]["agent"], row["metric"]["tool"]) for row in one} == {
         ("heist/hacker", "heist/broken")
     }

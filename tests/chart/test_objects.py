@@ -83,7 +83,7 @@ def test_each_agent_runner_has_pods_of_its_own() -> None:
         item for item in render(MATRIX["agents"]).of("Deployment") if "-agent-" in item["metadata"]["name"]
     ]
     selectors = [item["spec"]["selector"]["matchLabels"]["toolcrib.dev/agent"] for item in agents]
-    assert selectors == ["planner", "reader"]
+    assert selectors == ["safecracker", "reader"]
 
 
 @pytest.mark.parametrize("name", MATRIX)

@@ -286,7 +286,7 @@ def test_the_test_of_a_release_passes_with_the_right_answer_alone(
 @pytest.mark.parametrize("text", ["Sum $(HOME) up", "$$(HOME)", "$5 or $$ or $(", "$(TOOLCRIB_URL"])
 def test_a_task_reaches_its_agent_to_the_letter(text: str) -> None:
     agent = MATRIX["agents"]["agents"][0] | {"task": text, "systemPrompt": text}
-    pod = render({"agents": [agent]}).one("Deployment", "toolcrib-agent-planner")["spec"]["template"]
+    pod = render({"agents": [agent]}).one("Deployment", "toolcrib-agent-safecracker")["spec"]["template"]
     found = {item["name"]: item.get("value", "") for item in _own(pod)[0]["env"]}
     for name in ("TOOLCRIB_TASK", "TOOLCRIB_SYSTEM_PROMPT"):
         assert _as_the_kubelet_reads_it(found[name]) == text

@@ -35,7 +35,7 @@ def loaded() -> Iterator[Prometheus]:
             prometheus.wait_up()
             cluster.kubectl("apply", "-f", str(EXAMPLES / "heist"))
             cluster.wait_ready("tools", "heist")
-            token = cluster.token("heist", "planner")
+            token = cluster.token("heist", "safecracker")
 
             def load() -> None:
                 for tool in ("calculator", "database_query"):
@@ -102,7 +102,7 @@ def test_a_grant_and_its_use_meet_in_one_query(loaded: Prometheus) -> None:
     used = loaded.query(
         "max by (kind, grant) (toolcrib_grant_info) and on (kind, grant) toolcrib_grant_uses_total > 0"
     )
-    assert [e["metric"]["grant"] for e in used] == ["heist/planner"]
+    assert [e["metric"]["grant"] for e in used] == ["heist/safecracker"]
 
 
 def test_prometheus_says_what_it_refuses(loaded: Prometheus) -> None:

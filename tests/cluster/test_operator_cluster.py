@@ -141,7 +141,7 @@ def test_what_is_applied_is_published_and_becomes_ready(
         published = replicas[0].snapshot.tools["heist/file-reader"]
         assert (status["toolId"], status["name"]) == ("heist/file-reader", "file_reader")
         assert (status["digest"], status["routeDigest"]) == (published.digest, published.route_digest)
-        wait_until(lambda: matched(cluster, "planner") == 3)
+        wait_until(lambda: matched(cluster, "hacker") == 2)
         wait_until(lambda: "file-reader" in cluster.kubectl("get", "events", "-n", "heist").stdout)
 
 

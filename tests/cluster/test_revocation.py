@@ -73,7 +73,7 @@ def cluster(slow: SlowBackend) -> Iterator[Cluster]:
             running.kubectl("create", "serviceaccount", agent, "-n", "heist")
         http = {"service": {"name": "slow", "port": 80}, "path": "/work", "method": "POST", "timeout": "60s"}
         apply(running, tool("slow", "Takes its time.", backend={"http": http}))
-        apply(running, binding("bystander", "calculator:use", "database_query:use"))
+        apply(running, binding("bystander", "calculator:use", "database:read"))
         running.wait_ready("toolcrib")
         yield running
 
@@ -384,7 +384,7 @@ def test_a_replica_cut_off_refuses_calls_in_time_says_so_and_catches_up_without_
         assert all(map(_ready, cluster.replicas[:2]))
         # it misses many steps, and only the last takes back what it still grants the planner
         for step in range(12):
-            scopes = ("calculator:use", "database_query:use", f"s{step}:use")
+            scopes = ("calculator:use", "database:read", f"s{step}:use")
             apply(cluster, binding("bystander", *scopes))
         delete(cluster, "planner", "--wait=false")
         wait_until(lambda: not any(cluster.discover(planner, i) for i in range(2)))

@@ -22,7 +22,8 @@ from realparts.required import require_real
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.weaviate]
 
-PLANNER = ["calculator", "file_reader", "simulation_data"]
+HACKER = ["file_reader", "simulation_data"]
+CHANGES = EXAMPLES / "access" / "changes"
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +37,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def planner(cluster: Cluster) -> str:
-    return cluster.token("heist", "planner")
+def hacker(cluster: Cluster) -> str:
+    return cluster.token("heist", "hacker")
+
+
+@pytest.fixture
+def safecracker(cluster: Cluster) -> str:
+    return cluster.token("heist", "safecracker")
 
 
 def test_every_tool_is_ready_once_it_is_indexed_and_read_back(cluster: Cluster) -> None:
@@ -48,8 +54,10 @@ def test_every_tool_is_ready_once_it_is_indexed_and_read_back(cluster: Cluster) 
         assert tool["status"]["digest"].startswith("sha256:")
 
 
-def test_an_agent_with_a_url_and_a_token_discovers_exactly_its_tools(cluster: Cluster, planner: str) -> None:
-    own = {planner: PLANNER, cluster.token("heist", "hacker"): ["calculator", "database_query"]}
+def test_an_agent_with_a_url_and_a_token_discovers_exactly_its_tools(
+    cluster: Cluster, hacker: str, safecracker: str
+) -> None:
+    own = {hacker: HACKER, safecracker: ["calculator"], cluster.token("heist", "planner"): []}
     for replica in range(2):
         # a Tool is ready once one replica has it
         wait_until(lambda replica=replica: {t: cluster.discover(t, replica) for t in own} == own)  # type: ignore[misc]
@@ -99,25 +107,25 @@ def _text(url: str) -> str:
     return httpx.get(url, trust_env=False, verify=False, timeout=60).text
 
 
-def test_search_finds_by_meaning_within_the_view(cluster: Cluster, planner: str) -> None:
+def test_search_finds_by_meaning_within_the_view(cluster: Cluster, safecracker: str) -> None:
     answer: dict[str, Any] = {}
 
     def searched() -> bool:
-        answer.update(cluster.search(planner, "work out a sum"))
+        answer.update(cluster.search(safecracker, "work out a sum"))
         return bool(answer["search_mode"] == "hybrid")
 
     # a busy machine may be too slow for the embedder, and gets words alone
     wait_until(searched, 60, 0.2)
     assert answer["tools"][0]["name"] == "calculator"
     assert "database_query" not in {
-        t["name"] for t in cluster.search(planner, "ask the bank's database")["tools"]
+        t["name"] for t in cluster.search(safecracker, "ask the bank's database")["tools"]
     }
 
 
 def test_change_disable_and_delete_are_visible_within_a_second_everywhere(
-    cluster: Cluster, planner: str
+    cluster: Cluster, hacker: str
 ) -> None:
-    left = ["calculator", "file_reader"]
+    left = ["file_reader"]
 
     def patch(**spec: str) -> None:
         change = json.dumps({"spec": spec})
@@ -125,7 +133,7 @@ def test_change_disable_and_delete_are_visible_within_a_second_everywhere(
 
     def described(replica: int) -> str:
         url = f"{cluster.replicas[replica].url}/tools/simulation_data"
-        answer = httpx.get(url, headers=_bearer(planner), trust_env=False, verify=False, timeout=60)
+        answer = httpx.get(url, headers=_bearer(hacker), trust_env=False, verify=False, timeout=60)
         return str(answer.json().get("description"))
 
     def seconds_until(seen: Callable[[], bool]) -> float:
@@ -134,7 +142,7 @@ def test_change_disable_and_delete_are_visible_within_a_second_everywhere(
         return time.monotonic() - began
 
     def listed(names: list[str]) -> Callable[[], bool]:
-        return lambda: [cluster.discover(planner, r) for r in range(2)] == [names] * 2
+        return lambda: [cluster.discover(hacker, r) for r in range(2)] == [names] * 2
 
     edits, disabled, active, deletions = took = ([], [], [], [])  # type: tuple[list[float], ...]
     for text in ("Rehearse", "Rehearse it", "Rehearse the break-in"):
@@ -143,23 +151,23 @@ def test_change_disable_and_delete_are_visible_within_a_second_everywhere(
 
     patch(state="Disabled")
     disabled.append(seconds_until(listed(left)))
-    assert cluster.call(planner, "simulation_data", {"scenario": "quiet_entry"}).status_code == 403
+    assert cluster.call(hacker, "simulation_data", {}).status_code == 403
     assert "simulation_data" not in {
-        t["name"] for t in cluster.search(planner, "rehearse the break-in")["tools"]
+        t["name"] for t in cluster.search(hacker, "rehearse the break-in")["tools"]
     }
     patch(state="Active")
-    active.append(seconds_until(listed(PLANNER)))
+    active.append(seconds_until(listed(HACKER)))
     for _ in range(2):
         patch(state="Disabled")
         disabled.append(seconds_until(listed(left)))
         patch(state="Active")
-        active.append(seconds_until(listed(PLANNER)))
+        active.append(seconds_until(listed(HACKER)))
 
     for _ in range(3):
         cluster.kubectl("delete", "tool", "simulation-data", "-n", "heist")
         deletions.append(seconds_until(listed(left)))
         cluster.kubectl("apply", "-f", str(EXAMPLES / "heist"))
-        wait_until(listed(PLANNER))
+        wait_until(listed(HACKER))
     # one moment in which this machine stands still is no news about the product
     assert max(map(statistics.median, took)) < 1, took
     assert max(map(max, took)) < 10, took
@@ -169,14 +177,18 @@ def _bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def test_deleting_a_binding_returns_when_every_replica_refuses(cluster: Cluster) -> None:
-    hacker = cluster.token("heist", "hacker")
-    cluster.kubectl("delete", "agentscopebinding", "hacker", "-n", "heist")
+def test_a_grant_that_is_applied_gives_a_tool_and_deleting_it_returns_when_every_replica_refuses(
+    cluster: Cluster, safecracker: str
+) -> None:
+    query = {"query": "SELECT count(*) FROM cameras"}
+    cluster.kubectl("apply", "-f", str(CHANGES))
     for replica in range(2):
-        assert cluster.discover(hacker, replica) == []
-        assert cluster.call(hacker, "calculator", {"expression": "1"}, replica).status_code == 403
-    cluster.kubectl("apply", "-f", str(EXAMPLES / "heist"))
-    wait_until(lambda: cluster.discover(hacker) == ["calculator", "database_query"], timeout=60)
+        wait_until(lambda r=replica: cluster.discover(safecracker, r) == ["calculator", "database_query"])  # type: ignore[misc]
+        assert cluster.call(safecracker, "database_query", query, replica).json()["rows"] == [[6]]
+    cluster.kubectl("delete", "-f", str(CHANGES))
+    for replica in range(2):
+        assert cluster.discover(safecracker, replica) == ["calculator"]
+        assert cluster.call(safecracker, "database_query", query, replica).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -198,7 +210,7 @@ def test_a_bad_manifest_is_refused_at_apply_and_names_the_field_and_the_remedy(
     assert says in done.stderr
 
 
-def test_an_unsafe_schema_is_stored_but_never_published(cluster: Cluster, planner: str) -> None:
+def test_an_unsafe_schema_is_stored_but_never_published(cluster: Cluster, safecracker: str) -> None:
     text = (
         "apiVersion: toolcrib.dev/v1alpha1\nkind: Tool\nmetadata: {name: unsafe, namespace: heist}\n"
         "spec:\n  scopes: ['calculator:use']\n  backend: {none: {}}\n"
@@ -211,7 +223,7 @@ def test_an_unsafe_schema_is_stored_but_never_published(cluster: Cluster, planne
         return cluster.kubectl("get", "tool", "unsafe", "-n", "heist", "-o", f"jsonpath={path}")
 
     wait_until(lambda: reason() == "SchemaUnsafe", timeout=60)
-    assert "unsafe" not in cluster.discover(planner)
+    assert "unsafe" not in cluster.discover(safecracker)
     cluster.kubectl("delete", "tool", "unsafe", "-n", "heist")
 
 
@@ -273,13 +285,13 @@ def test_get_describe_and_explain_read_well(cluster: Cluster) -> None:
 
 
 def test_a_wiped_index_is_rebuilt_by_itself_and_lists_searches_and_calls_go_on(
-    cluster: Cluster, planner: str
+    cluster: Cluster, safecracker: str
 ) -> None:
     assert cluster.weaviate is not None
     cluster.weaviate.stop()
-    assert cluster.discover(planner) == PLANNER
-    assert cluster.call(planner, "calculator", {"expression": "1+1"}).json()["result"] == 2
-    answer = cluster.search(planner, "work out a sum")
+    assert cluster.discover(safecracker) == ["calculator"]
+    assert cluster.call(safecracker, "calculator", {"expression": "1+1"}).json()["result"] == 2
+    answer = cluster.search(safecracker, "work out a sum")
     # replicas hold the vectors of what is published
     assert (answer["search_mode"], answer["degraded"]) == ("hybrid", False)
     cluster.weaviate.start()

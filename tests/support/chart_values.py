@@ -7,7 +7,7 @@ Values = dict[str, Any]
 _MODEL = {"name": "gpt-5-mini", "url": "https://models.example.com/v1"}
 _AGENTS = [
     {
-        "name": "planner",
+        "name": "safecracker",
         "task": "How long does it take?",
         "model": _MODEL | {"apiKeySecret": {"name": "model-key", "key": "api-key"}},
     },

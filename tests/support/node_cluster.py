@@ -48,7 +48,7 @@ def values() -> Values:
         },
     }
     agent = {
-        "name": "planner",
+        "name": "safecracker",
         "task": TASK,
         "model": {"name": "toolcrib-scripted", "url": "http://127.0.0.1:8090/v1"},
         "extraContainers": [scripted],
@@ -111,11 +111,11 @@ class NodeCluster:
         return said
 
     def apply_heist(self) -> None:
-        """The example's manifests, and its tools as pods; the chart's agent may use what the planner may."""
+        """The example's manifests, and its tools as pods; the chart's agent may calculate and simulate."""
         self.node.kubectl("apply", "-f", str(EXAMPLES / "heist"))
         self._trust_registry("heist")
         self.apply_tools()
-        self.node.apply(agent_binding("calculator:use", "simulation_data:use"))
+        self.node.apply(agent_binding("calculator:use", "simulation:read"))
 
     def apply_tools(self, *, verified: bool = True) -> None:
         """The program behind the heist's tools; not `verified`, it takes calls without an assertion."""
@@ -405,9 +405,9 @@ def _selector(component: str) -> str:
 
 
 def agent_binding(*scopes: str) -> dict[str, Any]:
-    """What the chart's agent `planner` may use."""
-    planner = {"kind": "ServiceAccount", "namespace": SYSTEM, "name": f"{RELEASE}-agent-planner"}
-    return binding("chart-agent", scopes, subjects=[planner])
+    """What the chart's agent `safecracker` may use."""
+    safecracker = {"kind": "ServiceAccount", "namespace": SYSTEM, "name": f"{RELEASE}-agent-safecracker"}
+    return binding("chart-agent", scopes, subjects=[safecracker])
 
 
 def condition(item: Mapping[str, Any], kind: str) -> str:

@@ -28,8 +28,8 @@ EXPIRES = "2031-01-01T00:00:00Z"
 ENDED = "2021-01-01T00:00:00Z"
 UNREACHED, DEAD, UNUSED, DENIED_ONCE = (
     "heist/orphan",
-    "heist/file-reader",
-    "heist/safecracker",
+    "heist/simulation-data",
+    "heist/lookout",
     "heist/newcomer",
 )
 
@@ -39,12 +39,14 @@ def manifests(soon: str) -> list[dict[str, Any]]:
     return [
         _tool("orphan", ["nobody:use"], {"none": {}}),
         _tool("broken", ["broken:use"], _http("/no-such-path"), server="workshop"),
+        _account("lookout"),
         _account("newcomer"),
         _account("stranger"),
+        _binding("lookout", "lookout", scopes=["calculator:use"]),
         _binding("newcomer", "newcomer", scopes=["calculator:use"], expiresAt=soon),
         _binding("hacker-not-alarms", "hacker", tools={"deny": ["simulation_*"]}),
         _binding("hacker-workshop", "hacker", scopes=["broken:use"], expiresAt=EXPIRES),
-        _binding("planner-last-year", "planner", scopes=["database_query:use"], expiresAt=ENDED),
+        _binding("safecracker-last-year", "safecracker", scopes=["database:read"], expiresAt=ENDED),
     ]
 
 
@@ -72,7 +74,7 @@ class Observed:
         self.prometheus = prometheus
         self._cluster = cluster
         self._rounds = 0
-        crew = ("planner", "hacker", "newcomer", "stranger")
+        crew = ("safecracker", "hacker", "newcomer", "stranger")
         self._tokens = {name: cluster.token("heist", name) for name in crew}
         self._http = httpx.Client(trust_env=False, timeout=30)
 
@@ -83,19 +85,18 @@ class Observed:
     def work(self) -> None:
         """One round of everything else."""
         self._rounds += 1
-        self._call("planner", "calculator", {"expression": "6 * 7"})
-        self._call("planner", "simulation_data", {"scenario": "vault_drill"})
-        self._call("planner", "calculator", {"nonsense": True})
-        self._call("planner", "database_query", {"query": "SELECT 1"})
-        self._call("hacker", "database_query", {"query": "SELECT location FROM cameras"})
+        self._call("safecracker", "calculator", {"expression": "6 * 7"})
+        self._call("safecracker", "calculator", {"nonsense": True})
+        self._call("safecracker", "database_query", {"query": "SELECT 1"})
+        self._call("hacker", "file_reader", {"filename": "guard_schedule.txt"})
         self._call("hacker", "broken", {})
-        self._call("hacker", "simulation_data", {"scenario": "vault_drill"})
+        self._call("hacker", "simulation_data", {})
         self._call("stranger", "calculator", {"expression": "1"})
         for query in ("work out a percentage", "zzzz qqqq"):
             body = {"query": query, "limit": 5, "min_score": 0.2}
-            self._post("planner", "/v1/search", body)
+            self._post("safecracker", "/v1/search", body)
         for path in ("/", "/v1/tools"):
-            self._http.get(self._cluster.url + path, headers=self._auth("planner"))
+            self._http.get(self._cluster.url + path, headers=self._auth("safecracker"))
         self._http.get(self._cluster.url + "/v1/tools", headers={"Authorization": "Bearer not.a.token"})
         changed = _tool("orphan", ["nobody:use"], {"none": {}})
         changed["spec"]["description"] = f"The tool orphan, in its edition {self._rounds}."
@@ -128,7 +129,7 @@ class Observed:
                 with (
                     contextlib.suppress(httpx.ReadTimeout),
                     client.stream(
-                        "GET", self._cluster.url + "/v1/watch", headers=self._auth("planner")
+                        "GET", self._cluster.url + "/v1/watch", headers=self._auth("safecracker")
                     ) as answer,
                 ):
                     for _ in answer.iter_lines():
@@ -194,11 +195,11 @@ class SecureReplica(Replica):
 def _runner(cluster: Cluster, stack: contextlib.ExitStack) -> int:
     """Start an agent with a scripted model; its metrics port."""
     token = cluster.folder / "runner-token"
-    token.write_text(cluster.token("heist", "planner"))
+    token.write_text(cluster.token("heist", "safecracker"))
     model_port, metrics_port = free_port(), free_port()
     scripted = [sys.executable, "-m", "toolcrib_runner.scripted", "--port", str(model_port)]
     runner = [
-        sys.executable, "-m", "toolcrib_cli", "agent", "run", "--name", "planner", "--registry-url", cluster.url,
+        sys.executable, "-m", "toolcrib_cli", "agent", "run", "--name", "safecracker", "--registry-url", cluster.url,
         "--token-file", str(token), "--model-url", f"http://127.0.0.1:{model_port}/v1", "--model", "toolcrib-scripted",
         "--task", 'call calculator {"expression": "6 * 7"}', "--metrics-port", str(metrics_port), "--keep-serving",
     ]  # fmt: skip
@@ -221,7 +222,7 @@ def _scrapes(cluster: Cluster, runner_port: int) -> dict[str, Any]:
     jobs: dict[str, list[tuple[str, str]]] = {
         "registry": [(r.name, r.metrics_url) for r in cluster.replicas],
         "operator": [(o.name, o.url) for o in cluster.operators],  # type: ignore[attr-defined]
-        "agents": [("planner-0", f"http://127.0.0.1:{runner_port}")],
+        "agents": [("safecracker-0", f"http://127.0.0.1:{runner_port}")],
     }
     return {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},

@@ -161,8 +161,8 @@ def what_can(
 ) -> None:
     """List the tools that a subject sees and may call, each with the rule, the object and its generation.
 
-    For example: `toolcrib access what-can heist/planner`, or, before anything is applied,
-    `toolcrib access what-can heist/planner --binding new.yaml --hidden`.
+    For example: `toolcrib access what-can heist/hacker`, or, before anything is applied,
+    `toolcrib access what-can heist/hacker --binding new.yaml --hidden`.
     """
     answer = source.what_can(subject, hidden=hidden)
     if _printed(answer, source, out):
@@ -246,7 +246,7 @@ def _grant_detail(holder: Holder) -> str:
 def explain(source: Source, out: Format, subject: Subject, tool: Tool, binding: Files = None) -> None:
     """Say why a subject may or may not use a tool: every step of the order, every binding. Exit code 1: it may not.
 
-    For example: `toolcrib access explain heist/hacker file_reader`.
+    For example: `toolcrib access explain heist/hacker database_query`.
     """
     answer = source.explain(subject, tool)
     if not _printed(answer, source, out):

@@ -28,9 +28,9 @@ def mcp(
 ) -> None:
     """Connect an MCP client that starts a command: MCP on standard input and output, carried to a registry.
 
-    Clients run this, people configure it: toolcrib client config claude --as planner
+    Clients run this, people configure it: toolcrib client config claude --as safecracker
 
-    By hand: echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | toolcrib mcp --as planner
+    By hand: echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | toolcrib mcp --as safecracker
     """
     from toolcrib_cli.bridge.run import Plan, run
 

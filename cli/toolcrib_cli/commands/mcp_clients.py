@@ -66,7 +66,7 @@ def config(
 ) -> None:
     """Print the configuration that connects an MCP client, ready to paste; there is never a token in it.
 
-    On this machine: toolcrib client config claude --as planner
+    On this machine: toolcrib client config claude --as safecracker
 
     In a cluster: toolcrib client config vscode --url https://toolcrib.example.com --write
     """

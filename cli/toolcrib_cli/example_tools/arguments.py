@@ -50,11 +50,12 @@ class Arguments:
             known = ", ".join(sorted(names))
             raise invalid_argument(f"Unknown argument {unknown[0][:64]!r}; this tool takes: {known}.")
 
-    def text(self, name: str, *, longest: int) -> str:
-        """A required string of 1 to `longest` characters that is not blank."""
-        value = self.values.get(name)
+    def text(self, name: str, *, longest: int, default: str | None = None) -> str:
+        """A string of 1 to `longest` characters that is not blank; required where there is no default."""
+        value = self.values.get(name, default)
         if not isinstance(value, str):
-            raise invalid_argument(f"The argument {name!r} is required and must be a string.")
+            required = "must" if name in self.values else "is required and must"
+            raise invalid_argument(f"The argument {name!r} {required} be a string.")
         if not value.strip():
             raise invalid_argument(f"The argument {name!r} is empty.")
         if len(value) > longest:

@@ -7,6 +7,7 @@ from typing import Final
 from toolcrib_cli.example_tools.arguments import Arguments
 from toolcrib_cli.example_tools.problems import invalid_argument
 
+DEFAULT_SCENARIO: Final = "vault_drill"
 DEFAULT_STEPS: Final = 10
 MOST_STEPS: Final = 200
 
@@ -31,9 +32,9 @@ SCENARIOS: Final = {
 
 
 def simulate(arguments: Arguments) -> dict[str, object]:
-    """Answer `{scenario, steps, measurements, alarm_probability}`: the same at every call."""
+    """Answer `{scenario, steps, measurements, alarm_probability}`: the same at every call. No argument is required."""
     arguments.expect({"scenario", "steps"})
-    name = arguments.text("scenario", longest=64)
+    name = arguments.text("scenario", default=DEFAULT_SCENARIO, longest=64)
     steps = arguments.integer("steps", default=DEFAULT_STEPS, least=1, most=MOST_STEPS)
     scenario = SCENARIOS.get(name)
     if scenario is None:

@@ -99,8 +99,8 @@ class Tour:
             return [f"toolcrib up --manifests FOLDER{flags}    # there are no agents yet"]
         first = self.accounts[0]
         found = [f"toolcrib tools --as {first}{flags}"]
-        if "heist/planner" in self.accounts:
-            found.append(f"toolcrib call calculator expression='6 * 7' --as planner{flags}")
+        if "heist/safecracker" in self.accounts:
+            found.append(f"toolcrib call calculator expression='6 * 7' --as safecracker{flags}")
         if "catalog/librarian" in self.accounts:
             found.append(f'toolcrib search "create an issue on a repository" --as librarian{flags}')
         found.append(f'curl -s -H "Authorization: Bearer $(toolcrib token {first}{flags})" {self.url}/')

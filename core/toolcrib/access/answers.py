@@ -17,20 +17,20 @@ from toolcrib.wire.publish import PublishedLimits
 _BINDING: dict[str, Any] = {
     "kind": "AgentScopeBinding",
     "namespace": "heist",
-    "name": "planner",
+    "name": "safecracker",
     "uid": "6f0c1c39-5a0e-4a53-a5c4-8f0f7c2f1d2a",
     "generation": 2,
 }
 _SUBJECT: dict[str, Any] = {
-    "subject": "ServiceAccount/heist/planner",
+    "subject": "ServiceAccount/heist/safecracker",
     "kind": "ServiceAccount",
     "namespace": "heist",
-    "name": "planner",
+    "name": "safecracker",
 }
 _RULE: dict[str, Any] = {
     "allowed": True,
     "reason": "granted",
-    "rule": "AgentScopeBinding heist/planner (generation 2) grants calculator:use",
+    "rule": "AgentScopeBinding heist/safecracker (generation 2) grants calculator:use",
     "binding": _BINDING,
     "scopes": ["calculator:use"],
 }
@@ -295,14 +295,14 @@ class AccessReviewRequest(Request):
     """
 
     model_config = example(
-        subject="ServiceAccount/heist/planner",
+        subject="ServiceAccount/heist/safecracker",
         bindings=[
             {
                 "apiVersion": "toolcrib.dev/v1alpha1",
                 "kind": "AgentScopeBinding",
-                "metadata": {"namespace": "heist", "name": "planner"},
+                "metadata": {"namespace": "heist", "name": "safecracker"},
                 "spec": {
-                    "subjects": [{"kind": "ServiceAccount", "name": "planner"}],
+                    "subjects": [{"kind": "ServiceAccount", "name": "safecracker"}],
                     "scopes": ["calculator:use"],
                 },
             }

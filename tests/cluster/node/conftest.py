@@ -47,7 +47,7 @@ def cluster(node: Node) -> NodeCluster:
     cluster.install()
     figures.note("helm install --wait", f"{time.monotonic() - began:.1f} s")
     cluster.apply_heist()
-    token = cluster.token("heist", "planner")
+    token = cluster.token("heist", "safecracker")
     cluster.node.until(lambda: bool(cluster.discover(token)), timeout=120, interval=0.1)
     figures.note("chart install to first discovered tool", f"{time.monotonic() - began:.1f} s")
     cluster.wait_objects()
@@ -56,9 +56,9 @@ def cluster(node: Node) -> NodeCluster:
 
 
 @pytest.fixture(scope="session")
-def planner(cluster: NodeCluster) -> str:
-    """A token of the service account heist/planner."""
-    return cluster.token("heist", "planner")
+def safecracker(cluster: NodeCluster) -> str:
+    """A token of the service account heist/safecracker."""
+    return cluster.token("heist", "safecracker")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -87,15 +87,17 @@ def test_every_part_is_scraped_by_the_chart_s_own_configuration(
 
 
 def test_the_chart_s_rules_are_loaded_and_count_a_call_and_a_refusal(
-    cluster: NodeCluster, prometheus: Api, planner: str
+    cluster: NodeCluster, prometheus: Api, safecracker: str
 ) -> None:
     prometheus.wait_rules(timeout=60)
 
     def counted() -> bool:
-        cluster.call(planner, "calculator", {"expression": "6*7"})
-        cluster.call(planner, "database_query", {"query": "select 1"})
-        calls = prometheus.value('sum(toolcrib:calls:rate5m{agent="heist/planner",tool="heist/calculator"})')
-        denials = prometheus.value('sum(toolcrib:denials:rate5m{agent="heist/planner"})')
+        cluster.call(safecracker, "calculator", {"expression": "6*7"})
+        cluster.call(safecracker, "database_query", {"query": "select 1"})
+        calls = prometheus.value(
+            'sum(toolcrib:calls:rate5m{agent="heist/safecracker",tool="heist/calculator"})'
+        )
+        denials = prometheus.value('sum(toolcrib:denials:rate5m{agent="heist/safecracker"})')
         return bool(calls and denials)
 
     cluster.node.until(counted, timeout=60, interval=0.5)

@@ -35,16 +35,16 @@ def _names(cluster: NodeCluster, component: str) -> list[str]:
     return [pod["metadata"]["name"] for pod in cluster.pods(component)]
 
 
-def test_a_rolling_restart_of_the_registry_loses_no_request(cluster: NodeCluster, planner: str) -> None:
+def test_a_rolling_restart_of_the_registry_loses_no_request(cluster: NodeCluster, safecracker: str) -> None:
     def change() -> None:
         old = _names(cluster, "registry")
         cluster.node.kubectl("rollout", "restart", REGISTRY, "-n", SYSTEM)
         _rolled(cluster, "registry", old)
 
-    _under_load(cluster, planner, "rolling restart of the registry", change)
+    _under_load(cluster, safecracker, "rolling restart of the registry", change)
 
 
-def test_an_upgrade_that_replaces_every_pod_loses_no_request(cluster: NodeCluster, planner: str) -> None:
+def test_an_upgrade_that_replaces_every_pod_loses_no_request(cluster: NodeCluster, safecracker: str) -> None:
     def change() -> None:
         old = _names(cluster, "registry") + _names(cluster, "operator")
         stamp = str(int(time.time()))
@@ -54,10 +54,10 @@ def test_an_upgrade_that_replaces_every_pod_loses_no_request(cluster: NodeCluste
         )  # fmt: skip
         _rolled(cluster, "", old)
 
-    _under_load(cluster, planner, "helm upgrade of registry and operator", change)
+    _under_load(cluster, safecracker, "helm upgrade of registry and operator", change)
 
 
-def test_scaling_down_and_up_loses_no_request(cluster: NodeCluster, planner: str) -> None:
+def test_scaling_down_and_up_loses_no_request(cluster: NodeCluster, safecracker: str) -> None:
     def scale(to: int) -> None:
         cluster.node.kubectl("scale", REGISTRY, "-n", SYSTEM, f"--replicas={to}")
         cluster.wait_ready("registry")
@@ -67,10 +67,10 @@ def test_scaling_down_and_up_loses_no_request(cluster: NodeCluster, planner: str
         scale(3)
         scale(2)
 
-    _under_load(cluster, planner, "scaling the registry 2, 1, 3, 2", change)
+    _under_load(cluster, safecracker, "scaling the registry 2, 1, 3, 2", change)
 
 
-def test_an_eviction_honours_the_budget_and_loses_no_request(cluster: NodeCluster, planner: str) -> None:
+def test_an_eviction_honours_the_budget_and_loses_no_request(cluster: NodeCluster, safecracker: str) -> None:
     first, second = _names(cluster, "registry")
     answers: list[str] = []
 
@@ -85,14 +85,14 @@ def test_an_eviction_honours_the_budget_and_loses_no_request(cluster: NodeCluste
         evict(second)
         cluster.wait_ready("registry", but=[first])
 
-    _under_load(cluster, planner, "eviction of a registry pod", change)
+    _under_load(cluster, safecracker, "eviction of a registry pod", change)
 
     assert "Success" in answers[0]
     assert "disruption budget" in answers[1]
     assert second in _names(cluster, "registry")
 
 
-def test_memory_and_cpu_at_rest_and_under_load(cluster: NodeCluster, planner: str) -> None:
+def test_memory_and_cpu_at_rest_and_under_load(cluster: NodeCluster, safecracker: str) -> None:
     def look_after(seconds: float) -> dict[str, Usage]:
         # kubelet looks every 10 s or so: the numbers carry the time of the look
         time.sleep(seconds)
@@ -101,7 +101,7 @@ def test_memory_and_cpu_at_rest_and_under_load(cluster: NodeCluster, planner: st
     before = look_after(12)
     rest = look_after(25)
     ca_file = str(cluster.ca_file) if cluster.tls else ""
-    with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file, pause=0.02) as load:
+    with Load(cluster.url, safecracker, address=cluster.address, ca_file=ca_file, pause=0.02) as load:
         begun, sent, began = look_after(12), load.result.sent, time.monotonic()
         busy = look_after(25)
         rate = (load.result.sent - sent) / (time.monotonic() - began)

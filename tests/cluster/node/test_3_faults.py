@@ -24,33 +24,33 @@ def _works(cluster: NodeCluster, token: str) -> bool:
         called = cluster.call(token, "calculator", {"expression": "1"}).is_success
     except httpx.TransportError:
         return False
-    return called and len(cluster.discover(token)) == 3
+    return called and len(cluster.discover(token)) == 1
 
 
 def _propagates(cluster: NodeCluster, timeout: float = 60) -> float:
     """A change of the agent's grant takes effect in its running pod; seconds until it did."""
-    token = cluster.token(SYSTEM, f"{RELEASE}-agent-planner")
+    token = cluster.token(SYSTEM, f"{RELEASE}-agent-safecracker")
     began = time.monotonic()
     cluster.node.apply(agent_binding("calculator:use"))
     cluster.node.until(lambda: cluster.discover(token) == ["calculator"], timeout=timeout, interval=0.1)
     took = time.monotonic() - began
-    cluster.node.apply(agent_binding("calculator:use", "simulation_data:use"))
+    cluster.node.apply(agent_binding("calculator:use", "simulation:read"))
     cluster.node.until(lambda: len(cluster.discover(token)) == 2, timeout=60, interval=0.1)
     return took
 
 
-def test_a_registry_pod_deleted_by_force_is_replaced(cluster: NodeCluster, planner: str) -> None:
+def test_a_registry_pod_deleted_by_force_is_replaced(cluster: NodeCluster, safecracker: str) -> None:
     victim = _name(cluster.pods("registry")[0])
     cluster.node.kubectl("delete", "pod", victim, "-n", SYSTEM, "--force", "--grace-period=0")
     took = cluster.wait_ready("registry", but=[victim])
     figures.note("registry pod deleted by force: replaced after", f"{took:.1f} s")
 
     # the node still sends some to where it was, until it has been told
-    cluster.node.until(lambda: _works(cluster, planner), timeout=60)
+    cluster.node.until(lambda: _works(cluster, safecracker), timeout=60)
 
 
 def test_a_registry_process_killed_is_started_again_and_the_other_answers(
-    cluster: NodeCluster, planner: str
+    cluster: NodeCluster, safecracker: str
 ) -> None:
     pod = cluster.pods("registry")[0]
     before = cluster.restarts()[_name(pod)]
@@ -59,7 +59,7 @@ def test_a_registry_process_killed_is_started_again_and_the_other_answers(
     cluster.node.until(lambda: cluster.restarts().get(_name(pod), 0) > before, timeout=120, interval=0.2)
     cluster.wait_ready("registry")
 
-    cluster.node.until(lambda: _works(cluster, planner), timeout=60)
+    cluster.node.until(lambda: _works(cluster, safecracker), timeout=60)
 
 
 def test_when_the_leading_operator_is_killed_the_other_takes_over(cluster: NodeCluster) -> None:
@@ -91,15 +91,15 @@ def test_when_the_leading_operator_ends_in_order_the_lease_is_handed_over(cluste
 
 
 def test_without_weaviate_calls_and_searches_go_on_and_it_comes_back(
-    cluster: NodeCluster, planner: str
+    cluster: NodeCluster, safecracker: str
 ) -> None:
     """Replicas hold the vectors of what is published."""
     tools = cluster.indexed()
     cluster.scale_weaviate(0)
     ca_file = str(cluster.ca_file) if cluster.tls else ""
-    with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
+    with Load(cluster.url, safecracker, address=cluster.address, ca_file=ca_file) as load:
         load.go_on(40)
-        found = cluster.search(planner, "compute an expression")
+        found = cluster.search(safecracker, "compute an expression")
     ready = [condition(pod, "Ready") for pod in cluster.pods("registry")]
     cluster.scale_weaviate(1)
     cluster.node.until(lambda: cluster.indexed() == tools, timeout=120, interval=0.5)
@@ -110,11 +110,13 @@ def test_without_weaviate_calls_and_searches_go_on_and_it_comes_back(
     assert ready == ["True", "True"]
 
 
-def test_a_restart_of_the_api_server_loses_no_request_and_no_pod(cluster: NodeCluster, planner: str) -> None:
+def test_a_restart_of_the_api_server_loses_no_request_and_no_pod(
+    cluster: NodeCluster, safecracker: str
+) -> None:
     before = cluster.restarts()
     ca_file = str(cluster.ca_file) if cluster.tls else ""
     address = cluster.address
-    with Load(cluster.url, planner, address=address, ca_file=ca_file) as load:
+    with Load(cluster.url, safecracker, address=address, ca_file=ca_file) as load:
         began = time.monotonic()
         cluster.node.restart_apiserver()
         away = time.monotonic() - began
@@ -128,7 +130,7 @@ def test_a_restart_of_the_api_server_loses_no_request_and_no_pod(cluster: NodeCl
     assert sum(cluster.restarts().values()) - sum(before.values()) <= 1
 
 
-def test_a_wiped_weaviate_volume_is_filled_again(cluster: NodeCluster, planner: str) -> None:
+def test_a_wiped_weaviate_volume_is_filled_again(cluster: NodeCluster, safecracker: str) -> None:
     tools = cluster.create_catalog()
     cluster.node.until(lambda: cluster.indexed() == tools, timeout=300, interval=1)
     cluster.wipe_weaviate()
@@ -136,7 +138,7 @@ def test_a_wiped_weaviate_volume_is_filled_again(cluster: NodeCluster, planner: 
     cluster.node.until(lambda: cluster.indexed() == tools, timeout=300, interval=0.5)
     figures.note(f"rebuild after the store was wiped, {tools} tools", f"{time.monotonic() - began:.1f} s")
     cluster.node.until(
-        lambda: cluster.search(planner, "compute an expression")["search_mode"] == "hybrid",
+        lambda: cluster.search(safecracker, "compute an expression")["search_mode"] == "hybrid",
         timeout=60,
         interval=0.5,
     )

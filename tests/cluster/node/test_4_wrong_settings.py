@@ -20,7 +20,7 @@ def _back(cluster: NodeCluster) -> None:
 
 
 def test_a_missing_secret_keeps_the_old_pods_and_is_told_in_the_events(
-    cluster: NodeCluster, planner: str
+    cluster: NodeCluster, safecracker: str
 ) -> None:
     old, before = _names(cluster), cluster.restarts()
     cluster.install("--set", "weaviate.mode=external", "--set", "weaviate.external.host=elsewhere.example.com",
@@ -34,14 +34,14 @@ def test_a_missing_secret_keeps_the_old_pods_and_is_told_in_the_events(
         cluster.node.until(told, timeout=120, interval=0.5)
 
         assert old <= _names(cluster)
-        cluster.node.until(lambda: len(cluster.discover(planner)) == 3, timeout=60)
+        cluster.node.until(lambda: len(cluster.discover(safecracker)) == 1, timeout=60)
         assert sum(cluster.restarts().values()) <= sum(before.values())
     finally:
         _back(cluster)
 
 
 def test_a_weaviate_that_refuses_the_key_is_told_in_readiness_and_log(
-    cluster: NodeCluster, planner: str
+    cluster: NodeCluster, safecracker: str
 ) -> None:
     wrong = {
         "apiVersion": "v1",
@@ -67,11 +67,11 @@ def test_a_weaviate_that_refuses_the_key_is_told_in_readiness_and_log(
 
     mount("wrong-key")
     try:
-        found = cluster.search(planner, "compute an expression")
+        found = cluster.search(safecracker, "compute an expression")
         cluster.node.until(lambda: "refuses the API key" in _said(cluster), timeout=120, interval=0.5)
 
         assert found["search_mode"] == "lexical"
-        assert cluster.call(planner, "calculator", {"expression": "1"}).is_success
+        assert cluster.call(safecracker, "calculator", {"expression": "1"}).is_success
         assert sum(cluster.restarts().values()) <= sum(before.values())
     finally:
         # by the hand that changed it: helm would call it a conflict
@@ -83,7 +83,9 @@ def _said(cluster: NodeCluster) -> str:
     return "".join(cluster.node.logs(pod["metadata"]["name"], SYSTEM) for pod in cluster.pods("operator"))
 
 
-def test_without_the_definitions_the_operator_says_so_and_waits(cluster: NodeCluster, planner: str) -> None:
+def test_without_the_definitions_the_operator_says_so_and_waits(
+    cluster: NodeCluster, safecracker: str
+) -> None:
     before = cluster.restarts()
     ca_file = str(cluster.ca_file) if cluster.tls else ""
     definitions = cluster.node.get("crd", "clusteragentscopebindings.toolcrib.dev")
@@ -92,7 +94,7 @@ def test_without_the_definitions_the_operator_says_so_and_waits(cluster: NodeClu
     definitions.pop("status")
     cluster.node.kubectl("delete", "crd", "clusteragentscopebindings.toolcrib.dev")
     try:
-        with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
+        with Load(cluster.url, safecracker, address=cluster.address, ca_file=ca_file) as load:
             cluster.node.until(lambda: "is the CRD installed?" in _said(cluster), timeout=120, interval=0.5)
             load.go_on(30)
         assert not load.result.failed, str(load.result)

@@ -54,7 +54,7 @@ def _contents(cluster: NodeCluster) -> dict[str, str]:
 
 
 def test_uninstall_keeps_the_custom_resources_and_a_new_release_takes_them_up(
-    cluster: NodeCluster, planner: str
+    cluster: NodeCluster, safecracker: str
 ) -> None:
     before = _contents(cluster)
     assert before
@@ -68,7 +68,7 @@ def test_uninstall_keeps_the_custom_resources_and_a_new_release_takes_them_up(
 
 
 def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
-    cluster: NodeCluster, planner: str, tmp_path: Path
+    cluster: NodeCluster, safecracker: str, tmp_path: Path
 ) -> None:
     before = _contents(cluster)
     archive = subprocess.run(
@@ -84,12 +84,12 @@ def test_an_upgrade_from_an_earlier_chart_keeps_objects_and_data(
     cluster.install("--take-ownership", "--force-conflicts", chart=tmp_path / "helm" / "toolcrib")
     cluster.values |= later
     cluster.forget_address()
-    cluster.node.until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
+    cluster.node.until(lambda: len(cluster.discover(safecracker)) == 1, timeout=120, interval=0.2)
     cluster.node.until(lambda: cluster.indexed() == _tools(before), timeout=300, interval=1)
     volume = _volume(cluster)
 
     ca_file = str(cluster.ca_file) if cluster.tls else ""
-    with Load(cluster.url, planner, address=cluster.address, ca_file=ca_file) as load:
+    with Load(cluster.url, safecracker, address=cluster.address, ca_file=ca_file) as load:
         load.go_on(30)
         cluster.install("--force-conflicts")
         cluster.wait_ready(timeout=240)
@@ -114,13 +114,13 @@ def _volume(cluster: NodeCluster) -> str:
 
 
 def test_the_embedded_profile_takes_the_same_objects_and_keeps_its_index_through_a_restart(
-    cluster: NodeCluster, planner: str
+    cluster: NodeCluster, safecracker: str
 ) -> None:
     cluster.uninstall()
     cluster.node.kubectl("delete", "namespace", "catalog", "--wait=false", "--ignore-not-found")
     cluster.install("--set", "profile=embedded", "--set", "agents=null")
     cluster.forget_address()
-    cluster.node.until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
+    cluster.node.until(lambda: len(cluster.discover(safecracker)) == 1, timeout=120, interval=0.2)
     (pod,) = cluster.pods("registry")
     cluster.node.kubectl("delete", "pod", pod["metadata"]["name"], "-n", SYSTEM, "--wait=false")
 
@@ -129,8 +129,8 @@ def test_the_embedded_profile_takes_the_same_objects_and_keeps_its_index_through
 
     cluster.node.until(replaced, timeout=120, interval=0.3)
     cluster.wait_ready("registry")
-    cluster.node.until(lambda: len(cluster.discover(planner)) == 3, timeout=120, interval=0.2)
+    cluster.node.until(lambda: len(cluster.discover(safecracker)) == 1, timeout=120, interval=0.2)
 
     assert cluster.pods("weaviate") == []
-    found = cluster.search_by_meaning(planner, "square root of 2 to four digits")
+    found = cluster.search_by_meaning(safecracker, "square root of 2 to four digits")
     assert found["tools"][0]["name"] == "calculator"

@@ -10,7 +10,7 @@ from toolcrib import publishing
 from toolcrib.resources.bindings import AgentScopeBinding
 from toolcrib.resources.tools import Tool
 
-EXAMPLE = HEIST.parent / "limits" / "planner-queries.yaml"
+EXAMPLE = HEIST.parent / "limits" / "hacker-queries.yaml"
 
 
 def test_the_example_grants_three_queries_a_minute() -> None:
@@ -26,7 +26,7 @@ def test_the_example_grants_three_queries_a_minute() -> None:
         with running_registry([here], [grant]) as r:
 
             def call() -> httpx.Response:
-                headers = r.auth("heist", "planner")
+                headers = r.auth("heist", "hacker")
                 return r.http.post(
                     f"{r.url}/tools/database_query", headers=headers, json={"query": "SELECT 1"}
                 )

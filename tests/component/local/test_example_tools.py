@@ -126,6 +126,15 @@ async def test_simulated_data_is_the_same_at_every_call(client: httpx.AsyncClien
     assert len(first["measurements"]) == 5
 
 
+async def test_a_simulation_without_arguments_is_the_one_that_its_definition_names(
+    client: httpx.AsyncClient,
+) -> None:
+    assert await answer(client, "simulation_data") == await answer(
+        client, "simulation_data", scenario="vault_drill", steps=10
+    )
+    assert "must be a string" in (await refusal(client, "simulation_data", 400, scenario=None))["detail"]
+
+
 async def test_an_unknown_scenario_is_answered_with_the_known_ones(client: httpx.AsyncClient) -> None:
     assert "laser_grid" in (await refusal(client, "simulation_data", 400, scenario="flood"))["detail"]
 

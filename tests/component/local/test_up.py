@@ -18,7 +18,8 @@ from local_mode import HEIST, LocalMode
 from toolcrib_cli.errors import CliError
 from toolcrib_cli.local import up
 
-PLANNER = ["calculator", "file_reader", "simulation_data"]
+HACKER = ["file_reader", "simulation_data"]
+GRANT = HEIST.parent / "access" / "changes" / "50-safecracker-database.yaml"
 
 
 @pytest.fixture
@@ -46,80 +47,96 @@ def post(local: LocalMode, path: str, token: str, body: object) -> httpx.Respons
 
 
 def test_agents_discover_exactly_their_tools_and_call_them_through_the_registry(local: LocalMode) -> None:
-    planner, hacker = local.token("planner"), local.token("heist/hacker")
-    assert local.names(planner) == PLANNER
-    assert local.names(hacker) == ["calculator", "database_query"]
-    assert post(local, "/tools/calculator", planner, {"expression": "2 * (3 + 4)"}).json()["result"] == 14
+    planner, hacker, safecracker = (local.token(n) for n in ("planner", "heist/hacker", "safecracker"))
+    assert local.names(planner) == []
+    assert local.names(hacker) == HACKER
+    assert local.names(safecracker) == ["calculator"]
+    assert post(local, "/tools/calculator", safecracker, {"expression": "2 * (3 + 4)"}).json()["result"] == 14
     assert (
-        "guard" in post(local, "/tools/file_reader", planner, {"filename": "guard_schedule.txt"}).text.lower()
+        "guard" in post(local, "/tools/file_reader", hacker, {"filename": "guard_schedule.txt"}).text.lower()
     )
-    assert post(local, "/tools/database_query", planner, {"query": "select 1"}).status_code == 403
+    assert post(local, "/tools/simulation_data", hacker, {}).json()["scenario"] == "vault_drill"
+    assert post(local, "/tools/database_query", safecracker, {"query": "select 1"}).status_code == 403
+    assert post(local, "/tools/calculator", planner, {"expression": "1"}).status_code == 403
     counted = httpx.get(local.url + "/metrics", trust_env=False).text
     assert (
-        'toolcrib_calls_total{agent="heist/planner",outcome="ok",server="",tool="heist/calculator"} 1.0'
+        'toolcrib_calls_total{agent="heist/safecracker",outcome="ok",server="",tool="heist/calculator"} 1.0'
         in counted
     )
+
+
+def test_a_grant_that_is_copied_in_gives_a_tool_and_takes_it_away_with_its_file(
+    local: LocalMode, manifests: Path
+) -> None:
+    safecracker = local.token("safecracker")
+    copied = Path(shutil.copy(GRANT, manifests))
+    local.until_names(safecracker, ["calculator", "database_query"])
+    answer = post(local, "/tools/database_query", safecracker, {"query": "SELECT count(*) FROM cameras"})
+    assert answer.json()["rows"] == [[6]]
+    copied.unlink()
+    local.until_names(safecracker, ["calculator"])
+    assert post(local, "/tools/database_query", safecracker, {"query": "select 1"}).status_code == 403
 
 
 def test_an_edited_binding_reaches_discovery_and_calls_within_a_second_and_without_a_restart(
     local: LocalMode, manifests: Path
 ) -> None:
-    planner = local.token("planner")
-    file = manifests / "40-binding-planner.yaml"
+    hacker = local.token("hacker")
+    file = manifests / "41-binding-hacker.yaml"
     before = file.read_text()
-    without = before.replace('"calculator:use", ', "")
+    without = before.replace('"simulation:read", ', "")
     took = []
-    fewer = ["file_reader", "simulation_data"]
-    for text, names in ((without, fewer), (before, PLANNER), (without, fewer)):
+    fewer = ["file_reader"]
+    for text, names in ((without, fewer), (before, HACKER), (without, fewer)):
         edited = time.monotonic()
         file.write_text(text)
-        local.until_names(planner, names)
+        local.until_names(hacker, names)
         took.append(time.monotonic() - edited)
     # the machine may stand still once
     assert statistics.median(took) < 1, took
     assert max(took) < 10, took
-    assert post(local, "/tools/calculator", planner, {"expression": "1"}).status_code == 403
+    assert post(local, "/tools/simulation_data", hacker, {}).status_code == 403
 
 
 def test_a_broken_edit_is_reported_with_file_and_line_and_changes_nothing(
     local: LocalMode, manifests: Path
 ) -> None:
-    planner = local.token("planner")
-    file = manifests / "40-binding-planner.yaml"
-    rewrite(file, file.read_text().replace('"calculator:use", ', '"calculator:use", "calculator:use", '))
+    hacker = local.token("hacker")
+    file = manifests / "41-binding-hacker.yaml"
+    rewrite(file, file.read_text().replace('"simulation:read", ', '"simulation:read", "simulation:read", '))
     local.child.wait_ready(
         lambda: "duplicate value" in local.output and "changed nothing" in local.output, timeout=60
     )
     line = next(text for text in local.output.splitlines() if "duplicate value" in text)
     assert f"{file}:" in line
-    assert local.names(planner) == PLANNER
+    assert local.names(hacker) == HACKER
 
 
 def test_an_unsafe_schema_is_a_broken_edit_too(local: LocalMode, manifests: Path) -> None:
-    planner = local.token("planner")
+    safecracker = local.token("safecracker")
     file = manifests / "30-tool-calculator.yaml"
     rewrite(file, file.read_text().replace("maxLength: 500", "$ref: 'http://x/'"))
     local.child.wait_ready(lambda: "SchemaUnsafe" in local.output, timeout=60)
     assert f"{file}:" in local.output
-    assert local.names(planner) == PLANNER
+    assert local.names(safecracker) == ["calculator"]
 
 
 def test_hidden_text_is_a_broken_edit_unless_only_a_warning_is_asked_for(
     local: LocalMode, manifests: Path, tmp_path: Path
 ) -> None:
-    planner = local.token("planner")
+    safecracker = local.token("safecracker")
     file = manifests / "30-tool-calculator.yaml"
     rewrite(file, file.read_text().replace("title: Calculator", 'title: "a\\u202eb"'))
     local.child.wait_ready(lambda: "HiddenText" in local.output, timeout=60)
     assert f"{file}:" in local.output
     assert "U+202E" in local.output
-    assert local.names(planner) == PLANNER
+    assert local.names(safecracker) == ["calculator"]
     (folder := tmp_path / "warned").mkdir()
     with LocalMode(folder, manifests, extra=("--hidden-text", "warn")) as lenient:
-        assert lenient.names(lenient.token("planner")) == PLANNER
+        assert lenient.names(lenient.token("safecracker")) == ["calculator"]
     (folder := tmp_path / "refused").mkdir()
     with LocalMode(folder, manifests) as strict:
-        assert strict.names(strict.token("planner")) == [n for n in PLANNER if n != "calculator"]
+        assert strict.names(strict.token("safecracker")) == []
 
 
 def test_another_server_for_a_tool_that_is_there_is_refused_as_an_api_server_refuses_it(
@@ -128,7 +145,7 @@ def test_another_server_for_a_tool_that_is_there_is_refused_as_an_api_server_ref
     file = manifests / "30-tool-calculator.yaml"
     rewrite(file, file.read_text().replace("  title: Calculator", "  title: Calculator\n  server: elsewhere"))
     local.child.wait_ready(lambda: "spec.server: is immutable" in local.output, timeout=60)
-    assert local.names(local.token("planner")) == PLANNER
+    assert local.names(local.token("safecracker")) == ["calculator"]
 
 
 def test_a_backend_of_a_service_that_nobody_names_is_told_with_those_that_are_there(tmp_path: Path) -> None:
@@ -140,33 +157,33 @@ def test_a_backend_of_a_service_that_nobody_names_is_told_with_those_that_are_th
 
 
 def test_a_removed_file_revokes_what_it_granted(local: LocalMode, manifests: Path) -> None:
-    planner = local.token("planner")
-    (manifests / "40-binding-planner.yaml").unlink()
-    local.until_names(planner, [])
+    hacker = local.token("hacker")
+    (manifests / "41-binding-hacker.yaml").unlink()
+    local.until_names(hacker, [])
 
 
 def test_a_folder_that_is_removed_and_made_anew_is_followed_again(local: LocalMode, manifests: Path) -> None:
-    planner = local.token("planner")
+    hacker = local.token("hacker")
     shutil.rmtree(manifests)
-    local.until_names(planner, [])
+    local.until_names(hacker, [])
     shutil.copytree(HEIST, manifests)
-    local.until_names(planner, PLANNER)
-    (manifests / "40-binding-planner.yaml").unlink()
-    local.until_names(planner, [])
+    local.until_names(hacker, HACKER)
+    (manifests / "41-binding-hacker.yaml").unlink()
+    local.until_names(hacker, [])
 
 
 def test_an_edit_of_what_a_link_leads_to_takes_effect(
     local: LocalMode, manifests: Path, tmp_path: Path
 ) -> None:
-    planner = local.token("planner")
-    file = manifests / "40-binding-planner.yaml"
-    target = tmp_path / "elsewhere" / "planner.yaml"
+    hacker = local.token("hacker")
+    file = manifests / "41-binding-hacker.yaml"
+    target = tmp_path / "elsewhere" / "hacker.yaml"
     target.parent.mkdir()
     file.rename(target)
     file.symlink_to(target)
-    local.until_names(planner, PLANNER)
-    target.write_text(target.read_text().replace('"calculator:use", ', ""))
-    local.until_names(planner, ["file_reader", "simulation_data"])
+    local.until_names(hacker, HACKER)
+    target.write_text(target.read_text().replace('"simulation:read", ', ""))
+    local.until_names(hacker, ["file_reader"])
 
 
 def test_a_registration_survives_kill_9_and_restart(local: LocalMode) -> None:
@@ -185,11 +202,11 @@ def test_a_registration_survives_kill_9_and_restart(local: LocalMode) -> None:
 
 
 def test_tokens_stay_valid_over_a_restart_and_the_epoch_grows(local: LocalMode) -> None:
-    planner = local.token("planner")
+    hacker = local.token("hacker")
     before = int((local.data / "epoch").read_text())
     assert local.interrupt() == 0
     local.start()
-    assert local.names(planner) == PLANNER
+    assert local.names(hacker) == HACKER
     assert int((local.data / "epoch").read_text()) == before + 1
 
 
@@ -254,7 +271,7 @@ def test_the_example_tools_take_calls_from_the_registry_alone(local: LocalMode) 
     (tools,) = (t.split("\t")[-1] for t in local.output.splitlines() if t.startswith("example tools"))
     body = {"expression": "6 * 7"}
     direct = httpx.post(tools + "/tools/calculator", json=body, trust_env=False)
-    through = post(local, "/tools/calculator", local.token("planner"), body)
+    through = post(local, "/tools/calculator", local.token("safecracker"), body)
     key = local.data / "assertion" / "signing.pem"
 
     assert (direct.status_code, direct.json()["code"]) == (401, "assertion_required")
@@ -298,24 +315,24 @@ def test_a_foreign_host_and_origin_are_refused(local: LocalMode) -> None:
 
 def test_scopes_of_a_token_decide_alone_and_an_empty_text_sees_nothing(local: LocalMode) -> None:
     assert local.names(local.token("anybody", "--scopes", "calculator:use")) == ["calculator"]
-    assert local.names(local.token("planner", "--scopes", "database_query:use")) == ["database_query"]
-    assert local.names(local.token("planner", "--scopes", "")) == []
+    assert local.names(local.token("planner", "--scopes", "database:read")) == ["database_query"]
+    assert local.names(local.token("hacker", "--scopes", "")) == []
 
 
 def test_an_agent_gets_its_own_token_with_its_client_secret(local: LocalMode) -> None:
-    secret = local.toolcrib("token", "planner", "--client-secret").stdout.strip()
-    form = {"grant_type": "client_credentials", "client_id": "heist/planner", "client_secret": secret}
+    secret = local.toolcrib("token", "hacker", "--client-secret").stdout.strip()
+    form = {"grant_type": "client_credentials", "client_id": "heist/hacker", "client_secret": secret}
     answer = httpx.post(local.url + "/oauth/token", data=form, trust_env=False)
     assert answer.status_code == 200, answer.text
-    assert local.names(answer.json()["access_token"]) == PLANNER
+    assert local.names(answer.json()["access_token"]) == HACKER
     wrong = httpx.post(local.url + "/oauth/token", data=form | {"client_secret": "guess"}, trust_env=False)
     assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
 
 
 def test_totals_count_the_whole_catalog_and_the_registry_is_no_backend_of_its_own(local: LocalMode) -> None:
-    planner, writer = local.token("planner"), local.token("tester", "--scopes", "registry:write")
-    body = httpx.get(local.url + "/", headers={"Authorization": f"Bearer {planner}"}, trust_env=False).json()
-    assert (body["total_available"], body["total_registered"]) == (3, 4)
+    hacker, writer = local.token("hacker"), local.token("tester", "--scopes", "registry:write")
+    body = httpx.get(local.url + "/", headers={"Authorization": f"Bearer {hacker}"}, trust_env=False).json()
+    assert (body["total_available"], body["total_registered"]) == (2, 4)
     port = int(local.url.rsplit(":", 1)[1])
     itself = {
         "name": "loop",
@@ -332,32 +349,36 @@ def test_the_tour_shows_who_discovers_what_and_a_call_that_was_counted(tmp_path:
     with LocalMode(tmp_path, HEIST, extra=("--tour",)) as local:
         local.child.wait_ready(lambda: "Ctrl-C stops everything" in local.output, timeout=60)
         shown = local.output
-    assert "heist/planner\t3\tcalculator, file_reader, simulation_data" in shown
+    assert "heist/hacker\t2\tfile_reader, simulation_data" in shown
+    assert "heist/planner\t0\t" in shown
+    assert "heist/safecracker\t1\tcalculator" in shown
     assert ': 200 {"expression":"2 * (3 + 4)","result":14}' in shown
-    assert '/metrics: toolcrib_calls_total{agent="heist/hacker"' in shown
+    assert "heist/hacker tries the same: 403 not_permitted" in shown
+    assert '/metrics: toolcrib_calls_total{agent="heist/safecracker"' in shown
+    assert "toolcrib call calculator expression='6 * 7' --as safecracker" in shown
     assert "librarian" not in shown
 
 
 def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
-    tools = local.toolcrib("tools", "--as", "planner", "-o", "json")
-    assert sorted(t["name"] for t in json.loads(tools.stdout)) == PLANNER
-    call = local.toolcrib("call", "calculator", "expression=6*7", "--as", "planner", "-o", "json")
+    tools = local.toolcrib("tools", "--as", "hacker", "-o", "json")
+    assert sorted(t["name"] for t in json.loads(tools.stdout)) == HACKER
+    call = local.toolcrib("call", "calculator", "expression=6*7", "--as", "safecracker", "-o", "json")
     assert call.returncode == 0, call.stderr
     assert "42" in call.stdout
-    number = local.toolcrib("call", "calculator", "expression=12", "--as", "planner", "-o", "json")
+    number = local.toolcrib("call", "calculator", "expression=12", "--as", "safecracker", "-o", "json")
     assert (number.returncode, "12" in number.stdout) == (0, True), number.stderr
-    wrong = local.toolcrib("call", "calculator", "expression=1/0", "--as", "planner")
+    wrong = local.toolcrib("call", "calculator", "expression=1/0", "--as", "safecracker")
     assert (wrong.returncode, "the tool says: " in wrong.stderr) == (1, True)
-    refused = local.toolcrib("call", "database_query", "query=select 1", "--as", "planner")
+    refused = local.toolcrib("call", "database_query", "query=select 1", "--as", "safecracker")
     assert refused.returncode == 4
     assert "not_permitted" in refused.stderr
-    found = local.toolcrib("search", "evaluate an arithmetic expression", "--as", "planner", "-o", "json")
+    found = local.toolcrib("search", "evaluate an arithmetic expression", "--as", "safecracker", "-o", "json")
     assert json.loads(found.stdout)["tools"][0]["name"] == "calculator"
     reasons = local.toolcrib(
         "search",
         "evaluate an expression",
         "--as",
-        "planner",
+        "safecracker",
         "--why",
         "--mode",
         "lexical",
@@ -365,14 +386,16 @@ def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
         "2",
     )
     assert "parameters: expression" in reasons.stdout, reasons.stderr
-    nothing = local.toolcrib("search", "zzqx", "--as", "planner", "--mode", "lexical", "--namespace", "heist")
+    nothing = local.toolcrib(
+        "search", "zzqx", "--as", "safecracker", "--mode", "lexical", "--namespace", "heist"
+    )
     assert (nothing.returncode, "Nothing fits. --min-score 0" in nothing.stderr) == (0, True), nothing.stderr
-    described = local.toolcrib("describe", "calculator", "--as", "planner")
+    described = local.toolcrib("describe", "calculator", "--as", "safecracker")
     assert "tool id: heist/calculator" in described.stdout, described.stderr
     assert '"expression"' in described.stdout
-    loaded = local.toolcrib("load", "calculator", "file_reader", "--as", "planner")
-    assert [t["name"] for t in json.loads(loaded.stdout)] == ["calculator", "file_reader"], loaded.stderr
-    hidden = local.toolcrib("load", "calculator", "database_query", "--as", "planner")
+    loaded = local.toolcrib("load", *HACKER, "--as", "hacker")
+    assert [t["name"] for t in json.loads(loaded.stdout)] == HACKER, loaded.stderr
+    hidden = local.toolcrib("load", "file_reader", "database_query", "--as", "hacker")
     assert (hidden.returncode, hidden.stdout) == (4, "")
     assert "database_query: Tool 'database_query' not found" in hidden.stderr
     nobody = local.toolcrib("tools", "--as", "nobody")
@@ -383,7 +406,7 @@ def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
 def test_further_tools_of_mcp_are_offered_where_they_are_switched_on(tmp_path: Path) -> None:
     switches = ("--mcp-split-calls", "--mcp-compatible-names")
     with LocalMode(tmp_path, HEIST, extra=switches) as local:
-        token = local.toolcrib("token", "planner").stdout.strip()
+        token = local.toolcrib("token", "hacker").stdout.strip()
         listed = post(local, "/mcp", token, {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).json()
 
     names = {tool["name"] for tool in listed["result"]["tools"]}

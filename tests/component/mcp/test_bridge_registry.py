@@ -181,7 +181,7 @@ def test_a_local_mode_that_is_killed_and_started_again_is_found_and_what_it_miss
     tmp_path: Path, era: Any
 ) -> None:
     with LocalMode(tmp_path, HEIST) as local:
-        flags = ("--as", "planner", "--data", str(local.data), "--direct", "--wait", "60")
+        flags = ("--as", "hacker", "--data", str(local.data), "--direct", "--wait", "60")
         with BridgeProcess(*flags) as bridge:
             begin(bridge, era)
             if era is modern:

@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "mcp" / "client_side_search.p
 def test_a_search_becomes_references_to_definitions_that_are_deferred(tmp_path: Path) -> None:
     token = tmp_path / "token"
     with LocalMode(tmp_path, HEIST) as local:
-        token.write_text(local.token("planner"))
+        token.write_text(local.token("safecracker"))
         argv = [sys.executable, "-I", str(EXAMPLE), local.url, str(token), "compute an expression"]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
         payload = json.loads(done.stdout)

@@ -46,24 +46,24 @@ def answered(capsys: pytest.CaptureFixture[str], *arguments: str, expect: int = 
 
 
 def test_every_line_of_what_can_names_rule_object_and_generation(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("what-can", "heist/planner", "-m", HEIST) == 0
+    assert run("what-can", "heist/hacker", "-m", HEIST) == 0
     shown = capsys.readouterr()
 
     rows = table(shown.out)
-    assert [r["TOOL"] for r in rows] == ["heist/calculator", "heist/file-reader", "heist/simulation-data"]
+    assert [r["TOOL"] for r in rows] == ["heist/file-reader", "heist/simulation-data"]
     for row in rows:
         assert (row["BY"], row["GENERATION"], row["REASON"]) == (
-            "AgentScopeBinding heist/planner",
+            "AgentScopeBinding heist/hacker",
             "1",
             "granted",
         )
         assert row["RULE"].startswith("grants ")
-    assert "ServiceAccount/heist/planner sees 3 tool(s)." in shown.err
-    assert "assumed: the ServiceAccount heist/planner exists" in shown.err
+    assert "ServiceAccount/heist/hacker sees 2 tool(s)." in shown.err
+    assert "assumed: the ServiceAccount heist/hacker exists" in shown.err
 
 
 def test_a_binding_that_is_not_applied_is_counted_and_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("what-can", "heist/hacker", "-m", HEIST, "--binding", str(ACCESS / "hacker-files.yaml"))
+    asked = ("what-can", "heist/hacker", "-m", HEIST, "--binding", str(ACCESS / "hacker-database.yaml"))
 
     found = WhatCan.model_validate(answered(capsys, *asked))
     assert run(*asked) == 0
@@ -71,22 +71,22 @@ def test_a_binding_that_is_not_applied_is_counted_and_marked(capsys: pytest.Capt
 
     rows = {t.tool_id: t for t in found.tools}
     assert found.predicted
-    assert set(rows) == {"heist/calculator", "heist/database-query", "heist/file-reader"}
-    new = rows["heist/file-reader"]
+    assert set(rows) == {"heist/database-query", "heist/file-reader", "heist/simulation-data"}
+    new = rows["heist/database-query"]
     assert new.binding is not None
-    assert (new.binding.name, new.binding.generation, new.binding.proposed) == ("hacker-files", 1, True)
+    assert (new.binding.name, new.binding.generation, new.binding.proposed) == ("hacker-database", 1, True)
     assert (new.until, new.limits and new.limits.per_minute) == ("2031-01-01T00:00:00Z", 10)
-    assert "AgentScopeBinding heist/hacker-files (proposed)" in shown
+    assert "AgentScopeBinding heist/hacker-database (proposed)" in shown
 
 
 def test_hidden_tools_are_listed_with_what_hides_them(capsys: pytest.CaptureFixture[str]) -> None:
     found = WhatCan.model_validate(answered(capsys, "what-can", "heist/hacker", "-m", HEIST, "--hidden"))
 
     assert {t.tool_id: t.reason.value for t in found.tools} == {
-        "heist/calculator": "granted",
-        "heist/database-query": "granted",
-        "heist/file-reader": "scope_not_granted",
-        "heist/simulation-data": "scope_not_granted",
+        "heist/calculator": "scope_not_granted",
+        "heist/database-query": "scope_not_granted",
+        "heist/file-reader": "granted",
+        "heist/simulation-data": "granted",
     }
     assert all(t.name is None for t in found.tools if not t.allowed)
 
@@ -120,7 +120,10 @@ def test_the_tools_of_a_namespace_are_counted_apart_from_all(capsys: pytest.Capt
         (["what-can", "vault/nobody"], "no binding names ServiceAccount/vault/nobody"),
         (["what-can", "heist/hacker", "--scopes", "x"], "the given scopes are without effect"),
         (["what-can", "heist/hacker", "--group", "x"], "the given groups and client are without effect"),
-        (["diff", "-f", str(ACCESS / "changes"), "--subject", "heist/plannr"], "did you mean heist/planner?"),
+        (
+            ["diff", "-f", str(ACCESS / "changes"), "--subject", "heist/safecrackr"],
+            "did you mean heist/safecracker?",
+        ),
     ],
 )
 def test_a_name_that_nothing_has_and_an_option_without_effect_are_noted(
@@ -164,7 +167,7 @@ def test_a_service_account_that_the_cluster_does_not_have_is_noted() -> None:
 
 def test_an_account_that_bindings_name_and_the_cluster_lacks_is_noted_once(tmp_path: Path) -> None:
     file = tmp_path / "new.yaml"
-    file.write_text((ACCESS / "hacker-files.yaml").read_text().replace("name: hacker\n", "name: ghost\n"))
+    file.write_text((ACCESS / "hacker-database.yaml").read_text().replace("name: hacker\n", "name: ghost\n"))
     source = Here(
         AccessQuestion(bindings=(file,), namespace="heist"),
         lambda: folder_world(read_files([Path(HEIST)])),
@@ -175,7 +178,7 @@ def test_an_account_that_bindings_name_and_the_cluster_lacks_is_noted_once(tmp_p
 
 
 def test_a_binding_that_grants_nothing_is_not_said_to_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("explain", "heist/hacker", "file_reader", "-m", HEIST) == 1
+    assert run("explain", "heist/hacker", "database_query", "-m", HEIST) == 1
 
     shown = capsys.readouterr().out
     assert "\tgrants nothing\tscope_not_granted" in shown
@@ -183,7 +186,7 @@ def test_a_binding_that_grants_nothing_is_not_said_to_pass(capsys: pytest.Captur
 
 
 def test_who_can_lists_each_subject_with_its_binding(capsys: pytest.CaptureFixture[str]) -> None:
-    changes = ("-b", str(ACCESS / "changes"))
+    changes = ("-b", str(ACCESS / "no-simulation.yaml"))
 
     found = WhoCan.model_validate(answered(capsys, "who-can", "simulation_data", "-m", HEIST, *changes))
     assert run("who-can", "simulation_data", "-m", HEIST, *changes) == 0
@@ -191,7 +194,7 @@ def test_who_can_lists_each_subject_with_its_binding(capsys: pytest.CaptureFixtu
 
     (row,) = found.subjects
     assert (row.who.subject, row.allowed, row.reason.value) == (
-        "ServiceAccount/heist/planner",
+        "ServiceAccount/heist/hacker",
         False,
         "denied",
     )
@@ -202,9 +205,10 @@ def test_who_can_lists_each_subject_with_its_binding(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("subject", "tool", "code", "reason"),
     [
-        ("heist/hacker", "database_query", 0, "granted"),
-        ("Agent/heist/hacker", "heist/database-query", 0, "granted"),
-        ("heist/hacker", "file_reader", 1, "scope_not_granted"),
+        ("heist/hacker", "file_reader", 0, "granted"),
+        ("Agent/heist/hacker", "heist/file-reader", 0, "granted"),
+        ("heist/hacker", "database_query", 1, "scope_not_granted"),
+        ("heist/planner", "calculator", 1, "no_binding"),
         ("heist/stranger", "file_reader", 1, "no_binding"),
     ],
 )
@@ -222,16 +226,17 @@ def test_explain_ends_like_can_i_and_shows_each_step(
 
 
 def test_diff_of_a_folder_names_who_gains_and_loses_what(capsys: pytest.CaptureFixture[str]) -> None:
-    found = Changes.model_validate(answered(capsys, "diff", "-m", HEIST, "-f", str(ACCESS / "changes")))
-    assert run("diff", "-m", HEIST, "-f", str(ACCESS / "changes"), "--exit-code") == 1
+    asked = ("diff", "-m", HEIST, "-f", str(ACCESS / "changes"), "-f", str(ACCESS / "no-simulation.yaml"))
+    found = Changes.model_validate(answered(capsys, *asked))
+    assert run(*asked, "--exit-code") == 1
     shown = capsys.readouterr().out
 
-    lost = {(s.who.subject, t.tool_id, t.after.reason.value) for s in found.subjects for t in s.tools}
-    assert lost == {
-        ("ServiceAccount/heist/planner", "heist/simulation-data", "denied"),
-        ("ServiceAccount/heist/safecracker", "heist/simulation-data", "denied"),
+    changed = {(s.who.subject, t.tool_id, t.after.reason.value) for s in found.subjects for t in s.tools}
+    assert changed == {
+        ("ServiceAccount/heist/hacker", "heist/simulation-data", "denied"),
+        ("ServiceAccount/heist/safecracker", "heist/database-query", "granted"),
     }
-    assert {r["CHANGE"] for r in table(shown)} == {"- lost"}
+    assert [r["CHANGE"] for r in table(shown)] == ["- lost", "+ gained"]
 
 
 def test_deletions_count_one_by_one_and_by_prune(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -256,13 +261,13 @@ def test_a_subject_whose_last_binding_goes_is_still_known_by_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "alice.yaml"
-    text = (ACCESS / "hacker-files.yaml").read_text()
+    text = (ACCESS / "hacker-database.yaml").read_text()
     file.write_text(
         text.replace("kind: ServiceAccount", "kind: User\n      issuer: https://login.example").replace(
             "name: hacker\n  scopes", "name: alice\n  scopes"
         )
     )
-    gone = ("--delete", "AgentScopeBinding/heist/hacker-files")
+    gone = ("--delete", "AgentScopeBinding/heist/hacker-database")
 
     found = answered(capsys, "diff", "-m", HEIST, "-m", str(file), *gone, "--subject", "User/alice")
 
@@ -292,7 +297,7 @@ def test_the_check_of_a_pull_request_runs_on_a_real_repository(tmp_path: Path) -
     assert gone.returncode == 1, gone.stderr
     assert "ServiceAccount/heist/hacker" in gone.stdout
     further = subprocess.run(
-        [*script, "--subject", "heist/planner"],
+        [*script, "--subject", "heist/safecracker"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -316,8 +321,8 @@ def test_the_check_of_a_pull_request_runs_on_a_real_repository(tmp_path: Path) -
     nowhere, base = compared("none", "main"), compared("moved", "origin/main")
 
     assert (new.returncode, old.returncode) == (1, 1), new.stderr + old.stderr
-    assert "+ gained\tServiceAccount/heist/planner" in new.stdout
-    assert "- lost\tServiceAccount/heist/planner" in old.stdout
+    assert "+ gained\tServiceAccount/heist/safecracker" in new.stdout
+    assert "- lost\tServiceAccount/heist/safecracker" in old.stdout
     assert (nowhere.returncode, base.returncode) == (2, 2)
     assert "there is no none, neither here nor in main" in nowhere.stderr
     assert "there is no commit origin/main here; fetch it first" in base.stderr
@@ -340,7 +345,7 @@ def test_selectors_name_conflicts_and_refused_objects_come_out_as_they_would(
     }  # fmt: skip
     twin = {
         **head, "kind": "Tool", "metadata": {"namespace": "heist", "name": "calculator-2"},
-        "spec": {"name": "calculator", "scopes": ["database_query:use"], "backend": {"none": {}}},
+        "spec": {"name": "calculator", "scopes": ["database:read"], "backend": {"none": {}}},
     }  # fmt: skip
     labelled = {
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "heist", "labels": {"team": "bank"}},
@@ -432,7 +437,7 @@ def test_broken_yaml_is_named_with_file_and_line(capsys: pytest.CaptureFixture[s
     file = tmp_path / "new.yaml"
     file.write_text("kind: AgentScopeBinding\nspec: [")
     worse = tmp_path / "worse.yaml"
-    worse.write_text((ACCESS / "hacker-files.yaml").read_text().replace("scopes:", "scope:"))
+    worse.write_text((ACCESS / "hacker-database.yaml").read_text().replace("scopes:", "scope:"))
 
     assert run("diff", "-m", HEIST, "-f", str(file)) == Exit.USAGE
     assert f"{file}:3: not valid YAML" in capsys.readouterr().err

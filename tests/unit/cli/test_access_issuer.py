@@ -15,8 +15,8 @@ from toolcrib_registry.identity.issuer.local import ISSUER as LOCAL
 
 HEIST = Path(__file__).parents[3] / "examples" / "heist"
 OURS, OTHER = "https://kubernetes.example", "https://accounts.example.com"
-UNTOUCHED = {"heist/calculator", "heist/file-reader", "heist/simulation-data"}
-CHANGED = UNTOUCHED - {"heist/calculator"} | {"heist/database-query"}
+UNTOUCHED = {"heist/file-reader", "heist/simulation-data"}
+CHANGED = UNTOUCHED - {"heist/file-reader"} | {"heist/database-query"}
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def binding(folder: Path, issuer: str) -> Path:
         "metadata": {"name": f"agents-of-{issuer.partition('//')[2]}", "namespace": "heist"},
         "spec": {
             "subjects": [{"kind": "Group", "issuer": issuer, "name": "system:serviceaccounts:heist"}],
-            "scopes": ["database_query:use"],
-            "tools": {"deny": ["calculator"]},
+            "scopes": ["database:read"],
+            "tools": {"deny": ["file_reader"]},
         },
     }
     file = folder / f"{issuer.partition('//')[2]}.json"
@@ -42,8 +42,8 @@ def binding(folder: Path, issuer: str) -> Path:
 
 
 def seen(source: Here) -> tuple[set[str], list[str]]:
-    """The tools of heist/planner, and what is assumed of the cluster's issuer."""
-    found = source.what_can("heist/planner", hidden=False)
+    """The tools of heist/hacker, and what is assumed of the cluster's issuer."""
+    found = source.what_can("heist/hacker", hidden=False)
     return {t.tool_id for t in found.tools}, [a for a in found.assumptions if "issuer" in a]
 
 
@@ -82,7 +82,7 @@ def test_an_issuer_that_is_said_is_taken_and_not_assumed(
                 [
                     "access",
                     "what-can",
-                    "heist/planner",
+                    "heist/hacker",
                     "-m",
                     str(HEIST),
                     "-b",
@@ -99,7 +99,7 @@ def test_an_issuer_that_is_said_is_taken_and_not_assumed(
 
     assert {t["tool_id"] for t in said["tools"]} == CHANGED
     assert {t["tool_id"] for t in other["tools"]} == UNTOUCHED
-    assert said["assumptions"] == ["the ServiceAccount heist/planner exists"]
+    assert said["assumptions"] == ["the ServiceAccount heist/hacker exists"]
     assert other["assumptions"] == [*said["assumptions"], membersless(OURS)]
 
 
@@ -147,10 +147,10 @@ def test_a_group_that_only_a_deleted_binding_named_loses_its_tools(file: Path) -
         "x",
     )
 
-    (planner,) = gone.diff("heist/planner").subjects
+    (hacker,) = gone.diff("heist/hacker").subjects
 
-    assert {(t.tool_id, t.change) for t in planner.tools} == {
-        ("heist/calculator", "gained"),
+    assert {(t.tool_id, t.change) for t in hacker.tools} == {
+        ("heist/file-reader", "gained"),
         ("heist/database-query", "lost"),
     }
 
@@ -209,12 +209,12 @@ def test_the_api_server_is_not_asked_for_an_issuer_that_is_said(
 def test_options_that_would_do_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     def refused(*arguments: str) -> str:
         with pytest.raises(SystemExit) as ended:
-            cli.main(["access", "what-can", "heist/planner", *arguments])
+            cli.main(["access", "what-can", "heist/hacker", *arguments])
         assert ended.value.code == Exit.USAGE
         return capsys.readouterr().err
 
-    assert "--as goes with --registry" in refused("--manifests", str(HEIST), "--as", "planner")
-    assert "--as goes with --registry" in refused("--as", "planner", "--kubeconfig", "/no/such/file")
+    assert "--as goes with --registry" in refused("--manifests", str(HEIST), "--as", "hacker")
+    assert "--as goes with --registry" in refused("--as", "hacker", "--kubeconfig", "/no/such/file")
     assert "--cluster-issuer goes with" in refused(
         "--registry", "http://127.0.0.1:1", "--cluster-issuer", OURS
     )

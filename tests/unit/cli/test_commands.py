@@ -38,7 +38,7 @@ def run(*arguments: str) -> int:
 
 def test_valid_manifests_end_with_zero_and_a_count(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("validate", str(HEIST)) == 0
-    assert "12 object(s) in 10 file(s): all valid" in capsys.readouterr().out
+    assert "11 object(s) in 9 file(s): all valid" in capsys.readouterr().out
 
 
 def test_a_bad_manifest_ends_with_one_and_names_file_line_field_and_remedy(
@@ -250,9 +250,9 @@ def test_a_command_on_a_narrow_terminal_names_the_deciding_rule() -> None:
 
     head = told.splitlines()[0]
     assert head.split() == ["TOOL", "NAME", "ALLOWED", "REASON", "BY", "GENERATION", "RULE"]
-    row = next(line for line in told.splitlines() if line.startswith("heist/database-query "))
+    row = next(line for line in told.splitlines() if line.startswith("heist/file-reader "))
     assert "AgentScopeBinding heist/hacker " in row
-    assert row[head.index("RULE") :].rstrip() == "grants database_query:use"
+    assert row[head.index("RULE") :].rstrip() == "grants file_reader:use"
 
 
 def on_terminal(columns: int, *arguments: str) -> str:

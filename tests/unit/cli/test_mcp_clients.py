@@ -19,7 +19,7 @@ from toolcrib_cli.local.store import Store
 from toolcrib_cli.mcp_clients.edits import with_entry
 from toolcrib_cli.mcp_clients.entries import Address, Client, Command, Server, block, entry
 
-STARTED = Command("/opt/tool crib/bin/toolcrib", ("mcp", "--as", "heist/planner"))
+STARTED = Command("/opt/tool crib/bin/toolcrib", ("mcp", "--as", "heist/safecracker"))
 OAUTH = Address("https://toolcrib.example.com/mcp")
 VARIABLE = Address("https://toolcrib.example.com/mcp", "TOOLCRIB_TOKEN")
 TEXT, TEXTS = {"type": "string"}, {"type": "array", "items": {"type": "string"}}
@@ -374,6 +374,6 @@ def test_the_blocks_of_the_guide_are_what_the_clients_read() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guides" / "connect-a-client.md").read_text()
     first, inputs = re.findall(r"```json\n(.*?)```", guide, re.DOTALL)
 
-    server = Command("/opt/toolcrib/bin/toolcrib", ("mcp", "--as", "heist/planner"))
+    server = Command("/opt/toolcrib/bin/toolcrib", ("mcp", "--as", "heist/safecracker"))
     assert json.loads(first) == json.loads(block(Client.CLAUDE, "toolcrib", server))
     jsonschema_rs.validator_for(SCHEMAS[Client.VSCODE]).validate(json.loads(inputs))

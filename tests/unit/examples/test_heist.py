@@ -9,9 +9,16 @@ import yaml
 from toolcrib.resources import AgentScopeBinding, Tool, parse
 from toolcrib.schemas import safety as schema_safety
 from toolcrib_cli.example_tools import create_app, prepare_samples
-from toolcrib_cli.example_tools.simulation import SCENARIOS
+from toolcrib_cli.example_tools.simulation import DEFAULT_SCENARIO, SCENARIOS
 
 HEIST = Path(__file__).parents[3] / "examples" / "heist"
+CHANGES = HEIST.parent / "access" / "changes"
+SCOPES = {
+    "calculator": "calculator:use",
+    "file_reader": "file_reader:use",
+    "database_query": "database:read",
+    "simulation_data": "simulation:read",
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +45,7 @@ def test_every_agent_is_granted_exactly_its_tools(
     manifests: list[dict[str, Any]], tools: dict[str, Tool]
 ) -> None:
     accounts = {m["metadata"]["name"] for m in manifests if m["kind"] == "ServiceAccount"}
-    reached = {}
+    reached: dict[str, set[str]] = {name: set() for name in accounts}
     for manifest in manifests:
         if manifest["kind"] == "AgentScopeBinding":
             binding = parse(manifest, strict=True)
@@ -46,12 +53,24 @@ def test_every_agent_is_granted_exactly_its_tools(
             (subject,) = binding.spec.subjects
             granted = set(binding.spec.scopes or ())
             reached[subject.name] = {name for name, tool in tools.items() if granted & set(tool.spec.scopes)}
-    assert accounts == reached.keys()
     assert reached == {
-        "planner": {"calculator", "file_reader", "simulation_data"},
-        "hacker": {"calculator", "database_query"},
-        "safecracker": {"calculator", "simulation_data"},
+        "planner": set(),
+        "hacker": {"file_reader", "simulation_data"},
+        "safecracker": {"calculator"},
     }
+
+
+def test_the_grant_for_later_adds_the_database_to_the_safecracker_and_lies_outside(
+    tools: dict[str, Tool],
+) -> None:
+    (file,) = CHANGES.iterdir()
+    binding = parse(yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader), strict=True)
+    assert isinstance(binding, AgentScopeBinding)
+    assert (binding.metadata.namespace, [s.name for s in binding.spec.subjects]) == ("heist", ["safecracker"])
+    assert binding.spec.scopes == tools["database_query"].spec.scopes == ("database:read",)
+    # another object than the grant that it comes beside: deleting it leaves that one
+    assert binding.metadata.name != "safecracker"
+    assert HEIST not in file.parents
 
 
 def test_every_tool_is_safe_served_and_described(
@@ -61,7 +80,8 @@ def test_every_tool_is_safe_served_and_described(
     served = {
         route.path for route in create_app(prepare_samples(tmp_path), None).routes if hasattr(route, "path")
     }
-    for name, tool in tools.items():
+    assert {name: tool.spec.scopes for name, tool in tools.items()} == {n: (s,) for n, s in SCOPES.items()}
+    for tool in tools.values():
         schema_safety.check(tool.spec.input_schema)
         http = tool.spec.backend.http
         assert http is not None
@@ -71,11 +91,14 @@ def test_every_tool_is_safe_served_and_described(
             service["spec"]["ports"][0]["port"],
         )
         assert http.path in served
-        assert tool.spec.scopes == (f"{name}:use",)
         assert tool.spec.examples
         assert tool.spec.annotations is not None
         assert tool.spec.annotations.read_only_hint is True
 
 
 def test_the_scenarios_in_the_schema_are_those_of_the_program(tools: dict[str, Tool]) -> None:
-    assert tools["simulation_data"].spec.input_schema["properties"]["scenario"]["enum"] == list(SCENARIOS)
+    schema = tools["simulation_data"].spec.input_schema
+    scenario = schema["properties"]["scenario"]
+    assert (scenario["enum"], scenario["default"]) == (list(SCENARIOS), DEFAULT_SCENARIO)
+    assert f"{DEFAULT_SCENARIO} if absent" in scenario["description"]
+    assert "required" not in schema

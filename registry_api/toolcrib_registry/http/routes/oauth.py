@@ -64,7 +64,7 @@ _BODY: dict[str, Any] = {
                 },
                 "example": {
                     "grant_type": "client_credentials",
-                    "client_id": "heist/planner",
+                    "client_id": "heist/safecracker",
                     "client_secret": "…",
                 },
             }
