@@ -70,6 +70,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str | None], ...] = (
     ("call", agents_view.call, _AGENTS),
     ("mcp", mcp.mcp, _AGENTS),
     ("validate", manifests_view.validate, _MANIFESTS),
+    ("init", authors.init, _MANIFESTS),
     ("try", authors.try_tool, _MANIFESTS),
     ("crds", manifests_view.crds, _MANIFESTS),
     ("health", health.health, _CLUSTER),

@@ -197,3 +197,32 @@ def _plain(tool_id: str, caller: str, done: Trial, where: Placing | None) -> dic
             "best": [{"tool_id": hit.tool_id, "confidence": hit.confidence} for hit in where.best],
         },
     }
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder to write; files that are there are never changed.")
+    ],
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "-n", "--namespace", help="Namespace of the manifests.", show_default="the folder's name"
+        ),
+    ] = None,
+) -> None:
+    """Write a tool to start from: manifests, a small service that takes calls from the registry alone, and how to run it.
+
+    For example: `toolcrib init greetings && cat greetings/README.md`.
+    """
+    from toolcrib_cli.local import starter
+
+    given, files = starter.write(folder, namespace)
+    for file in files:
+        output.line(f"wrote {file}")
+    output.heading("What to try next")
+    for command in (
+        f"python {folder}/service.py    # in a second shell",
+        f"toolcrib try {folder}/tool.yaml name=Ada --backend {given}/greetings=127.0.0.1:9000",
+        f"toolcrib up --manifests {folder} --backend {given}/greetings=127.0.0.1:9000",
+    ):
+        output.line(f"  {command}")
