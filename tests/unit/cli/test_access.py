@@ -473,16 +473,16 @@ def test_a_cluster_that_does_not_answer_is_told_apart_from_missing_rights(tmp_pa
 
 
 def test_who_holds_a_scope_with_reach_and_end(capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("who-holds", "file_reader:use", "-m", HEIST, "--binding", str(ACCESS / "hacker-files.yaml"))
+    asked = ("who-holds", "database:read", "-m", HEIST, "--binding", str(ACCESS / "hacker-database.yaml"))
 
     assert run(*asked) == 0
     shown = capsys.readouterr()
 
     rows = {(r["SUBJECT"], r["BY"]): r for r in table(shown.out)}
-    new = rows["ServiceAccount/heist/hacker", "AgentScopeBinding heist/hacker-files (proposed)"]
+    new = rows["ServiceAccount/heist/hacker", "AgentScopeBinding heist/hacker-database (proposed)"]
     assert (new["HOLDS"], new["NAMESPACES"], new["SERVERS"]) == ("yes", "heist", "all")
     assert new["EXPIRES"] == "2031-01-01T00:00:00Z"
-    assert "hold file_reader:use; 1 tool(s) have it." in shown.err
+    assert "hold database:read; 1 tool(s) have it." in shown.err
 
 
 def test_scopes_are_completed_from_what_the_command_line_names() -> None:
