@@ -37,13 +37,14 @@ up: env ## Start Toolcrib on this machine with the example tools and agents; Ctr
 test: env build-tools ## Run all tests, those on the real API server and the real Weaviate included
 	TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
-check: env ## Lint, format, types, import contracts, and generated files that are up to date
+check: env ## Lint, format, types, import contracts, the words of pages and strings, and generated files that are up to date
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/mypy tests/support
 	$(BIN)/mypy -p dashboards
 	$(BIN)/lint-imports
+	$(BIN)/python docs/words.py
 	@$(MAKE) --no-print-directory generate
 	@git diff --exit-code -- crds docs/reference docs/concepts helm || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
 

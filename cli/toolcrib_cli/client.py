@@ -101,7 +101,7 @@ class RegistryClient:
 
     def _none(self, path: str) -> CliError:
         return CliError(
-            f"what answers at {self.url} is no registry", hint=_where(path), code=Exit.UNREACHABLE
+            f"{self.url} does not look like a Toolcrib registry", hint=_where(path), code=Exit.UNREACHABLE
         )
 
 

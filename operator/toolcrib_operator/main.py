@@ -108,7 +108,7 @@ async def uninstall(settings: OperatorSettings) -> int:
         leases = KubeLease(kube, election.namespace, election.name)
         cluster = Cluster(kube)
         number = await release(cluster, cluster, leases, election=election, identity=settings.identity)
-        log.info("%d bindings released: deleting them waits for nobody", number)
+        log.info("removed the finalizer from %d bindings", number)
         return 0
     finally:
         kube.close()

@@ -141,7 +141,7 @@ class PolicySettings:
     """Between looks."""
 
     settle: float = 6.0
-    """Policies that were put back count for nothing until then: an API server takes about 4 s to put them in force."""
+    """Policies that were put back count for nothing until then: an API server takes about 4 s to enforce them."""
 
     stale_after: float = 30.0
     """Without an answer for this long, `/readyz` and the metric say that they cannot be read."""

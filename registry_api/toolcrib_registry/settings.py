@@ -130,7 +130,7 @@ class RegistrySettings(Section):
     def _consistent(self) -> RegistrySettings:
         check_issuers(self.issuers)
         if self.admin_issuer is not None and self.admin_issuer not in {i.issuer for i in self.issuers}:
-            raise ValueError("admin_issuer is none of issuers")
+            raise ValueError("admin_issuer is not listed in issuers")
         if any(self.admin_audience in i.audience for i in self.issuers):
             raise ValueError("an issuer's audience contains admin_audience: every agent's token would do")
         self._check_resources()

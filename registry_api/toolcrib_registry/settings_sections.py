@@ -304,7 +304,7 @@ class Limits(Section):
     view_bytes: int = Field(
         default=128 << 20,
         ge=1 << 20,
-        description="Estimated memory of the views that are remembered; those of the latest callers stay, others are made anew. "
+        description="Estimated memory of the views that are remembered; the least recently used are made again. "
         "Callers who see the same share one.",
     )
     list_bytes: int = Field(
@@ -396,5 +396,5 @@ class MetricsListener(Section):
     reasons: Literal["not_permitted", "full"] = Field(
         default="not_permitted",
         description="What denials of tools outside the caller's view carry: `not_permitted` and no rule, as the caller "
-        "was told, or (full) their reason and rule, by which whoever may scrape can tell a hidden tool from none.",
+        "was told, or (full) their reason and rule, by which anyone who may scrape can tell a hidden tool from an absent one.",
     )

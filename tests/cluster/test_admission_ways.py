@@ -259,10 +259,10 @@ def test_a_deny_is_taken_back_by_those_alone_who_could_grant_everything(
     answer = admission.request(people[who], method, path_of(held), body, MERGE)
     assert answer.status_code == (200 if LIFTERS[who] else 403), answer.text
     if change is None and who == "all subjects":
-        assert "you may not take back the deny of held in the namespace team-a" in answer.text
+        assert "you may not remove the deny of held in the namespace team-a" in answer.text
         assert "{apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}" in answer.text
     if change is None and who == "all grants":
-        assert "you may not take back a deny from the subject 'bot'" in answer.text
+        assert "you may not remove a deny from the subject 'bot'" in answer.text
 
 
 def test_denials_may_be_added_by_whoever_may_write_and_a_namespaced_deny_needs_no_verb(

@@ -356,9 +356,9 @@ def _printed(answer: Review, source: Source, out: Format) -> bool:
     """Print it as JSON or YAML if that is wanted; and in any case, apart from it, what has to be known beside it."""
     for item in source.not_used[:20]:
         message = f"{item.reason}: {item.message}" if item.message else item.reason
-        output.line(f"not in force: {item.ref}: {message}", stderr=True)
+        output.line(f"not in effect: {item.ref}: {message}", stderr=True)
     if len(source.not_used) > 20:
-        output.line(f"not in force: {len(source.not_used) - 20} more", stderr=True)
+        output.line(f"not in effect: {len(source.not_used) - 20} more", stderr=True)
     for text in answer.assumptions:
         output.line(f"assumed: {text}", stderr=True)
     for text in answer.notes:

@@ -161,11 +161,13 @@ def _tell(report: Any, beside: list[str], ends: str, *, unread: bool, unmet: boo
         )
     if report.unkeyed:
         output.line(
-            "chained without a key: whoever could write the file could also have rewritten it", style="yellow"
+            "chained without a key: anyone who could write the file could also have rewritten it",
+            style="yellow",
         )
     for key in beside:
         output.line(
-            f"key: {key}, beside the log: whoever can read both could have rewritten the log", style="yellow"
+            f"key: {key}, beside the log: anyone who can read both could have rewritten the log",
+            style="yellow",
         )
     if report.anchors:
         output.line(f"{report.anchors} anchors")

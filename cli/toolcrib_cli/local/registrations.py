@@ -54,4 +54,4 @@ class Registrations:
             async with asyncio.timeout(_IN_FORCE_WITHIN):
                 await self._published(change)
         except TimeoutError as error:
-            raise RegistrationFailed("stored, but not in force yet") from error
+            raise RegistrationFailed("stored, but not in effect yet") from error

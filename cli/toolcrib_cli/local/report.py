@@ -117,7 +117,7 @@ class Report:
         """One look at the folders that brought something."""
         at = time.strftime("%H:%M:%S")
         lines = [
-            f"{i.kind} {i.namespace + '/' if i.namespace else ''}{i.name} in force"
+            f"{i.kind} {i.namespace + '/' if i.namespace else ''}{i.name} in effect"
             for i in change.changed
             if i.kind in KINDS
         ]
@@ -144,7 +144,7 @@ class Report:
             text = (
                 "these files are not used"
                 if first
-                else "these files changed nothing; what they said before stays in force"
+                else "these files changed nothing; what they said before stays in effect"
             )
             output.line(text, style="red", stderr=True)
 

@@ -218,7 +218,7 @@ class AccessReview:
         return [*found, *(w for w in self.subjects() if w.key not in known and _implied(w) & groups)]
 
     def _would(self, identity: Identity | None, tool: PublishedTool, decision: Decision) -> bool:
-        """Whether somebody who may not would by some binding: then who may wants to know what is in the way."""
+        """Whether a denied subject has a binding that would otherwise grant it."""
         if identity is None or decision.reason is Reason.ACCOUNT_GONE:
             return True
         weighed = considered(identity, tool, self.snapshot.policy, self.now)

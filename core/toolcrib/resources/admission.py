@@ -267,17 +267,17 @@ def _lift() -> dict[str, Any]:
     )
     everything = _validation(
         "variables.kept || " + _may("grant", "scopes", "variables.within", "'*'"),
-        '"you may not take back the deny of " + oldObject.metadata.name + " in " + variables.place'
+        '"you may not remove the deny of " + oldObject.metadata.name + " in " + variables.place'
         ' + ": it takes the verb grant on all scopes, {apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}, in "'
         f' + variables.role + variables.instead + " (see {_DOCS})"',
-        f"you may not take back a deny: it takes the verb grant on all scopes (see {_DOCS})",
+        f"you may not remove a deny: it takes the verb grant on all scopes (see {_DOCS})",
     )
     gives = _gives("oldObject")["expression"]
     instead = {"name": "instead", "expression": f"{gives} ? '; {END_THE_GRANT}' : ''"}
     variables = [*_WHERE, {"name": "kept", "expression": kept}, instead, *_subjects("oldObject")]
     checks = [
         everything,
-        *_subject_checks("oldObject", "variables.kept || ", "take back a deny from", " + variables.instead"),
+        *_subject_checks("oldObject", "variables.kept || ", "remove a deny from", " + variables.instead"),
     ]
     return _policy(_BINDING_KINDS, ["UPDATE", "DELETE"], [has_deny, spec_changes], variables, checks)
 
@@ -343,7 +343,7 @@ def _warnings() -> dict[str, Any]:
             "expression": "size(variables.wild) == 0",
             "messageExpression": '"spec.tools.allow: \'" + variables.wild[0] + "\'" +'
             ' (size(variables.wild) > 1 ? " and other wildcards" : "") +'
-            ' " also allows tools that are created later, by whoever may create them there"',
+            ' " also allows tools that are created later, by anyone who may create them there"',
             "message": "spec.tools.allow: a wildcard also allows tools that are created later",
         },
         {

@@ -99,11 +99,11 @@ class ToolPatterns(Model):
         default=None, description="Only tools that match one of these; absent means no restriction."
     )
     deny: Annotated[tuple[Pattern, ...], ListOf(1, 64)] | None = Field(
-        default=None, description="Never tools that match one of these, whoever else grants them."
+        default=None, description="Never tools that match one of these, even if other bindings grant them."
     )
     deny_scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
         default=None,
-        description="Never tools that carry one of these scopes, whoever else grants them. A tool leaves such a deny"
+        description="Never tools that carry one of these scopes, even if other bindings grant them. A tool leaves such a deny"
         " only by giving up the scope, and with it every grant of it.",
     )
 
@@ -133,7 +133,7 @@ class ClusterToolPatterns(ToolPatterns):
         default=None, description="Only tools that match one of these; absent means no restriction."
     )
     deny: Annotated[tuple[ClusterPattern, ...], ListOf(1, 64)] | None = Field(
-        default=None, description="Never tools that match one of these, whoever else grants them."
+        default=None, description="Never tools that match one of these, even if other bindings grant them."
     )
 
 

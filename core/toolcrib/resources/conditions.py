@@ -91,7 +91,7 @@ class ConditionReason(StrEnum):
 
 MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.PENDING: "The operator has not looked at this generation yet; if it stays, no operator runs.",
-    ConditionReason.READY: "Everything asked for is in force.",
+    ConditionReason.READY: "Everything asked for is in effect.",
     ConditionReason.ACCEPTED: "The object is valid and used.",
     ConditionReason.INDEXED: "The registry has indexed the definition and read it back.",
     ConditionReason.INVALID: "A field cannot be used; the message names it.",

@@ -15,7 +15,7 @@ _READY = {
     "name": "Ready",
     "type": "string",
     "jsonPath": ".status.conditions[?(@.type=='Ready')].status",
-    "description": "Whether everything asked for is in force.",
+    "description": "Whether everything asked for is in effect.",
 }
 _REASON = {
     "name": "Reason",

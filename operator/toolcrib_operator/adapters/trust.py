@@ -55,7 +55,7 @@ class Trust:
             problem = f"--registry-ca {self._ca_file} cannot be used: {detail or type(error).__name__}"
             if self._context is None:
                 raise ReplicaUnavailable(problem) from error
-            self._trouble.failed("%s; the authorities of before are kept", problem)
+            self._trouble.failed("%s; keeping the previous CA bundle", problem)
         return self._context
 
     def explained(self, error: ssl.SSLCertVerificationError) -> str:

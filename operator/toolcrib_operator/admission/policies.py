@@ -39,7 +39,7 @@ class Policies:
         self._monotonic = monotonic
         self._versions: dict[tuple[str, str], tuple[str, int]] | None = None
         self._back: float | None = None
-        """Since when the policies are in place again; None: they are in force, or have not come back."""
+        """Since when the policies are in place again; None: they are in effect, or have not come back."""
         self._read: float | None = None
         self._subscribers: list[Callable[[], None]] = []
         self._asked = asyncio.Event()
@@ -126,7 +126,7 @@ class Policies:
             self._back = self._monotonic()
         self.settle()
         if self._back is not None:
-            return "the admission policies have just been put back or changed, and are not in force yet"
+            return "the admission policies have just been put back or changed, and are not in effect yet"
         self.admitted.seen = _name(versions)
         return None
 

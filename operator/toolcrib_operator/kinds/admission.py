@@ -120,7 +120,7 @@ class Admitted:
         if self.answered <= (waiting.begun or 0):
             return _waiting()
         if self.problem is None and waiting.seen is not None and waiting.seen != self.seen:
-            early = "the admission policies had just been put back or changed, and were not in force yet"
+            early = "the admission policies had just been put back or changed, and were not in effect yet"
             return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(early))
         return None
 
@@ -184,8 +184,8 @@ def _refusal(entry: Entry) -> Cause | None:
 def _waiting() -> Cause:
     return Cause(
         ConditionReason.ADMISSION_POLICY_UNREAD,
-        "It waits: since it was written the admission policies could not be read. It is used, or refused, once they are;"
-        " nothing needs to be done unless this lasts.",
+        "Pending: admission policies could not be read since this change. It takes effect, or is rejected, once they can be."
+        " Nothing needs to be done unless this lasts.",
     )
 
 

@@ -114,7 +114,7 @@ def binding_status(
     for_tools = wants_tools(verdict.published)
     nothing = for_tools and matched == 0
     if nothing and ready.reason is ConditionReason.READY:
-        ready = Cause(ConditionReason.READY, "In force, but no tool is within reach: see MatchesNothing.")
+        ready = Cause(ConditionReason.READY, "In effect, but no tool is within reach: see MatchesNothing.")
     match = (
         ConditionReason.MATCHES_NOTHING
         if nothing

@@ -140,7 +140,7 @@ class Anchoring:
         self._told.add(told)
         self.regressions += 1
         log.error(
-            "a replica's decision log went back: it was cut or rewritten: %s",
+            "decision log regressed (truncated or rewritten): %s",
             regression,
             extra=logs.about(replica=audit_chain.replica_of(regression.chain)),
         )

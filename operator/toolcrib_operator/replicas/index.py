@@ -190,7 +190,7 @@ class IndexSync:
             self._known = True
             self._tell(None)
         elif changed:
-            log.warning("the search index holds other than expected: %d tools differ", len(changed))
+            log.warning("search index out of sync: %d tools differ", len(changed))
             self._tell(changed)
 
     async def _work(self, replica: Replica) -> bool:

@@ -26,7 +26,7 @@ RETRIES = (0.2, 0.5, 1, 2, 3, 5, 5, 5)
 """Seconds between the attempts of a request of kopf's; after the last one kopf ends."""
 
 PAUSE = 0.5
-"""Seconds until kopf is run anew after a kind has gone away under its watch."""
+"""Seconds until kopf is run again after a kind has gone away under its watch."""
 
 _GONE = 404
 Operate = Callable[..., Awaitable[None]]
@@ -176,7 +176,7 @@ def watch(
         except Exception as error:
             if getattr(error, "status", None) != _GONE:
                 raise
-            log.warning("a kind went away under its watch: watching anew")
+            log.warning("a kind was removed during its watch: watching again")
         if stop.wait(pause):
             return
 

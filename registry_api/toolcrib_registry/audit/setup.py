@@ -26,7 +26,7 @@ def opened(settings: Audit, replica: str, clock: Clock, counts: Counts) -> Decis
     key = keys.read(settings.key_file)
     if not key.keyed:
         log.warning(
-            "the decision log has no key: whoever may write its file can also rewrite it, and arguments are left out "
+            "the decision log has no key: anyone who may write its file can also rewrite it, and arguments are left out "
             "(audit.key_file)"
         )
     made = DecisionLog(

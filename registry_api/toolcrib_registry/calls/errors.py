@@ -112,7 +112,7 @@ class UpstreamTooLarge(CallError):
 
 
 class UpstreamProtocol(CallError):
-    """The backend's answer is not what a tool answers."""
+    """The backend's response is not valid JSON or text."""
 
     code = "upstream_protocol"
 

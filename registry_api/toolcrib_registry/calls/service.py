@@ -180,7 +180,7 @@ async def call(
         if parts.state.stale:
             raise Failure(
                 "policy_stale",
-                "No leader has been heard for too long; whether this is still granted is not known.",
+                "The policy is stale: no operator heartbeat for too long. Calls are refused.",
                 retry_after=10,
             )
         charged = parts.limits.charged(

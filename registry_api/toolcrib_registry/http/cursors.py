@@ -25,9 +25,9 @@ def decode(cursor: str, revision: str) -> str:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         held, after = orjson.loads(raw)
     except (ValueError, TypeError, binascii.Error) as error:
-        raise ProblemError("invalid_cursor", "This is no cursor of this registry.") from error
+        raise ProblemError("invalid_cursor", "Invalid cursor. Start again without `cursor`.") from error
     if not isinstance(held, str) or not isinstance(after, str):
-        raise ProblemError("invalid_cursor", "This is no cursor of this registry.")
+        raise ProblemError("invalid_cursor", "Invalid cursor. Start again without `cursor`.")
     if held != revision:
         raise ProblemError("cursor_stale", "The list has changed since; start again without a cursor.")
     return after

@@ -40,7 +40,9 @@ _NOT_READY = ProblemError(
     "not_ready", "No leader has published to this replica yet.", headers={"Retry-After": "1"}
 )
 _NO_KEYS = ProblemError(
-    "not_ready", "The keys of the token's issuer have not been had yet.", headers={"Retry-After": "5"}
+    "not_ready",
+    "The token issuer's keys have not been fetched yet. Retry shortly.",
+    headers={"Retry-After": "5"},
 )
 _GONE = Asker(problem="the token's service account was deleted, or recreated since the token was issued")
 _NONE: Mapping[tuple[str, str], Direct] = {}
@@ -315,7 +317,7 @@ class AdminEdge:
         if asker.identity is None:
             raise unauthenticated(asker.problem)
         if asker.identity.subject not in self._subjects:
-            raise ProblemError("not_admin", "This subject is none of adminSubjects.")
+            raise ProblemError("not_admin", "The subject is not listed in adminSubjects.")
 
 
 class OnePort:

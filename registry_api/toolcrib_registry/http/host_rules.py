@@ -27,7 +27,7 @@ class HostRules:
         for origin in origins:
             text = origin.decode("latin-1").lower().rstrip("/")
             if text not in self._origins and text not in (f"http://{host}", f"https://{host}"):
-                return ProblemError("origin_refused", "Web pages of this origin are not let in.")
+                return ProblemError("origin_refused", "Origin not allowed.")
         return None
 
     def _serves(self, name: str) -> bool:

@@ -155,7 +155,7 @@ class Charging:
             if busy:
                 raise Failure(
                     "limits_unavailable",
-                    "More calls wait to be counted for the limits of this grant than can be: call again in a moment.",
+                    "Too many calls are waiting for this grant's rate limit. Retry shortly.",
                     retry_after=BUSY_SECONDS,
                 ) from None
             if tool.annotations.get("readOnlyHint") is True:

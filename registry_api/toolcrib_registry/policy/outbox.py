@@ -140,7 +140,7 @@ class OutboxQueue:
         if ack.outcome == "exists" and (held is None or not _same(held, tool)):
             raise AlreadyRegistered(tool.name)
         if held is None:
-            raise RegistrationFailed("It was created but is not in force here yet.")
+            raise RegistrationFailed("It was created but is not in effect here yet.")
 
     def _open(self) -> list[_Waiting]:
         """What may be handed out; of several with one name only the eldest. The power may have gone while it waited."""

@@ -88,7 +88,7 @@ class QueryCache:
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """The remembered rows of a request and its parts, else new ones, made in one turn.
 
-        What another search is having made is waited for. A turn goes on while anybody waits for it: whoever gives
+        Joins an encoding already in progress. A turn goes on while anybody waits for it: whoever gives
         up takes nothing from the others.
         """
         key = tuple(" ".join(t[:QUERY_LIMIT].split()) for t in texts)

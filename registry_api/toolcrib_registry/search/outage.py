@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 _FIRST_SECONDS = 0.5
 _LONGEST_SECONDS = 10.0
 _TRIAL_SECONDS = 3.0
-"""After which another one may try: whoever tried may be gone without a word."""
+"""After which another one may try: the one that tried may be gone."""
 
 
 class Outage:

@@ -360,7 +360,7 @@ def test_a_refused_manifest_is_named_with_its_field(
         ),
         ({"subject": "team/bot", "action": "fly"}, 400, "invalid_request", "action"),
         ({"subject": "team/bot", "limit": "0"}, 400, "invalid_request", "limit"),
-        ({"subject": "team/bot", "cursor": "e30"}, 400, "invalid_cursor", "no cursor"),
+        ({"subject": "team/bot", "cursor": "e30"}, 400, "invalid_cursor", "Invalid cursor"),
     ],
 )
 def test_a_question_that_cannot_be_answered_says_why(

@@ -360,9 +360,9 @@ def test_selectors_name_conflicts_and_refused_objects_come_out_as_they_would(
     trusted = capsys.readouterr()
 
     assert table(untrusted.out) == []
-    assert "not in force: ClusterAgentScopeBinding by-label: UntrustedLabel" in untrusted.err
+    assert "not in effect: ClusterAgentScopeBinding by-label: UntrustedLabel" in untrusted.err
     assert [r["TOOL"] for r in table(trusted.out)] == ["heist/calculator"]
-    assert "not in force: Tool heist/calculator-2: NameConflict" in trusted.err
+    assert "not in effect: Tool heist/calculator-2: NameConflict" in trusted.err
 
 
 def test_a_users_token_is_described_by_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_an_answer_of_something_else_is_no_registrys(
     assert said.out == ""
     where = "--registry" if command[0] == "access" else "--url or TOOLCRIB_URL"
     assert said.err.splitlines() == [
-        f"error: what answers at {address} is no registry",
+        f"error: {address} does not look like a Toolcrib registry",
         f"  hint: say where it is with {where}",
     ]
 

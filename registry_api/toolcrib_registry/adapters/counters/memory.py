@@ -39,8 +39,8 @@ class MemoryCounters:
         if self._to_say:
             self._to_say = False
             log.warning(
-                "each replica counts limits apart (counters.kind memory): together they admit as many times as much as "
-                "there are replicas; counters.kind redis makes them count together"
+                "limits are counted per replica (counters.kind memory): N replicas admit N times the limit; counters.kind "
+                "redis makes them count together"
             )
         now = self._now()
         self._sweep(now)

@@ -319,9 +319,7 @@ class WeaviateStore:
             config = await collection.config.get(simple=False)
             kinds = {p.name: p.tokenization.value if p.tokenization else "" for p in config.properties}
             if wrong := schema.differences(kinds):
-                log.error(
-                    "search index: collection %s is not ours (%s); making it anew", self._name, wrong[0]
-                )
+                log.error("search index: collection %s is not ours (%s); recreating it", self._name, wrong[0])
                 await client.collections.delete(self._name)
                 exists = False
         if not exists:

@@ -148,7 +148,7 @@ def _fresh(deps: DepsOf) -> None:
     if deps.state.stale:
         raise ProblemError(
             "policy_stale",
-            "No leader has been heard for too long; what is granted now is not known.",
+            "The policy is stale: no operator heartbeat for too long. Current grants are unknown.",
             headers={"Retry-After": "10"},
         )
 

@@ -142,7 +142,9 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
         raise ProblemError("registration_off", "This registry takes no registrations; apply a Tool instead.")
     if state.stale:
         raise ProblemError(
-            "policy_stale", "No leader has been heard for too long.", headers={"Retry-After": "10"}
+            "policy_stale",
+            "The policy is stale: no operator heartbeat for too long.",
+            headers={"Retry-After": "10"},
         )
     # the schema may be one that takes long to judge, and the caller may lose the power meanwhile
     async with deps.large.turn(asker.account):

@@ -72,7 +72,7 @@ async def test_policies_that_were_put_back_count_when_they_are_in_force() -> Non
         shelf.manifests = whole
         await stage.write(binding("early", ["x:use"]))
         await stage.until(REFUSED, "early")
-        assert "not in force yet" in stage.message("early")
+        assert "not in effect yet" in stage.message("early")
 
 
 async def test_policies_that_were_replaced_between_two_looks_are_noticed() -> None:

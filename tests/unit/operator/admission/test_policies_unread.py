@@ -37,7 +37,7 @@ async def test_a_grant_waits_while_the_policies_cannot_be_read_and_is_in_force_o
         await stage.write(binding("late", ["calculator:use"], tools={"deny": ["secret"]}))
         await stage.write(binding("planner", []))
         await stage.until(WAITS, "late")
-        assert "It waits" in stage.message("late")
+        assert "Pending: " in stage.message("late")
         (held,) = (b for b in stage.replica.snapshot.bindings.values() if b.name == "late")
         assert (held.deny, held.scopes) == (("secret",), ())
         assert stage.granted() == set(), "what an edit takes away does not wait"
@@ -383,7 +383,7 @@ def test_what_a_grant_waits_for_are_the_policies_that_were_seen_when_it_came() -
     admitted.begun = admitted.answered = 3
     refusal = admitted.judge(record, entry, BindingVerdict(None)).refusal
     assert refusal is not None
-    assert (refusal.reason, "not in force yet" in refusal.message) == (REFUSED[1], True)
+    assert (refusal.reason, "not in effect yet" in refusal.message) == (REFUSED[1], True)
 
 
 def test_what_waited_for_restored_policies_to_be_in_force_is_refused_by_the_next_leader() -> None:
