@@ -136,9 +136,7 @@ class Assessor:
             if record.verdict is None and record.published is None and self._world.get(ref) is None:
                 facts.drop(ref)
         self._pending.clear()
-        if facts.accounts is not None:
-            batch.accounts, gone["accounts"] = facts.accounts.batch()
-            batch.renamed = facts.accounts.bindings_of([*(a.key for a in batch.accounts), *gone["accounts"]])
+        batch.accounts, gone["accounts"], batch.renamed = facts.accounts.batch()
         batch.removed = Removed(**{name: tuple(keys) for name, keys in gone.items()})
         return batch
 

@@ -19,6 +19,7 @@ from toolcrib_operator.counts.propagation import Propagation
 from toolcrib_operator.counts.reach import ReachCounts
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.facts import TOOLS, Batch
+from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.ports import ClusterWriter
@@ -138,6 +139,10 @@ class Loop:
         assert revision is not None
         await self._publisher.wait_confirmed(revision)
         return revision
+
+    def told(self, ref: Ref) -> Told | None:
+        """What the status of an object says, or is about to say; None where it has none."""
+        return self._planner.told(ref, self._clock())
 
     async def _turn(self) -> None:
         if self._world.unlisted or not self.policies.known or not self._publisher.may_act():

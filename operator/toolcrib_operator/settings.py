@@ -39,7 +39,7 @@ class LoopSettings:
 
     accounts: bool = True
     """Whether the UIDs of bound ServiceAccounts are published, so that tokens of deleted ones are refused. Not in the
-    local mode: the tokens of its issuer carry none."""
+    local mode: the tokens of its issuer carry none, and manifests need not declare all accounts (`accounts.Declared`)."""
 
     services: bool = True
     """Whether the addresses of Services are read and published. Not in the local mode: `--backend` says where they are."""

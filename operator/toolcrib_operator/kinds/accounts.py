@@ -47,8 +47,9 @@ class Accounts:
         """These ServiceAccounts came, went or are others now."""
         self._due.update(ref.key for ref in refs)
 
-    def batch(self) -> tuple[list[PublishedAccount], list[str]]:
-        """What to publish since the last batch: accounts that are new or others now, and the keys of those that go."""
+    def batch(self) -> tuple[list[PublishedAccount], list[str], set[Ref]]:
+        """What to publish since the last batch: accounts that are new or others now, the keys of those that go, and the
+        bindings that name one of them."""
         new, gone = [], []
         for key in sorted(self._due):
             account = self._account(key) if self._is_named(key) else None
@@ -62,13 +63,13 @@ class Accounts:
                 self._records[ref].published = account
                 new.append(account)
         self._due.clear()
-        return new, gone
+        return new, gone, self._bindings_of([*(account.key for account in new), *gone])
 
     def exists(self, key: str) -> bool:
         """Whether there is such a ServiceAccount, named by a binding or not."""
         return self._account(key) is not None
 
-    def bindings_of(self, keys: Iterable[str]) -> set[Ref]:
+    def _bindings_of(self, keys: Iterable[str]) -> set[Ref]:
         """Published bindings that name one of these accounts, by itself or by a group."""
         found: set[Ref] = set()
         for key in keys:
@@ -94,6 +95,46 @@ class Accounts:
         published = (record.ref.key for record in self._records.of(SERVICE_ACCOUNT))
         known = [*self._objects.versions(SERVICE_ACCOUNT), *published]
         return known if namespace is None else [key for key in known if key.startswith(f"{namespace}/")]
+
+
+class Declared:
+    """The ServiceAccounts of manifests, where no cluster says which ones there are.
+
+    One is missing only where its namespace declares others: manifests that declare none leave that to the cluster.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._declared: defaultdict[str | None, set[str]] = defaultdict(set)
+        self._namers: defaultdict[str | None, set[Ref]] = defaultdict(set)
+        self._due: set[Ref] = set()
+
+    def bind(self, ref: Ref, old: PublishedBinding | None, new: PublishedBinding | None) -> None:
+        """What is published of a binding changes from `old` to `new`."""
+        for namespace, _ in _named(old):
+            self._namers[namespace].discard(ref)
+        for namespace, _ in _named(new):
+            self._namers[namespace].add(ref)
+
+    def changed(self, refs: Iterable[Ref]) -> None:
+        """These ServiceAccounts came, went or are others now."""
+        for ref in refs:
+            entry, declared = self._objects.get(ref), self._declared[ref.namespace]
+            if entry is not None and is_there(entry):
+                declared.add(ref.key)
+            else:
+                declared.discard(ref.key)
+            self._due |= self._namers[ref.namespace]
+
+    def exists(self, key: str) -> bool:
+        """Whether there is such a ServiceAccount, or nobody can know."""
+        declared = self._declared[key.partition("/")[0]]
+        return not declared or key in declared
+
+    def batch(self) -> tuple[None, list[str], set[Ref]]:
+        """Nothing to publish; the bindings that name accounts of namespaces of which some came or went since the last batch."""
+        due, self._due = self._due, set()
+        return None, [], due
 
 
 def is_there(account: Entry) -> bool:

@@ -17,7 +17,7 @@ from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds.admission import denials_of
 from toolcrib_operator.kinds.facts import BINDINGS as SLOT
 from toolcrib_operator.kinds.facts import Batch, Facts
-from toolcrib_operator.kinds.kind import Governed, Situation
+from toolcrib_operator.kinds.kind import Governed, Situation, Told
 from toolcrib_operator.kinds.namespace import ANY, NAMESPACE
 from toolcrib_operator.kinds.questions import NONE, fired, questions, summary
 from toolcrib_operator.kinds.reach import (
@@ -209,8 +209,7 @@ class BindingKind(Governed):
         self, ref: Ref, old: Published | None, new: Published | None, facts: Facts, batch: Batch
     ) -> None:
         """Other ServiceAccounts may be bound."""
-        if facts.accounts is not None:
-            facts.accounts.bind(ref, _binding(old), _binding(new))
+        facts.accounts.bind(ref, _binding(old), _binding(new))
 
     def reaches(self, published: Published, namespaces: frozenset[str]) -> bool:
         """Whether its territory includes one of them."""
@@ -227,6 +226,15 @@ class BindingKind(Governed):
         return Desired(
             desired.status, desired.provisional, min((t for t in times if t is not None), default=None)
         )
+
+    def told(self, entry: Entry, record: Record, situation: Situation, now: float) -> Told:
+        """Its status with what it reaches now, and its questions."""
+        verdict = record.verdict
+        assert isinstance(verdict, BindingVerdict)
+        used = verdict.published if verdict.refusal is None else None
+        reach = None if used is None else _look(entry, record, used, situation, now)
+        desired = binding_status(entry, verdict, situation.progress(record), reach, now)
+        return Told(desired.status, () if reach is None else reach.questions)
 
     def wrote(self, record: Record, before: Status, after: Status, now: float) -> None:
         """Where a binding's reach went into it, the next such rewrite has to wait."""
@@ -290,9 +298,8 @@ def _look(
     entry: Entry, record: Record, binding: PublishedBinding, situation: Situation, now: float
 ) -> BindingReach:
     facts, snapshot = situation.facts, situation.snapshot
-    exists = None if facts.accounts is None else facts.accounts.exists
     tools = facts.territories.tools_of(binding, snapshot)
-    found = questions(binding, tools, exists=exists, applied=_applied(entry, record, now))
+    found = questions(binding, tools, exists=facts.accounts.exists, applied=_applied(entry, record, now))
     held = _held(entry, binding, tools, situation) if binding.denies else None
     return BindingReach(matched_tools(binding, snapshot), found, held)
 

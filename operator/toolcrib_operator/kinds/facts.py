@@ -9,7 +9,7 @@ from typing import Any
 from toolcrib.lint.weaknesses import SearchLint
 from toolcrib.resources.quantities import Quota
 from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedTool, Removed
-from toolcrib_operator.kinds.accounts import Accounts
+from toolcrib_operator.kinds.accounts import Accounts, Declared
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.quotas import Quotas
 from toolcrib_operator.kinds.reach import Territories
@@ -64,7 +64,7 @@ class Batch:
     """What one turn of the loop publishes; `changed` are the objects whose published form is another now.
 
     `moved` are tools, before and after, of which denials may say something else now: edited, or there again.
-    `accounts` is None where they are not known. `namespaces` are those whose tools have changed, `renamed` bindings of
+    `accounts` is None where none are published. `namespaces` are those whose tools have changed, `renamed` bindings of
     which a ServiceAccount came or went.
     """
 
@@ -93,7 +93,9 @@ class Facts:
         self.links = Links()
         self.lint = SearchLint()
         self.quotas = Quotas(settings.quota or Quota(0, 0), self.records)
-        self.accounts = Accounts(objects, self.records) if settings.accounts else None
+        self.accounts: Accounts | Declared = (
+            Accounts(objects, self.records) if settings.accounts else Declared(objects)
+        )
         self.territories = Territories()
         self.ending: set[str] = set()
         """Namespaces whose deletion has begun: their objects go in any order, a deny may go before the tools."""

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from toolcrib.errors import Finding, InvalidManifest
+from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.kinds import Resource, parse
 from toolcrib.resources.meta import GROUP, VERSION
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.facts import Batch, Facts, Slot
+from toolcrib_operator.kinds.questions import Question
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.statuses import Desired, Progress, Status
 from toolcrib_operator.kinds.verdicts import AnyVerdict, Cause, Published, Verdict
@@ -34,6 +36,13 @@ class Change(NamedTuple):
     entry: Entry | None
     before: tuple[Hashable, ...]
     after: tuple[Hashable, ...]
+
+
+class Told(NamedTuple):
+    """What the status of an object says once it is written, and each mistake that its Questionable condition sums up."""
+
+    status: Status
+    oddities: tuple[Question | Weakness, ...] = ()
 
 
 class Kind:
@@ -195,6 +204,10 @@ class Governed(Kind):
     def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
         """What `/status` should say; the record has the verdict."""
         raise NotImplementedError
+
+    def told(self, entry: Entry, record: Record, situation: Situation, now: float) -> Told:
+        """What `/status` says as soon as everything in it may be written."""
+        return Told(self.status(entry, record, situation, now).status)
 
     def wrote(self, record: Record, before: Status, after: Status, now: float) -> None:
         """A status was written."""

@@ -26,8 +26,7 @@ class ServiceAccountKind(Kind):
 
     def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
         """Those that name it; accounts are published beside the bindings that name them."""
-        if facts.accounts is not None:
-            facts.accounts.changed((change.ref,))
+        facts.accounts.changed((change.ref,))
         return super().touched(change, facts)
 
 

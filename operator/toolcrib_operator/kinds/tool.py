@@ -16,7 +16,7 @@ from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.kinds.facts import TOOLS, Batch, Facts
-from toolcrib_operator.kinds.kind import Change, Governed, Situation
+from toolcrib_operator.kinds.kind import Change, Governed, Situation, Told
 from toolcrib_operator.kinds.questions import summary
 from toolcrib_operator.kinds.quotas import TOOL, as_written
 from toolcrib_operator.kinds.records import Record
@@ -251,6 +251,11 @@ class ToolKind(Governed):
             indexed, problem = situation.indexed(verdict.published)
             progress = replace(progress, indexed=indexed, index_problem=problem)
         return tool_status(entry, verdict, progress, now)
+
+    def told(self, entry: Entry, record: Record, situation: Situation, now: float) -> Told:
+        """Its status, and its weaknesses."""
+        odd = record.verdict.weaknesses if isinstance(record.verdict, ToolVerdict) else ()
+        return Told(self.status(entry, record, situation, now).status, odd)
 
 
 TOOL_KIND = ToolKind()

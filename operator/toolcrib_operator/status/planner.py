@@ -14,7 +14,7 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
-from toolcrib_operator.kinds.kind import Governed
+from toolcrib_operator.kinds.kind import Governed, Told
 from toolcrib_operator.kinds.records import Record, Removal
 from toolcrib_operator.kinds.statuses import Desired, Progress, Status
 from toolcrib_operator.kinds.verdicts import Cause
@@ -105,6 +105,13 @@ class StatusPlanner:
         if self._settings.finalizers and used and mark is not None and mark not in entry.finalizers:
             finalizers = (*entry.finalizers, mark)
         return self._plan_status(entry, record, desired, now, finalizers=finalizers)
+
+    def told(self, ref: Ref, now: float) -> Told | None:
+        """What the status of an object says, or is about to say; None where it has none."""
+        entry, record = self._world.get(ref), self._records.get(ref)
+        if entry is None or record is None or record.verdict is None:
+            return None
+        return self._kinds[ref.kind].told(entry, record, self, now)
 
     def wrote(self, ref: Ref, before: Status, after: Status, now: float) -> None:
         """A status was written."""
