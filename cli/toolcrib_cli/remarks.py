@@ -1,87 +1,95 @@
-"""What would be said of an object once it is applied; and which tools of some files a search would find badly."""
+"""What the operator's conditions say of objects of files that is not as it should be, each with its field."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from toolcrib import publishing
 from toolcrib.errors import Finding
-from toolcrib.lint import hidden_text
-from toolcrib.lint.weaknesses import SearchLint
-from toolcrib.resources import AgentScopeBinding, ClusterAgentScopeBinding, Tool
+from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason
-from toolcrib_cli.manifests import FileContent, Loaded
+from toolcrib_cli.manifests import Loaded, ManifestProblem
+from toolcrib_cli.places import Places
+from toolcrib_operator.kinds.kind import Told
+from toolcrib_operator.kinds.statuses import BAD
+
+_PENDING = frozenset({
+    ConditionReason.PENDING, ConditionReason.NOT_PUBLISHED, ConditionReason.NOT_INDEXED, ConditionReason.NOT_PROPAGATED,
+    ConditionReason.NO_REPLICAS, ConditionReason.INDEX_UNAVAILABLE,
+})  # fmt: skip
+"""Not ready yet, whatever the object says."""
+_INTENDED = frozenset({ConditionReason.DISABLED, ConditionReason.NOT_YET_VALID})
+"""Not ready, because the object asks for it."""
+_FIELDS = {
+    ConditionReason.NAME_CONFLICT: "spec.name",
+    ConditionReason.QUOTA_EXCEEDED: "metadata.namespace",
+    ConditionReason.UNTRUSTED_LABEL: "spec.namespaceSelector",
+    ConditionReason.CREDENTIAL_MISSING: "spec.backend.auth.secretKeyRef",
+    ConditionReason.CREDENTIAL_NOT_ALLOWED: "spec.backend.auth.secretKeyRef",
+    ConditionReason.SERVICE_MISSING: "spec.backend.http.service",
+    ConditionReason.SERVICE_UNSUPPORTED: "spec.backend.http.service",
+    ConditionReason.EXPIRED: "spec.expiresAt",
+    ConditionReason.MATCHES_NOTHING: "spec",
+}
+"""What a reason is about, where its message does not begin with a field."""
+_FIELD = re.compile(r"(spec(?:\.\w+|\[\d+\])+): ")
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """What would be said of one object. Where it is not `used`, this is why; else it is a warning."""
+class Remark:
+    """What is said of one object. Where it is not `used` it has no effect, and this is why; where it is not `ready` it is
+    used, and this keeps it from its effect; else this looks like a mistake."""
 
     item: Loaded
     reason: str
     finding: Finding
     used: bool = True
+    ready: bool = True
 
-
-def hard_to_find(contents: Iterable[FileContent], others: Iterable[Tool] = ()) -> list[Expected]:
-    """What the operator would say in the condition `Questionable` of the tools of files, in their order.
-
-    Args:
-        contents: files; the objects of those that are refused are left out.
-        others: what is, or would be, in the cluster besides, or the same in another version.
-    """
-    brought = [item for content in contents if not content.refused for item in content.objects]
-    lint = SearchLint()
-    for tool in others:
-        lint.update(tool.tool_id, tool)
-    tools = {item.key: item.resource for item in brought if isinstance(item.resource, Tool)}
-    for tool in tools.values():
-        lint.update(tool.tool_id, tool)
-    return [
-        Expected(item, w.reason.value, Finding(w.field, f"{w.reason}: {w.message}", w.hint))
-        for item in brought
-        if isinstance(item.resource, Tool)
-        for w in lint.weaknesses(item.resource)
-    ]
-
-
-def never_grants(contents: Iterable[FileContent], now: float) -> list[Expected]:
-    """Bindings of which something grants nothing whatever the cluster holds: expired, or denied by the binding itself."""
-    # the operator's parts: only who has bindings waits for them
-    from toolcrib_operator.kinds.questions import questions
-
-    certain = (
-        ConditionReason.EXPIRED_AT_APPLY,
-        ConditionReason.SCOPE_SHADOWED,
-        ConditionReason.ALLOW_SHADOWED,
-    )
-    return [
-        Expected(item, q.reason.value, Finding(q.field, f"{q.reason}: {q.message}"))
-        for content in contents
-        if not content.refused
-        for item in content.objects
-        if isinstance(item.resource, AgentScopeBinding | ClusterAgentScopeBinding)
-        for q in questions(publishing.binding(item.resource), (), exists=None, applied=now)
-        if q.reason in certain
-    ]
-
-
-def hidden(contents: Iterable[FileContent]) -> list[Expected]:
-    """Hidden characters in the texts of tools, as warnings."""
-    return [
-        Expected(
-            item,
-            ConditionReason.HIDDEN_TEXT.value,
-            Finding(where, f"{ConditionReason.HIDDEN_TEXT}: {what}", hidden_text.HINT),
+    def problem(self, places: Places) -> ManifestProblem:
+        """The same as a problem of a file."""
+        return ManifestProblem(
+            self.item.file, places.line(self.item, self.finding.field), self.finding, refused=False
         )
-        for content in contents
-        if not content.refused
-        for item in content.objects
-        if isinstance(item.resource, Tool)
-        and not any(p.finding.field.startswith(_SCHEMAS) for p in content.problems)
-        for where, what in (place.said for place in hidden_text.places(item.resource.spec))
-    ]
 
 
-_SCHEMAS = ("spec.inputSchema", "spec.outputSchema")
+def remarks(item: Loaded, told: Told) -> Iterator[Remark]:
+    """Everything that is not as it should be, what weighs most first; nothing about what is only not confirmed yet."""
+    conditions = {c["type"]: c for c in told.status.get("conditions") or ()}
+    accepted: Mapping[str, Any] = conditions.get("Accepted", {})
+    if accepted.get("status") == "False":
+        yield Remark(item, accepted["reason"], _finding(accepted, "Accepted=False/"), used=False)
+        return
+    ready: Mapping[str, Any] = conditions.get("Ready", {})
+    if ready.get("status") == "False" and ready["reason"] not in _PENDING | _INTENDED:
+        yield Remark(item, ready["reason"], _finding(ready, "Ready=False/"), ready=False)
+    for kind, condition in conditions.items():
+        if kind in _TOLD or condition["status"] != ("True" if kind in BAD else "False"):
+            continue
+        prefix = "" if kind == condition["reason"] else f"{kind}={condition['status']}/"
+        yield Remark(item, condition["reason"], _finding(condition, prefix))
+    for odd in told.oddities:
+        hint = odd.hint if isinstance(odd, Weakness) else ""
+        yield Remark(item, odd.reason.value, Finding(odd.field, f"{odd.reason}: {odd.message}", hint))
+
+
+_TOLD = frozenset({"Ready", "Accepted", "Indexed", "Propagated", "Expired", "Questionable"})
+"""Conditions that Ready sums up, and the one that oddities tell apart."""
+
+
+def waits(told: Told) -> str:
+    """Why an object that is as it should be has no effect now: it is disabled, or not valid yet. Empty: it has."""
+    ready: Mapping[str, Any] = next(
+        (c for c in told.status.get("conditions") or () if c["type"] == "Ready"), {}
+    )
+    intended = ready.get("status") == "False" and ready.get("reason") in _INTENDED
+    return f"{ready['reason']}: {ready['message']}" if intended else ""
+
+
+def _finding(condition: Mapping[str, Any], prefix: str) -> Finding:
+    reason, message = condition["reason"], condition["message"]
+    if (named := _FIELD.match(message)) is not None:
+        return Finding(named[1], f"{prefix}{reason}: {message[named.end() :]}")
+    return Finding(_FIELDS.get(reason, ""), f"{prefix}{reason}: {message}")

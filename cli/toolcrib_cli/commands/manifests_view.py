@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import admission, crd
-from toolcrib_cli import manifests, options, output, remarks
+from toolcrib_cli import manifests, options, output
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.manifests import FileContent, ManifestProblem
 from toolcrib_cli.output import Format
-from toolcrib_cli.remarks import Expected, hard_to_find
+from toolcrib_cli.places import Places
+
+if TYPE_CHECKING:
+    from toolcrib_cli.remarks import Remark
 
 
 def validate(
@@ -38,8 +42,11 @@ def validate(
     hidden_text: options.HiddenText = Hidden.REFUSE,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Check manifests: the verdict that the API server and the operator would give, and warnings about tools that a
-    search would find badly and bindings that grant nothing. Offline, unless told otherwise."""
+    """Check manifests: what the API server and the operator would say of all of them together, with file and line.
+
+    Exit code 1: something would be refused, or not accepted. What is accepted and not ready (an expired binding, a Tool
+    without its Secret), and what looks like a mistake, is a warning. Offline, unless told otherwise.
+    """
     contents = [
         manifests.read(file, default_namespace=namespace, hidden=hidden_text)
         for file in manifests.files_in(files)
@@ -50,72 +57,104 @@ def validate(
         )
     if not any(c.objects or c.problems or c.skipped for c in contents):
         raise CliError(f"no objects in {', '.join(map(str, files))}", code=Exit.USAGE)
-    problems = [p for c in contents for p in c.problems] + list(manifests.duplicates(contents))
-    if against_cluster:
-        said = _against_cluster(contents, kubeconfig, context, trusted_namespace_label or ())
-        problems += [_problem(e) for e in said if not e.used]
+    told = _Told(contents)
+    told.add(
+        _remarks(contents, against_cluster, kubeconfig, context, trusted_namespace_label or (), hidden_text)
+    )
+    if out is Format.TABLE:
+        told.show()
     else:
-        said = [*remarks.never_grants(contents, time.time()), *hard_to_find(contents)]
-    warnings = (remarks.hidden(contents) if hidden_text is Hidden.WARN else []) + [e for e in said if e.used]
-    if out is not Format.TABLE:
-        output.data(
-            {
-                "objects": sum(len(c.objects) for c in contents),
-                "problems": [_plain(p) | {"refusedAtApply": p.refused} for p in problems],
-                "warnings": [
-                    _plain(_problem(e)) | {"object": e.item.named, "reason": e.reason} for e in warnings
-                ],
-                "skipped": [{"file": str(c.file), "object": s} for c in contents for s in c.skipped],
-            },
-            out,
-        )
-    else:
-        _print(contents, problems, [_problem(e) for e in warnings])
-    if problems or (strict and warnings):
+        output.data(told.plain(), out)
+    if told.problems or (strict and told.warnings):
         raise typer.Exit(Exit.FAILED)
 
 
-def _against_cluster(
-    contents: list[manifests.FileContent], kubeconfig: str | None, context: str | None, trusted: Sequence[str]
-) -> list[Expected]:
-    # the operator's parts and the Kubernetes client: only who asks for a cluster waits for them
+def _remarks(
+    contents: list[FileContent], cluster: bool, kubeconfig: str | None, context: str | None, trusted: Sequence[str],
+    hidden: Hidden,
+) -> list[Remark]:  # fmt: skip
+    # the operator's parts and the Kubernetes client: only who validates waits for them
+    from toolcrib_cli.prediction import validation
+
+    if not cluster:
+        return validation.alone(contents, trusted=trusted, hidden=hidden, now=time.time())
     from toolcrib_cli.cluster import read_world
-    from toolcrib_cli.prediction.validation import expected
 
     world = read_world(kubeconfig=kubeconfig, context=context)
-    return expected(world, contents, trusted=trusted, now=time.time())
+    return validation.in_cluster(world, contents, trusted=trusted, hidden=hidden, now=time.time())
 
 
-def _problem(said: Expected) -> manifests.ManifestProblem:
-    return manifests.ManifestProblem(said.item.file, said.item.line, said.finding, refused=False)
+class _Told:
+    """Everything that is said of some files: what fails them, and what does not."""
+
+    def __init__(self, contents: Sequence[FileContent]) -> None:
+        self._contents = contents
+        self.problems: list[tuple[ManifestProblem, Remark | None]] = [
+            (p, None) for p in [*(p for c in contents for p in c.problems), *manifests.duplicates(contents)]
+        ]
+        self.warnings: list[tuple[ManifestProblem, Remark]] = []
+
+    def add(self, remarks: Iterable[Remark]) -> None:
+        """What the operator says."""
+        places = Places()
+        for remark in remarks:
+            said = (remark.problem(places), remark)
+            if remark.used:
+                self.warnings.append(said)
+            else:
+                self.problems.append(said)
+
+    @property
+    def not_ready(self) -> int:
+        """Objects that are accepted, and kept from their effect."""
+        return len({remark.item.key for _, remark in self.warnings if not remark.ready})
+
+    def plain(self) -> dict[str, Any]:
+        """As data."""
+        return {
+            "objects": self._objects,
+            "notReady": self.not_ready,
+            "problems": [_plain(p, remark) | {"refusedAtApply": p.refused} for p, remark in self.problems],
+            "warnings": [_plain(p, remark) for p, remark in self.warnings],
+            "skipped": [{"file": str(c.file), "object": s} for c in self._contents for s in c.skipped],
+        }
+
+    def show(self) -> None:
+        """For people."""
+        for problem, _ in self.problems:
+            output.line(problem, style="red")
+        for warning, _ in self.warnings:
+            output.line(f"warning: {warning}", style="yellow")
+        for content in self._contents:
+            for skipped in content.skipped:
+                output.line(f"{content.file}: skipped, not one of ours: {skipped}")
+        verdict = (
+            f"{len(self.problems)} problem(s)"
+            if self.problems
+            else "none refused"
+            if self.not_ready
+            else "all valid"
+        )
+        verdict += f", {self.not_ready} not ready" if self.not_ready else ""
+        verdict += f", {len(self.warnings)} warning(s)" if self.warnings else ""
+        output.line(f"{self._objects} object(s) in {len(self._contents)} file(s): {verdict}")
+
+    @property
+    def _objects(self) -> int:
+        return sum(len(c.objects) for c in self._contents)
 
 
-def _plain(problem: manifests.ManifestProblem) -> dict[str, object]:
-    return {
+def _plain(problem: ManifestProblem, remark: Remark | None) -> dict[str, object]:
+    found: dict[str, object] = {
         "file": str(problem.file),
         "line": problem.line,
         "field": problem.finding.field,
         "message": problem.finding.message,
         "hint": problem.finding.hint,
     }
-
-
-def _print(
-    contents: list[manifests.FileContent],
-    problems: list[manifests.ManifestProblem],
-    warnings: list[manifests.ManifestProblem],
-) -> None:
-    for problem in problems:
-        output.line(problem, style="red")
-    for warning in warnings:
-        output.line(f"warning: {warning}", style="yellow")
-    for content in contents:
-        for skipped in content.skipped:
-            output.line(f"{content.file}: skipped, not one of ours: {skipped}")
-    objects = sum(len(c.objects) for c in contents)
-    verdict = f"{len(problems)} problem(s)" if problems else "all valid"
-    verdict += f", {len(warnings)} warning(s)" if warnings else ""
-    output.line(f"{objects} object(s) in {len(contents)} file(s): {verdict}")
+    if remark is not None:
+        found |= {"object": remark.item.named, "reason": remark.reason, "ready": remark.used and remark.ready}
+    return found
 
 
 def crds(

@@ -16,6 +16,7 @@ from toolcrib.errors import InvalidManifest
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import KINDS, parse
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.quantities import Quota
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, Removed, Revision
 from toolcrib_cli import manifests, three_way_merge
@@ -27,17 +28,19 @@ from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.facts import Batch
 from toolcrib_operator.kinds.namespace import NAMESPACE
+from toolcrib_operator.kinds.secret import SECRET
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
 
 COUNTED = (*KINDS, NAMESPACE, SERVICE_ACCOUNT)
+_READ = (*COUNTED, SECRET)
 APPLY_REFUSED = "ApplyRefused"
 """Why something `NotUsed` is not: merged with what the cluster holds it is invalid, so that all stays as it is."""
 _SHOWN = 20
 _NAME_LABEL = "kubernetes.io/metadata.name"
-_LAST = "9999-12-31T23:59:59Z"
-"""When something new is made: after all that is there, whatever this machine's clock says."""
+_LAST = "9999-12-31T23:59:59"
+"""When something new is made: after all that is there, whatever this machine's clock says; in the order of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,12 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is in force, and what would be. `changed` are the UIDs of bindings that are not applied so."""
+    """What is in force, and what would be, as `assessor` judges it. `changed` are the UIDs of bindings that are not
+    applied so."""
 
     before: Snapshot
     after: Snapshot
+    assessor: Assessor
     changed: frozenset[str] = frozenset()
     not_used: tuple[NotUsed, ...] = ()
     kept: tuple[Kept, ...] = ()
@@ -99,9 +104,10 @@ def folder_world(contents: Iterable[FileContent]) -> World:
     """The objects of manifests as if they were all that a cluster holds."""
     world = World(required=COUNTED)
     items = [item for content in contents for item in content.objects]
-    for kind in COUNTED:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    for kind in _READ:
         of_kind = [item for item in items if item.kind == kind]
-        world.replace(kind, [_manifest(item, None, datetime.now(UTC).isoformat()) for item in of_kind])
+        world.replace(kind, [_manifest(item, None, _in_turn(now, i)) for i, item in enumerate(of_kind)])
     return world
 
 
@@ -112,6 +118,8 @@ def predict(
     *,
     trusted: Sequence[str] = LoopSettings.trusted_namespace_labels,
     accounts: bool = True,
+    hidden: Hidden | None = None,
+    quota: Quota | None = None,
 ) -> Prediction:
     """What is in force in `world`, and what would be after `changes` are applied and `deletions` carried out.
 
@@ -121,17 +129,19 @@ def predict(
         deletions: `Kind/namespace/name`, or `Kind/name` where there is no namespace.
         trusted: namespace labels that the operator lets selectors use.
         accounts: whether `world` knows all service accounts.
+        hidden: what the operator does with hidden text; None: as statuses tell.
+        quota: of each namespace; None: as statuses tell.
 
     Raises:
         CliError: a deletion names nothing that is there.
     """
-    # who may call does not depend on Services, and few who ask may read them; of quotas the statuses tell
+    # who may call does not depend on Services, and few who ask may read them
     settings = LoopSettings(
         trusted_namespace_labels=tuple(trusted),
         accounts=accounts,
         services=False,
-        hidden_text=_hidden(world),
-        quota=None,
+        hidden_text=_hidden(world) if hidden is None else hidden,
+        quota=quota,
     )
     assessor = Assessor(world, settings, _admitted())
     before = _step(None, _assessed(world, assessor))
@@ -139,12 +149,13 @@ def predict(
         world.remove(ref.kind, ref.key)
     left: list[Kept] = []
     invalid: list[NotUsed] = []
-    for item in (item for content in changes for item in content.objects if item.kind in COUNTED):
+    items = (item for content in changes for item in content.objects if item.kind in _READ)
+    for number, item in enumerate(items):
         held = world.get(
             ref := Ref(item.kind, f"{item.namespace}/{item.name}" if item.namespace else item.name)
         )
         live = world.live(ref) if held is not None and isinstance(world, LiveWorld) else None
-        new = _manifest(item, held, _LAST)
+        new = _manifest(item, held, _in_turn(_LAST, number))
         if held is not None and live is not None:
             try:
                 new = _merged(item, held, live)
@@ -167,7 +178,8 @@ def predict(
         if verdict.refusal is not None
     )
     changed = frozenset(b.uid for b in batch.bindings)
-    return Prediction(before, _step(before, batch), changed, (*invalid, *refused), tuple(left))
+    after = _step(before, batch)
+    return Prediction(before, after, assessor, changed, (*invalid, *refused), tuple(left))
 
 
 def _hidden(world: World) -> Hidden:
@@ -196,8 +208,16 @@ def absent(world: World, contents: Iterable[FileContent]) -> list[str]:
 
 def _assessed(world: World, assessor: Assessor) -> Batch:
     dirty, _ = world.take()
-    assessor.judge(assessor.expand(dirty))
+    due: Iterable[Ref] = assessor.expand(dirty)
+    while due:
+        assessor.judge(due)
+        due, _ = assessor.settle()
     return assessor.batch()
+
+
+def _in_turn(second: str, number: int) -> str:
+    """A time of creation: as `kubectl apply` creates objects one after the other."""
+    return f"{second}.{number:06}Z"
 
 
 def _step(base: Snapshot | None, batch: Batch) -> Snapshot:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolcrib_operator.errors import Gone
@@ -22,11 +23,25 @@ class FixedReplicas:
         return self._replicas
 
 
-class MemoryWriter:
-    """Keeps statuses in the World and nothing else; `World.get(ref).status` shows them."""
+_EVENTS = 10
+"""Of one object, the last ones."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+
+class MemoryWriter:
+    """Keeps statuses in the World (`World.get(ref).status`), and the last events of each object.
+
+    Args:
+        world: where the objects are.
+        written: told of each object whose status was written, before it is in the World.
+    """
+
+    def __init__(self, world: World, written: Callable[[Ref], None] = lambda ref: None) -> None:
+        self._world, self._written = world, written
+        self._events: dict[Ref, deque[Event]] = {}
+
+    def events(self, ref: Ref) -> list[Event]:
+        """The last events of an object, the oldest first."""
+        return list(self._events.get(ref, ()))
 
     async def write_status(self, ref: Ref, *, resource_version: str, status: Mapping[str, Any]) -> Written:
         """Merge `status` into the object's. Raises Gone."""
@@ -34,6 +49,7 @@ class MemoryWriter:
         if entry is None:
             raise Gone(str(ref))
         merged = {k: v for k, v in {**entry.status, **status}.items() if v is not None}
+        self._written(ref)
         return Written(resource_version, merged, entry.finalizers)
 
     async def write_finalizers(
@@ -43,4 +59,8 @@ class MemoryWriter:
         return Written(resource_version, {}, tuple(finalizers))
 
     async def write_event(self, event: Event) -> None:
-        """Nobody reads events here."""
+        """Keep it with the object, if that is still there."""
+        if self._world.get(event.ref) is None:
+            self._events.pop(event.ref, None)
+        else:
+            self._events.setdefault(event.ref, deque(maxlen=_EVENTS)).append(event)

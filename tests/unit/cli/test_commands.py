@@ -70,7 +70,7 @@ def test_tools_that_a_search_finds_badly_are_warnings_and_fail_where_it_is_stric
     )
     assert run("validate", str(file)) == 0
     shown = capsys.readouterr().out
-    assert f"warning: {file}:1: spec.description: DuplicateDescription: Tool default/tool1" in shown
+    assert f"warning: {file}:7: spec.description: DuplicateDescription: Tool default/tool1" in shown
     assert "2 object(s) in 1 file(s): all valid, 3 warning(s)" in shown
     assert run("validate", "--strict", str(file)) == 1
     capsys.readouterr()
@@ -122,6 +122,7 @@ def test_bindings_that_never_grant_are_warnings_and_fail_where_it_is_strict(
     assert run("validate", "--strict", str(file), "-o", "json") == 1
     told = json.loads(capsys.readouterr().out)["warnings"]
     assert [(w["object"], w["reason"], w["field"]) for w in told] == [
+        ("AgentScopeBinding default/old", "Expired", "spec.expiresAt"),
         ("AgentScopeBinding default/old", "ExpiredAtApply", "spec.expiresAt"),
         ("ClusterAgentScopeBinding shadowed", "ScopeShadowed", "spec.scopes[0]"),
         ("ClusterAgentScopeBinding shadowed", "AllowShadowed", "spec.tools.allow[0]"),

@@ -16,7 +16,7 @@ from toolcrib_cli.errors import Exit
 from toolcrib_cli.prediction import sources
 from toolcrib_cli.prediction.outcome import APPLY_REFUSED, predict, read_files
 from toolcrib_cli.prediction.sources import AccessQuestion, Here
-from toolcrib_cli.prediction.validation import expected
+from toolcrib_cli.prediction.validation import in_cluster
 from toolcrib_cli.three_way_merge import LAST_APPLIED, LiveWorld, applied
 
 pytestmark = pytest.mark.guarantee
@@ -155,7 +155,7 @@ def test_an_apply_that_would_be_refused_changes_nothing_and_is_named(tmp_path: P
     contents = read_files([file_of(tmp_path, DENY_ONLY)])  # takes the scopes away, and leaves the limits
 
     found = predict(api.world(), contents)
-    (said,) = expected(api.world(), contents, trusted=(), now=0)
+    (said,) = in_cluster(api.world(), contents, trusted=(), now=0)
 
     assert [(n.ref, n.reason) for n in found.not_used] == [("AgentScopeBinding shop/m2", APPLY_REFUSED)]
     assert "limits bound a grant: set scopes too" in found.not_used[0].message

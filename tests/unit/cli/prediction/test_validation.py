@@ -9,7 +9,7 @@ import yaml
 
 from manifests import binding, cluster_binding, tool
 from toolcrib_cli import manifests
-from toolcrib_cli.prediction.validation import expected
+from toolcrib_cli.prediction.validation import in_cluster
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.world import World
 
@@ -45,7 +45,7 @@ def said(
     """(object, reason, field, used) of everything that is said of these manifests."""
     file = tmp_path / "new.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    found = expected(world, [manifests.read(file)], trusted=trusted, now=NOW)
+    found = in_cluster(world, [manifests.read(file)], trusted=trusted, now=NOW)
     return [(e.item.named, e.reason, e.finding.field, e.used) for e in found]
 
 
@@ -57,7 +57,7 @@ PLANNER = "AgentScopeBinding heist/planner"
     [
         ({}, []),
         ({"scopes": ["no:use"]}, [("MatchesNothing", "spec")]),
-        ({"expiresAt": "2027-01-01T00:00:00Z"}, [("ExpiredAtApply", "spec.expiresAt")]),
+        ({"expiresAt": "2027-01-01T00:00:00Z"}, [("Expired", "spec.expiresAt"), ("ExpiredAtApply", "spec.expiresAt")]),
         ({"subjects": [{"kind": "ServiceAccount", "name": "nobody"}]}, [("SubjectNotFound", "spec.subjects[0]")]),
         ({"tools": {"deny": ["delete_*"]}}, [("DenyNeverFires", "spec.tools.deny[0]")]),
         (
@@ -154,4 +154,4 @@ def test_a_namespace_in_a_file_that_is_refused_is_no_second_problem_elsewhere(tm
     good.write_text(yaml.safe_dump(tool("calculator", "fresh")))
     contents = [manifests.read(file) for file in (broken, good)]
     assert contents[0].refused
-    assert expected(there(), contents, trusted=(), now=NOW) == []
+    assert in_cluster(there(), contents, trusted=(), now=NOW) == []
