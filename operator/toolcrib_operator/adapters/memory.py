@@ -37,11 +37,11 @@ class MemoryWriter:
 
     def __init__(self, world: World, written: Callable[[Ref], None] = lambda ref: None) -> None:
         self._world, self._written = world, written
-        self._events: dict[Ref, deque[Event]] = {}
+        self._kept: dict[Ref, deque[Event]] = {}
 
-    def events(self, ref: Ref) -> list[Event]:
+    def events_of(self, ref: Ref) -> list[Event]:
         """The last events of an object, the oldest first."""
-        return list(self._events.get(ref, ()))
+        return list(self._kept.get(ref, ()))
 
     async def write_status(self, ref: Ref, *, resource_version: str, status: Mapping[str, Any]) -> Written:
         """Merge `status` into the object's. Raises Gone."""
@@ -61,6 +61,6 @@ class MemoryWriter:
     async def write_event(self, event: Event) -> None:
         """Keep it with the object, if that is still there."""
         if self._world.get(event.ref) is None:
-            self._events.pop(event.ref, None)
+            self._kept.pop(event.ref, None)
         else:
-            self._events.setdefault(event.ref, deque(maxlen=_EVENTS)).append(event)
+            self._kept.setdefault(event.ref, deque(maxlen=_EVENTS)).append(event)
