@@ -34,6 +34,7 @@ COPY operator operator
 COPY registry_api registry_api
 COPY agent_runner agent_runner
 COPY cli cli
+COPY examples/heist examples/heist
 # Into a root of its own, so that the image has it in a small layer: an upgrade pulls no dependency again. Found by
 # name, not by path, so that no `direct_url.json` tells where it was built.
 RUN set -eu; \

@@ -83,9 +83,9 @@ def check_scripts(binaries: Path, folder: Path) -> None:
 
 
 def check_up(binaries: Path, folder: Path) -> None:
-    """`toolcrib up` on a free port says where it is, answers /health, and ends at Ctrl-C."""
+    """`toolcrib up --demo` on a free port says where it is, answers /health, and ends at Ctrl-C."""
     log = folder / "up.log"
-    command = [str(binaries / "toolcrib"), "up", "--port", "0", "--data", str(folder / "data")]
+    command = [str(binaries / "toolcrib"), "up", "--port", "0", "--data", str(folder / "data"), "--demo"]
     with log.open("w") as output:
         process = subprocess.Popen(
             command,
@@ -97,6 +97,8 @@ def check_up(binaries: Path, folder: Path) -> None:
         )
     try:
         wait_healthy(process, log)
+        if "4 Tools" not in log.read_text():
+            raise SmokeError(f"`toolcrib up --demo` has not its four tools:\n{log.read_text()[-2000:]}")
         process.send_signal(signal.SIGINT)
         status = process.wait(GONE_WITHIN)
     except subprocess.TimeoutExpired:

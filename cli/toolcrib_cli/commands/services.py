@@ -28,6 +28,13 @@ def up(
         list[Path] | None,
         typer.Option("--manifests", exists=True, help="A folder or file of manifests; repeat for more."),
     ] = None,
+    demo: Annotated[
+        bool,
+        typer.Option(
+            "--demo",
+            help="The packaged example: three agents, four tools; copied to demo/ of the data folder.",
+        ),
+    ] = False,
     backend: Annotated[
         list[str] | None,
         typer.Option("--backend", help="Where a Service is: namespace/service=host:port; repeat for more."),
@@ -85,7 +92,8 @@ def up(
 ) -> None:
     """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything.
 
-    For example: `toolcrib up --manifests tools/ --backend team-a/notes=127.0.0.1:9000 --allow-host api.example.com`.
+    For example: `toolcrib up --demo`, or
+    `toolcrib up --manifests tools/ --backend team-a/notes=127.0.0.1:9000 --allow-host api.example.com`.
     """
     from toolcrib.telemetry.logs import configure
     from toolcrib_cli.local.up import Options, run
@@ -102,6 +110,7 @@ def up(
             manifests=tuple(manifests or ()),
             backends=backends_of(backend or []),
             allow_hosts=allowed(allow_host or []),
+            demo=demo,
             tour=tour,
             embedder=embedder,
             default_data=data is None,

@@ -7,6 +7,7 @@ registrations/       runtime registrations, a Tool manifest each
 decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
 assertion/           key of call assertions (0600)
 audit.key            what its records are chained with (0600)
+demo/                the manifests of `up --demo`, to edit
 hosts.yaml           where tools may call, besides the options of `up` (written by hand)
 example-tools/       sample files and database of the example tools
 epoch                grows at every start

@@ -13,8 +13,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import uvloop
@@ -28,6 +28,7 @@ from toolcrib.resources.quantities import Quota
 from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.local import demo
 from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, LocalHosts, LocalRemedies
 from toolcrib_cli.local.registrations import Registrations
@@ -70,6 +71,8 @@ class Options:
     """packaged, none, or a folder with a model."""
     default_data: bool = False
     hidden_text: Hidden = Hidden.REFUSE
+    demo: bool = False
+    """The packaged example too."""
     split_calls: bool = False
     compatible_names: bool = False
     """Which tools `/mcp` offers."""
@@ -89,6 +92,9 @@ def run(options: Options) -> None:
         )
     store = Store.open(options.data)
     try:
+        if options.demo:
+            shown = demo.written(store.path(demo.FOLDER))
+            options = replace(options, manifests=(*options.manifests, shown))
         uvloop.run(_up(options, store))
     except OSError as error:
         taken = error.errno in (errno.EADDRINUSE, errno.EACCES)
@@ -211,8 +217,20 @@ class _Local:
         self.report.healthy(url, self.tools_url, self.world, self.registry.deps.state.snapshot)
         if self.options.tour:
             shown = self.options.data if not self.options.default_data else None
-            await Tour(url, self.folders.accounts, self._mint, str(shown or "")).show()
+            await self._unless_stopped(Tour(url, self.folders.accounts, self._mint, str(shown or "")).show())
         await self.report.follow_index(self.world, self.stop)
+
+    async def _unless_stopped(self, showing: Coroutine[None, None, None]) -> None:
+        """Wait for it, or leave it: of a registry that stops it would get no answer."""
+        shown, stopped = asyncio.ensure_future(showing), asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait((shown, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not self.stop.is_set():
+                shown.result()
+        finally:
+            for each in (shown, stopped):
+                each.cancel()
+            await asyncio.gather(shown, stopped, return_exceptions=True)
 
     def _mint(self, account: str) -> str:
         namespace, _, name = account.partition("/")

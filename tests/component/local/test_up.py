@@ -296,7 +296,7 @@ def test_ctrl_c_ends_everything_it_started(local: LocalMode) -> None:
 
 @pytest.mark.parametrize("moment", ["local mode; data in", "manifests:", "PART\tSTATE"])
 def test_ctrl_c_ends_it_at_any_moment_of_the_start(tmp_path: Path, moment: str) -> None:
-    local = LocalMode(tmp_path, HEIST)
+    local = LocalMode(tmp_path, HEIST, extra=("--tour",))
     local.child.start()
     try:
         local.child.wait_ready(lambda: moment in local.output, timeout=60)
