@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import httpx_sse
@@ -225,11 +225,35 @@ async def body_of(response: httpx.Response) -> bytes:
     return bytes(held)
 
 
+class _Counted:
+    """A response for httpx-sse, which holds an event until its end, however long it is."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self.headers = response.headers
+        self.held = 0
+        """Characters since the last whole event."""
+
+    async def aiter_text(self) -> AsyncIterator[str]:
+        """The text as it comes. Raises Refusal where an event is too large."""
+        async for text in self._response.aiter_text():
+            self.held += len(text)
+            if self.held > _LARGEST:
+                raise Refusal("an event of the registry is larger than 64 MiB", code="answer_too_large")
+            yield text
+
+
 async def events_of(response: httpx.Response, silence: float | None = None) -> AsyncIterator[str]:
-    """The messages of an event stream until it ends, breaks, or is silent for too long: `SILENCE`, unless said otherwise."""
+    """The messages of an event stream until it ends, breaks, or is silent for too long: `SILENCE`, unless said otherwise.
+
+    Raises:
+        Refusal: one of them is too large.
+    """
     response.request.extensions["timeout"]["read"] = SILENCE if silence is None else silence
+    counted = _Counted(response)
     try:
-        async for event in httpx_sse.EventSource(response).aiter_sse():
+        async for event in httpx_sse.EventSource(cast(httpx.Response, counted)).aiter_sse():
+            counted.held = 0
             if event.event == "message" and event.data:
                 yield event.data
     except (httpx.HTTPError, httpx_sse.SSEError):

@@ -22,6 +22,7 @@ import json
 import os
 import secrets
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,9 @@ def read_running(folder: Path) -> dict[str, Any] | None:
 
 def write_durably(file: Path, text: str) -> None:
     """Replace a file whole, mode 0600: after a crash the old or the new content stands, never a part."""
-    temporary = file.with_name(f".{file.name}.new")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    # a name that nobody knows and that is no link: others may write to the folder of a client's file
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".new", dir=file.parent)
+    temporary = Path(name)
     # a plain os.write may take a part of it on a disk that is nearly full, and say so by a number only
     try:
         with os.fdopen(handle, "wb") as out:

@@ -115,6 +115,9 @@ class MetaTools:
         if cursor is not None:
             raise RpcError(INVALID_PARAMS, "Invalid cursor.")
         self._parts.metrics.discovered(client.identity, self.path)
+        caller_view = await self._parts.state.caller_view(client.identity)
+        # none of the caller's own tools is named in it
+        self._parts.decisions.listed(Action.LIST, caller_view, found=0, mode="meta")
         return Plain(results.complete(client.version, {"tools": self._listed}, keep_ms=results.LONG_MS))
 
     async def call(self, client: Client, asked: ToolCall) -> Outcome:

@@ -31,6 +31,7 @@ ASKED: dict[tuple[str, str], tuple[str, Any]] = {
     ("POST", "/api/search/semantic"): ("search", {"query": "sums"}),
     ("GET", "/v1/access-review"): ("access-review", None),
     ("POST", "/v1/access-review"): ("access-review", CALL),
+    ("POST", "/mcp"): ("list", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     ("POST", "/mcp/direct"): ("list", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
 }
 """Method and path of a request, and the action and body that it has."""

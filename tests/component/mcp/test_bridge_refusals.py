@@ -1,5 +1,6 @@
 """What the stdio bridge does where the registry is away, breaks off, or refuses its token."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -156,3 +157,28 @@ async def test_an_answer_that_is_larger_than_any_is_given_up(monkeypatch: pytest
             error = (await c.ask(plain("tools/list", 1)))["error"]
             assert "result" in await c.ask(plain("tools/list", 2))
     assert (error["data"]["code"], len(stub.asked)) == ("answer_too_large", 2)
+
+
+@pytest.mark.parametrize("end", [b"", b"\n\n"], ids=["without an end", "with one"])
+async def test_an_event_that_is_larger_than_any_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, end: bytes
+) -> None:
+    monkeypatch.setattr("toolcrib_cli.bridge.upstream._LARGEST", 100_000)
+    over = threading.Event()
+
+    def answer(wire: Wire) -> None:
+        wire.stream()
+        for _ in range(20):  # small ones count each by itself
+            wire.event(
+                {"jsonrpc": "2.0", "method": "notifications/message", "params": {"text": "x" * 10_000}}
+            )
+        wire.write(b"data: " + b"x" * 200_000 + end)
+        over.wait(60)
+
+    with mcp_stub(answer) as stub:
+        async with client(stub.url, patience=30) as c:
+            await c.send(plain("tools/list", 1))
+            await until(lambda: any("error" in m for m in c.received), seconds=20)
+            over.set()
+    *passed_on, last = c.received
+    assert (len(passed_on), last["error"]["data"]["code"]) == (20, "answer_too_large")

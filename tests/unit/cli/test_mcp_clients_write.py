@@ -122,3 +122,17 @@ def test_a_file_that_another_program_writes_meanwhile_is_left_to_it(
     said = capsys.readouterr().err
     assert "was changed by another program at the same time" in said
     assert "run the command again" in said
+
+
+def test_a_link_in_the_way_of_the_new_file_is_not_followed(tmp_path: Path) -> None:
+    theirs, file = tmp_path / "theirs", tmp_path / "mcp.json"
+    theirs.write_text("kept")
+    (tmp_path / ".mcp.json.new").symlink_to(theirs)
+
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*ADDED, str(file)])
+
+    assert not ended.value.code
+    assert theirs.read_text() == "kept"
+    assert "toolcrib" in file.read_text()
+    assert {p.name for p in tmp_path.iterdir()} == {"theirs", "mcp.json", ".mcp.json.new"}
