@@ -103,6 +103,13 @@ def steps(seed: int) -> tuple[Step, ...]:
             2,
             "peers",
         ),
+        Step(
+            "mcp-bench",
+            "what MCP costs, by ratios alone: make mcp-bench ARGS=--quick",
+            ("mcp-bench", "ARGS=--quick"),
+            600,
+            2,
+        ),
         Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 2),
         Step(
             "cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"
