@@ -407,6 +407,35 @@ def test_what_may_surprise_is_said_at_apply(what: str, admission: Admission) -> 
         assert text in line
 
 
+SCHEMA = {"type": "object", "additionalProperties": False}
+OF_TOOLS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "neither": ({"inputSchema": SCHEMA, "description": "Reads one file"}, []),
+    "no schema": ({"description": "Reads one file"}, [f"spec.inputSchema: {policies.NO_INPUT_SCHEMA}"]),
+    "one word": (
+        {"inputSchema": SCHEMA, "description": " Reads. "},
+        [f"spec.description: 'Reads.' {policies.FEW_WORDS}"],
+    ),
+    "words in one": ({"inputSchema": SCHEMA, "description": "readWholeFile"}, []),
+    "both": (
+        {"description": "TODO"},
+        [f"spec.inputSchema: {policies.NO_INPUT_SCHEMA}", f"'TODO' {policies.FEW_WORDS}"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", OF_TOOLS)
+def test_a_tool_without_a_schema_or_with_a_one_word_description_is_warned_of(
+    what: str, admission: Admission
+) -> None:
+    spec, wanted = OF_TOOLS[what]
+    answer = admission.create(None, tool("warned", HOME, **spec), dryRun="All")
+    assert answer.status_code == 201
+    said = answer.headers.get_list("Warning")
+    assert len(said) == len(wanted), said
+    for text, line in zip(wanted, said, strict=True):
+        assert text in line
+
+
 def test_an_alteration_is_found_in_what_the_server_makes_of_a_policy(admission: Admission) -> None:
     def read(**altered: Any) -> list[Manifest]:
         found = []

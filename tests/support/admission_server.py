@@ -203,7 +203,9 @@ def in_force(admission: Admission) -> bool:
     }
     refused = all(f"'{name}.{GROUP}'" in answer.text for name, answer in asked.items())
     wild = admission.create(None, grant("probe", ["x:use"], ["bot"], tools={"allow": ["*"]}), **dry)
-    return refused and "warnings.toolcrib.dev" in wild.headers.get("Warning", "")
+    bare = admission.create(None, tool("probe", HOME), **dry)
+    warned = [("'warnings", wild), ("'tools-warnings", bare)]
+    return refused and all(f"{name}.{GROUP}'" in answer.headers.get("Warning", "") for name, answer in warned)
 
 
 def grant(

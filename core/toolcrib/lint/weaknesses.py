@@ -17,6 +17,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from toolcrib.errors import SchemaUnsafe
+from toolcrib.resources.admission import FEW_WORDS
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
@@ -228,7 +229,7 @@ def _described(tool: Tool) -> Iterator[Weakness]:
         message = f"{_quoted(description)} says no more than the name"
         yield _weakness(ConditionReason.DESCRIPTION_REPEATS_NAME, field, message)
     elif len(said) < FEWEST_WORDS:
-        message = f"{_quoted(description)} has fewer than {FEWEST_WORDS} words that say something"
+        message = f"{_quoted(description)} {FEW_WORDS}"
         yield _weakness(ConditionReason.DESCRIPTION_TOO_SHORT, field, message)
 
 

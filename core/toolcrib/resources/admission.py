@@ -41,6 +41,10 @@ MOST = 16
 OPERATOR_BY_NAME = "request.userInfo.username.matches('^system:serviceaccount:[^:]+:toolcrib-operator$')"
 """Who the operator is where nobody says more: a service account of this name, in whatever namespace."""
 
+NO_INPUT_SCHEMA = "there is none that says which arguments the tool takes: models have to guess them"
+FEW_WORDS = "has fewer than 3 words that say something"
+"""What a warning at apply says of a Tool; the second in the words of `toolcrib validate` and the condition Questionable."""
+
 END_THE_GRANT = "to end the grant, remove its scopes (and tools.allow and limits) and leave the deny"
 """What is left to who may not take a deny back: it takes no right over the subjects."""
 
@@ -108,6 +112,7 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "tools-gate": (_gate(), "Deny"),
         "operator": (_operator(is_operator(account)), "Deny"),
         "warnings": (_warnings(), "Warn"),
+        "tools-warnings": (_tool_warnings(), "Warn"),
     }
 
 
@@ -319,6 +324,27 @@ def _operator(is_operator_: str) -> dict[str, Any]:
     )
     conditions = [{"name": "operator", "expression": is_operator_}]
     return _policy(("Tool", *_BINDING_KINDS), ["CREATE", "UPDATE", "DELETE"], conditions, [], [check])
+
+
+def _tool_warnings() -> dict[str, Any]:
+    """What makes a Tool hard to find and to call, as far as a moment tells it; the condition Questionable says the rest."""
+    short = f'"spec.description: \'" + variables.description + "\' {FEW_WORDS}"'
+    checks = [
+        {
+            "expression": "has(object.spec.inputSchema)",
+            "messageExpression": f'"spec.inputSchema: {NO_INPUT_SCHEMA}"',
+            "message": f"spec.inputSchema: {NO_INPUT_SCHEMA}",
+        },
+        {
+            # one word that the operator does not read as several, as it does camelCase and text without spaces
+            "expression": "!variables.description.matches('^([A-Z]?[a-z]+|[A-Z]+)[.!]?$')",
+            "messageExpression": short,
+            "message": f"spec.description: it {FEW_WORDS}",
+        },
+    ]
+    said = "has(object.spec.description) ? object.spec.description.trim() : ''"
+    variables = [{"name": "description", "expression": said}]
+    return _policy(("Tool",), ["CREATE", "UPDATE"], [_SPEC_CHANGES], variables, checks)
 
 
 def _warnings() -> dict[str, Any]:
