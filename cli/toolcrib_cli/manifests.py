@@ -97,6 +97,19 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def within(path: Path, roots: Iterable[Path]) -> bool:
+    """Whether a path is one of `roots` or below one of them, by its text."""
+    return any(path.is_relative_to(root) for root in roots)
+
+
+def belongs(path: Path, roots: Iterable[Path]) -> bool:
+    """Whether `files_in` finds this file, if it is there."""
+    return any(
+        path == root or (path.suffix in SUFFIXES and path.is_relative_to(root) and not _hidden(path, root))
+        for root in roots
+    )
+
+
 def _hidden(path: Path, root: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(root).parts)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -62,7 +63,9 @@ class Folders:
         self._good: dict[Path, FileContent] = {}
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._created: dict[Key, str] = {}
-        self._links: tuple[Path, ...] = ()
+        self._links: frozenset[Path] = frozenset()
+        self._holders: defaultdict[Key, set[Path]] = defaultdict(set)
+        self._parents: set[Path] = set()
         self.objects: dict[Key, Loaded] = {}
         self.skipped: list[str] = []
 
@@ -87,13 +90,27 @@ class Folders:
                 async for happened in events:
                     # a watch follows the folder that it was given, not another one of the same name
                     renewed = self._roots() != roots
-                    if happened or look or renewed or self._links_changed():
-                        change = await asyncio.to_thread(self._look)
+                    whole = look or renewed or self._links_changed()
+                    only = None if whole else self._named(happened)
+                    if only is None or only:
+                        change = await asyncio.to_thread(self._look, only)
                         if change.changed or change.removed or change.problems:
                             yield change
                     look = False
                     if renewed:
                         break
+
+    def _named(self, happened: Collection[Path]) -> set[Path] | None:
+        """The manifest files among these paths; None: folders came or went, or it is not known what they are."""
+        found: set[Path] = set()
+        for path in happened:
+            if path in self._stamps:
+                found.add(path)
+            elif path in self._parents or path.is_dir() or not manifests.within(path, self._paths):
+                return None
+            elif manifests.belongs(path, self._paths):
+                found.add(path)
+        return found
 
     def _roots(self) -> dict[Path, tuple[int, int]]:
         """The folders to watch that exist, and which ones they are."""
@@ -109,18 +126,20 @@ class Folders:
         """Whether a file that a link leads to is another one than before: nobody watches its folder."""
         return any(_stamp(file) != self._stamps.get(file) for file in self._links)
 
-    def _look(self, *, record: bool = True) -> Change:
-        files = manifests.files_in(self._paths)
-        self._links = tuple(file for file in files if file.is_symlink())
+    def _look(self, only: Collection[Path] | None = None, *, record: bool = True) -> Change:
+        """Read what is new of these files; None: of all that there are."""
+        files = manifests.files_in(self._paths) if only is None else sorted(only)
         problems: list[ManifestProblem] = []
         fresh: dict[Path, FileContent] = {}
+        gone: set[Path] = set() if only is not None else self._good.keys() - set(files)
         for file in files:
             stamp = _stamp(file)
+            if stamp is None and not file.exists():
+                gone.add(file)
+                continue
             if stamp is not None and self._stamps.get(file) == stamp:
                 continue
             content = manifests.read(file, hidden=self._hidden)
-            if stamp is None and not file.exists():
-                continue
             content.problems += self._moved(content)
             problems += content.problems
             if stamp is not None:
@@ -128,21 +147,31 @@ class Folders:
             if not content.problems:
                 fresh[file] = content
                 self.skipped += content.skipped
-        gone = [file for file in self._good if file not in files]
-        candidate = {f: c for f, c in self._good.items() if f not in gone} | fresh
-        clashes = list(manifests.duplicates(candidate.values()))
-        for clash in clashes:
-            problems.append(clash)
-            # the newcomer gives way, whole
-            loser = (
-                clash.file if clash.file in fresh else next((f for f in fresh if f != clash.file), clash.file)
-            )
-            candidate.pop(loser, None)
-            if loser in self._good and loser not in gone:
-                candidate[loser] = self._good[loser]
         for file in gone:
             self._stamps.pop(file, None)
-        return self._adopt(candidate, problems, record=record)
+        links = frozenset(file for file in files if file.is_symlink())
+        self._links = links if only is None else (self._links - gone) | links
+        self._parents.update(
+            parent for folder in {f.parent for f in files} for parent in (folder, *folder.parents)
+        )
+        problems += self._yield_to_held(fresh, gone)
+        return self._adopt(fresh, gone, problems, record=record)
+
+    def _yield_to_held(self, fresh: dict[Path, FileContent], gone: set[Path]) -> list[ManifestProblem]:
+        """Take those out of `fresh` of which an object stands elsewhere too: the newcomer gives way, whole."""
+        problems: list[ManifestProblem] = []
+        while True:
+            keys = {item.key for content in fresh.values() for item in content.objects}
+            beside = {file for key in keys for file in self._holders.get(key, ())} - gone - fresh.keys()
+            vanished = {file for file in beside if not file.exists()}  # its own event comes later
+            gone |= vanished
+            held = [self._good[file] for file in sorted(beside - vanished)]
+            clashes = [c for c in manifests.duplicates([*held, *fresh.values()]) if c.file in fresh]
+            if not clashes:
+                return problems
+            for clash in clashes:
+                problems.append(clash)
+                fresh.pop(clash.file, None)
 
     def _moved(self, content: FileContent) -> Iterator[ManifestProblem]:
         """Tools that an edit gives another name or server: an API server would refuse it (rules with `oldSelf`)."""
@@ -161,15 +190,37 @@ class Folders:
                     yield ManifestProblem(item.file, item.line, Finding(f"spec.{field}", said, hint))
 
     def _adopt(
-        self, contents: dict[Path, FileContent], problems: list[ManifestProblem], *, record: bool
+        self,
+        fresh: Mapping[Path, FileContent],
+        gone: Collection[Path],
+        problems: list[ManifestProblem],
+        *,
+        record: bool,
     ) -> Change:
-        before, self._good = self.objects, contents
-        now = {item.key: item for content in contents.values() for item in content.objects}
-        self.objects = now
-        removed = tuple(key for key in before if key not in now)
-        changed = tuple(
-            item for key, item in now.items() if key not in before or before[key].body != item.body
-        )
+        touched: dict[Key, None] = {}
+        for file in (*sorted(gone), *fresh):
+            if (old := self._good.pop(file, None)) is not None:
+                for item in old.objects:
+                    self._holders[item.key].discard(file)
+                    touched[item.key] = None
+        for file, content in fresh.items():
+            self._good[file] = content
+            for item in content.objects:
+                self._holders[item.key].add(file)
+                touched[item.key] = None
+        removed: list[Key] = []
+        changed: list[Loaded] = []
+        for key in touched:
+            before, now = self.objects.get(key), self._held(key)
+            if now is None:
+                self._holders.pop(key, None)
+                if before is not None:
+                    del self.objects[key]
+                    removed.append(key)
+                continue
+            self.objects[key] = now
+            if before is None or before.body != now.body:
+                changed.append(now)
         number = self._world.change
         if record:
             for kind, namespace, name in removed:
@@ -178,7 +229,12 @@ class Folders:
             for item in changed:
                 if item.kind in _RECORDED:
                     number = self._world.upsert(item.kind, self._manifest(item))
-        return Change(number, changed, removed, tuple(problems))
+        return Change(number, tuple(changed), tuple(removed), tuple(problems))
+
+    def _held(self, key: Key) -> Loaded | None:
+        """The object as one of the files has it: a companion may stand in several alike."""
+        files = self._holders.get(key)
+        return next(item for item in self._good[min(files)].objects if item.key == key) if files else None
 
     def _manifest(self, item: Loaded) -> Any:
         """The object with what an API server would have filled in: its namespace and when it was first seen."""
@@ -219,12 +275,12 @@ class Folders:
         return sorted(f"{ns}/{name}" for kind, ns, name in self.objects if kind == "Service")
 
 
-async def _events(roots: Collection[Path], stop: asyncio.Event) -> AsyncGenerator[bool]:
-    """True for something that happened below `roots`, False about once a second in which nothing did."""
+async def _events(roots: Collection[Path], stop: asyncio.Event) -> AsyncGenerator[frozenset[Path]]:
+    """The paths below `roots` to which something happened; none of them about once a second in which nothing did."""
     if not roots:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), _TICK)
-        yield False
+        yield frozenset()
         return
     batches = watchfiles.awatch(
         *roots, stop_event=stop, debounce=100, step=20, rust_timeout=int(_TICK * 1000), yield_on_timeout=True
@@ -232,9 +288,9 @@ async def _events(roots: Collection[Path], stop: asyncio.Event) -> AsyncGenerato
     try:
         async with contextlib.aclosing(batches):
             async for batch in batches:
-                yield bool(batch)
+                yield frozenset(Path(path) for _, path in batch)
     except FileNotFoundError:  # a folder went away just now
-        yield False
+        yield frozenset()
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

@@ -256,7 +256,9 @@ class _Local:
     def _open_hosts(self) -> None:
         """Let calls go where options, hosts file and the Services of the manifests say now."""
         hosts = self.hosts.effective(self.folders.services)
-        self.registry.egress.open(hosts.allow, hosts.backends)
+        current = self.registry.egress.current
+        if (hosts.allow, hosts.backends) != (current.allow, current.backends):
+            self.registry.egress.open(hosts.allow, hosts.backends)
         self.store.told = _told(self.options, self.store, self.registry.deps.settings, hosts)
         self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts)
 
