@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -53,6 +54,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "fiel
 _QUIET = {"httpx": 30, "httpx2": 30, "httpcore": 30, "httpcore2": 30, "openai": 30, "urllib3": 40, "asyncio": 30,
           "kopf": 40, "kubernetes": 30, "weaviate": 30}  # fmt: skip
 _ENCODER = json.JSONEncoder(default=str)
+_QUOTED = json.encoder.encode_basestring_ascii
 _SHOWN = (str, int, float, bool, list, tuple, dict, type(None))
 
 
@@ -63,6 +65,15 @@ class _Hook:
 
 
 hook = _Hook()
+
+
+class _Output:
+    """Where `configure` sends the lines."""
+
+    handler: _JsonHandler | None = None
+
+
+_output = _Output()
 
 
 def new_request_id(prefix: str = "") -> str:
@@ -152,6 +163,63 @@ class TextLines(logging.Formatter):
         return scrubbed("\n".join([shown, *(f"    | {escape(part)}" for part in trace.splitlines())]))
 
 
+class _JsonHandler(logging.StreamHandler[TextIO]):
+    """Writes lines of JSON; a flat message may come without a record."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self.setFormatter(JsonLines())
+        self._second, self._prefix = -1, ""
+
+    def say(self, logger: str, level: int, fields: Mapping[str, str | float | None]) -> None:
+        """Write what `format` makes of a record with this message."""
+        now = time.time()
+        second = math.floor(now)
+        name = logging.getLevelName(level).lower()
+        parts = [f'"level": "{name}"', f'"logger": {_QUOTED(logger)}']
+        for key, value in fields.items():
+            text = _QUOTED(value) if type(value) is str else "null" if value is None else repr(value)
+            parts.append(f'"{key}": {text}')
+        self.acquire()
+        try:
+            if second != self._second:
+                made = datetime.fromtimestamp(second, UTC).isoformat()
+                self._second, self._prefix = second, made.removesuffix("+00:00")
+            moment = f"{self._prefix}.{int((now - second) * 1000):03d}+00:00"
+            self.stream.write(scrubbed(f'{{"ts": "{moment}", {", ".join(parts)}}}') + self.terminator)
+            self.stream.flush()
+        finally:
+            self.release()
+
+
+def say(logger: logging.Logger, level: int, fields: dict[str, str | float | None]) -> None:
+    """Log a message of texts, finite numbers and None, with its own `request_id`, as `logger.log(level, fields)` would.
+
+    Where nobody but our own handler sees it, no record is made: that costs more than all the rest of the line.
+    """
+    if not logger.isEnabledFor(level):
+        return
+    handler = _output.handler
+    if handler is not None and hook.ids is None and _is_alone(handler, logger):
+        with suppress(Exception):  # a stream that is closed or full: `logging` has its way with that
+            handler.say(logger.name, level, fields)
+            return
+    # `log` would look for who called it, which is here
+    logger.handle(logger.makeRecord(logger.name, level, __file__, 0, fields, (), None))
+
+
+def _is_alone(handler: logging.Handler, logger: logging.Logger) -> bool:
+    """Whether what `logger` logs goes to `handler` alone, and nothing looks at it on the way."""
+    if logger.filters or logger.disabled or handler.filters or handler.level:
+        return False
+    each: logging.Logger | None = logger
+    while each is not None and each.parent is not None:
+        if each.handlers or not each.propagate:
+            return False
+        each = each.parent
+    return each is not None and each.handlers == [handler]
+
+
 def _line(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str, Any]:
     line: dict[str, Any] = {
         "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -205,8 +273,12 @@ def configure(
         raise ValueError(f"{FORMAT}: {' or '.join(FORMS)}, not {form!r}")
     # neither form shows them
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    handler: logging.Handler
+    if form == "json":
+        handler = _output.handler = _JsonHandler(stream)
+    else:
+        handler, _output.handler = logging.StreamHandler(stream), None
+        handler.setFormatter(TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -99,7 +99,7 @@ class Exchange:
         if not log.isEnabledFor(level):
             return
         method = self._scope["method"][:16]
-        line = {
+        line: dict[str, str | float | None] = {
             "message": f"{method} {route} {self._status}",
             "method": method,
             "route": route,
@@ -110,8 +110,7 @@ class Exchange:
         }
         if code := self._scope.get(CODE):
             line["code"] = code
-        # `log.log` would look for who called it, which is here
-        log.handle(log.makeRecord(log.name, level, __file__, 0, line, (), None))
+        logs.say(log, level, line)
 
     def _polls(self, route: str) -> bool:
         return bool(self._scope["method"] == "GET" and route.startswith("/v1/admin/"))

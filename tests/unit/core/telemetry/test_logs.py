@@ -5,6 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -215,3 +216,36 @@ def test_a_lasting_trouble_is_said_when_it_begins_once_a_minute_with_a_count_and
         ("it is back", 600, 150.0),
     ]
     assert lines[0]["replica"] == "r"
+
+
+SAID: dict[str, str | float | None] = {
+    "message": 'POST /tools/{name} 200 "\\ \n ü \x7f', "status": 200, "agent": None, "ms": 0.1,
+    "request_id": "r-1", "token": "Bearer abcdef0123456789",
+}  # fmt: skip
+
+
+def test_a_line_without_a_record_is_what_a_record_makes_of_it(logger: logging.Logger) -> None:
+    def both() -> None:
+        logs.say(logger, logging.WARNING, SAID)
+        logger.warning(SAID)
+
+    first, second = written("json", both).splitlines()
+    now, begin = time.time(), len('{"ts": "')
+    assert first[begin + 29 :] == second[begin + 29 :]
+    assert all(0 <= now - datetime.fromisoformat(x[begin : begin + 29]).timestamp() < 60 for x in (first, second))
+    assert "0123456789" not in first
+    assert written("json", lambda: logs.say(logger, logging.DEBUG, SAID), level="info") == ""
+
+
+def test_who_else_looks_at_records_is_given_one(logger: logging.Logger) -> None:
+    seen: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = seen.append  # type: ignore[method-assign]
+    logging.getLogger("toolcrib").addHandler(handler)
+    try:
+        text = written("json", lambda: logs.say(logger, logging.INFO, SAID))
+    finally:
+        logging.getLogger("toolcrib").removeHandler(handler)
+    assert [record.msg for record in seen] == [SAID]
+    assert text.count("\n") == 1
+    assert "status=200" in written("text", lambda: logs.say(logger, logging.INFO, SAID))
