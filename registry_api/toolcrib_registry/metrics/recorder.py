@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -72,6 +72,10 @@ class Metrics:
         self._rules: set[tuple[str, str]] = set()
         self._timed: set[tuple[str, str]] = set()
         self._most_pairs = pairs
+        self._ends: dict[tuple[str, str, str | None, str], tuple[Counter, Histogram]] = {}
+        """By agent, tool id, server and outcome what counts and times a call, where both have places; all forgotten by `sweep`."""
+        self._charges: dict[tuple[str, str | None, str], tuple[Counter, Gauge]] = {}
+        """The same of bindings."""
         self._discoveries = Series(table.DISCOVERIES.on(registry))
         self._denials = Series(table.DENIALS.on(registry))
         self._uses = Series(table.GRANT_USES.on(registry))
@@ -188,9 +192,16 @@ class Metrics:
 
     def charged(self, binding: PublishedBinding) -> None:
         """A call was let through because of `binding`."""
-        labels = self._labels(binding)
-        self._uses(*labels).inc()
-        self._last_used(*labels).set(self._clock())
+        key = (binding.kind, binding.namespace, binding.name)
+        found = self._charges.get(key)
+        if found is None:
+            labels = self._labels(binding)
+            found = self._uses(*labels), self._last_used(*labels)
+            if labels[1] != OTHER:
+                self._charges[key] = found
+        uses, last_used = found
+        uses.inc()
+        last_used.set(self._clock())
 
     def limited(self, binding: PublishedBinding | None, limit: str) -> None:
         """A call was refused since `limit` of `binding` was used up; None: a token alone granted it."""
@@ -205,7 +216,17 @@ class Metrics:
         self, identity: Identity | None, tool: PublishedTool | None, outcome: str, seconds: float
     ) -> None:
         """A call ended. `tool` is None where the caller may not know of it: then names stay out."""
+        key = (
+            (identity.label, tool.tool_id, tool.server, outcome)
+            if identity is not None and tool is not None
+            else None
+        )
+        if key is not None and (known := self._ends.get(key)) is not None:
+            known[0].inc()
+            known[1].observe(seconds)
+            return
         agent, name, server = self.agent(identity), "", ""
+        timer: Histogram | None = None
         if tool is not None:
             folded = OTHER, OTHER if tool.server else ""
             if (name := self._tool(tool.tool_id)) == OTHER:
@@ -216,13 +237,18 @@ class Metrics:
             # a histogram is 17 series
             apart = name == OTHER or _within((name, outcome), self._timed, self._most_pairs // 5)
             labels = (name, server) if apart else folded
-            self._call_seconds(*labels, outcome).observe(seconds)
+            timer = self._call_seconds(*labels, outcome)
+            timer.observe(seconds)
             if name != OTHER and not _within((agent, name), self._pairs, self._most_pairs):
                 name, server = folded
                 self._tool.fold()
                 if server:
                     self._server.fold()
-        self._calls(agent, name, server, outcome).inc()
+        counter = self._calls(agent, name, server, outcome)
+        counter.inc()
+        # what is counted as other is so each time, and folded
+        if key is not None and timer is not None and apart and OTHER not in (agent, name, server):
+            self._ends[key] = counter, timer
 
     def cut(self, decision: Decision) -> None:
         """A call in flight was cut because of `decision`: its caller does not see the tool any more."""
@@ -281,6 +307,8 @@ class Metrics:
 
     def sweep(self) -> None:
         """Forget the series of agents, tools and bindings that have been gone for long; before each exposition."""
+        self._ends.clear()
+        self._charges.clear()
         snapshot, now = self._snapshot(), self._clock()
         policy, tools = snapshot.policy, snapshot.tools
         agents = self._agent.sweep(lambda label: bool(policy.of(self._identities[label])), now)

@@ -232,7 +232,9 @@ def test_a_line_without_a_record_is_what_a_record_makes_of_it(logger: logging.Lo
     first, second = written("json", both).splitlines()
     now, begin = time.time(), len('{"ts": "')
     assert first[begin + 29 :] == second[begin + 29 :]
-    assert all(0 <= now - datetime.fromisoformat(x[begin : begin + 29]).timestamp() < 60 for x in (first, second))
+    assert all(
+        0 <= now - datetime.fromisoformat(x[begin : begin + 29]).timestamp() < 60 for x in (first, second)
+    )
     assert "0123456789" not in first
     assert written("json", lambda: logs.say(logger, logging.DEBUG, SAID), level="info") == ""
 
