@@ -12,7 +12,7 @@ those of its own caller alone, for a bounded time and in a bounded number.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 
 from toolcrib.identity import Identity
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
@@ -47,14 +47,15 @@ class Bulkheads:
     def __init__(self, *, together: int = TOGETHER, each: int = EACH, seconds: float = ROOM_SECONDS) -> None:
         self._together, self._seconds = together, seconds
         self._most = (each, max(1, each // 2), max(1, each // 4))
-        self._held: Counter[tuple[str, ...]] = Counter()
+        self._held: dict[tuple[str, ...], int] = {}
+        """Calls by compartment; none that is empty."""
         self._queues: dict[str, OrderedDict[Path, deque[asyncio.Future[None]]]] = {}
         self.waiting = 0
 
     @property
     def in_progress(self) -> int:
         """Calls that have been let in and have not ended."""
-        return self._held[()]
+        return self._held.get((), 0)
 
     def room(self, tool: PublishedTool, binding: PublishedBinding | None, caller: Identity) -> Room:
         """Room for a call of `tool` by `caller`, on the strength of `binding`."""
@@ -92,30 +93,31 @@ class Bulkheads:
             late.cancel()
 
     def _free(self, path: Path) -> bool:
-        above = self._together - self._held[()]
-        for depth, most in enumerate(self._most, 1):
-            held = self._held[path[:depth]]
+        above = self._together - self.in_progress
+        for compartment, most in zip(_compartments(path)[1:], self._most, strict=True):
+            held = self._held.get(compartment, 0)
             if held >= min(most, above):
                 return False
             above = most - held
         return True
 
     def _take(self, path: Path) -> None:
-        for depth in range(4):
-            self._held[path[:depth]] += 1
+        for compartment in _compartments(path):
+            self._held[compartment] = self._held.get(compartment, 0) + 1
 
     def leave(self, path: Path) -> None:
         """Give the room back; a call that waits for it gets it."""
-        for depth in range(4):
-            self._held[path[:depth]] -= 1
-            if not self._held[path[:depth]]:
-                del self._held[path[:depth]]
+        for compartment in _compartments(path):
+            if left := self._held[compartment] - 1:
+                self._held[compartment] = left
+            else:
+                del self._held[compartment]
         if not self._queues:
             return
         while self._next(path[0]):
             pass
         # those of another backend only where that holds as much as is free of all
-        if self._together - self._held[()] <= self._most[0] + 1:
+        if self._together - self.in_progress <= self._most[0] + 1:
             for backend in list(self._queues):
                 while self._next(backend):
                     pass
@@ -148,6 +150,11 @@ class Bulkheads:
             del queues[path]
         if not queues:
             del self._queues[path[0]]
+
+
+def _compartments(path: Path) -> tuple[tuple[str, ...], ...]:
+    """What a call of this path takes room of, the outermost first."""
+    return (), path[:1], path[:2], path
 
 
 class Room:

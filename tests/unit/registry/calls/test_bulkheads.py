@@ -191,8 +191,8 @@ def test_room_is_never_exceeded_nor_left_unused_while_somebody_waits_for_it(
                 draw.shuffle(calls.ends)
                 await calls.end(draw.randint(1, 6))
             held = made._held
-            assert held[()] == calls.inside.total() <= together
-            assert all(held[b,] <= each for b in "ab")
+            assert made.in_progress == calls.inside.total() <= together
+            assert all(held.get((b,), 0) <= each for b in "ab")
             waiting = [path for queues in made._queues.values() for path in queues]
             assert not any(made._free(path) for path in waiting)
         await calls.end_all()
