@@ -36,6 +36,7 @@ class Store:
         self.folder = folder
         self.told: dict[str, Any] = {}
         """What `write_state` leaves besides, for other commands: how this local mode is set."""
+        self._state = ""
         self._lock = self._open_lock()
 
     @classmethod
@@ -99,8 +100,10 @@ class Store:
 
     def write_state(self, url: str, accounts: list[str]) -> None:
         """Let other commands find this local mode."""
-        state = {"url": url, "pid": os.getpid(), "accounts": accounts} | self.told
-        write_durably(self.path("local.json"), json.dumps(state))
+        state = json.dumps({"url": url, "pid": os.getpid(), "accounts": accounts} | self.told)
+        if state != self._state:  # an edit waits for the disk
+            write_durably(self.path("local.json"), state)
+            self._state = state
 
     def close(self) -> None:
         """Release the folder."""
