@@ -31,6 +31,7 @@ ANCHORS_KEY = "anchors.json"
 _LONGEST = 8 << 20
 _PAUSE = 0.2
 _REVIEW = "access-review"
+_POLICY = "policy"
 
 Record = dict[str, Any]
 
@@ -165,7 +166,11 @@ def _instant(text: str, now: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records are meant; None: all. `agent` and `tool` are globs, `token` is a `jti` as it is."""
+    """Which records are meant; None: all. `agent` and `tool` are globs, `token` is a `jti` as it is.
+
+    Records that only explain others (`policy.*`, `identity`) are meant where `action` names them; `policy` is all that
+    state the policy.
+    """
 
     agent: str | None = None
     tool: str | None = None
@@ -180,7 +185,7 @@ class Filter:
         """Whether it is one of them."""
         return (
             (not self.denied or record.get("allowed") is False)
-            and (self.action is None or record.get("action") == self.action)
+            and self._of_action(record["action"])
             and (self.reason is None or record.get("reason") == self.reason)
             and (self.since is None or record["ts"] >= self.since)
             and (self.until is None or record["ts"] < self.until)
@@ -188,6 +193,11 @@ class Filter:
             and (self.agent is None or fnmatch.fnmatchcase(agent_of(record), self.agent))
             and (self.tool is None or _tool(record, self.tool))
         )
+
+    def _of_action(self, action: str) -> bool:
+        if self.action is None:
+            return not audit_chain.is_evidence(action)
+        return action == self.action or (self.action == _POLICY and action.startswith(audit_chain.POLICY))
 
 
 def _tool(record: Record, pattern: str) -> bool:
@@ -258,6 +268,7 @@ _TEXTS = (
     "phase",
     "question",
     "session",
+    "who",
 )
 
 
@@ -338,13 +349,16 @@ class Used:
 
 
 def summary(found_records: Iterable[Record], tool: str | None = None) -> dict[tuple[str, str, str], Used]:
-    """Who used what: by agent, action and tool. The log's own records, and those before a strict call, do not count.
+    """Who used what: by agent, action and tool. The log's own records, those that explain others, and those before a strict call do not count.
 
     `tool` is a glob: of records about several tools, those that it does not mean are left out.
     """
     used: defaultdict[tuple[str, str, str], Used] = defaultdict(Used)
     for record in found_records:
-        if record["action"].startswith("audit.") or record.get("phase") == "begin":
+        action = record["action"]
+        if action.startswith(audit_chain.OWN) or audit_chain.is_evidence(action):
+            continue
+        if record.get("phase") == "begin":
             continue
         for name in tools_of(record):
             if tool is None or _fits(name, tool):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -322,5 +323,13 @@ def _view(
 
 def _line(name: str, tool: PublishedTool) -> str:
     """All that somebody who sees the tool may be shown of it."""
-    life = (tool.state.value, tool.replaced_by, tool.message)
+    life = (tool.state.value, tool.replaced_by, tool.message and message_mark(tool.message))
     return f"{name} {tool.tool_id} {tool.digest} {tool.route_digest} {life!r}"
+
+
+_MARK = re.compile("sha256:[0-9a-f]{64}")
+
+
+def message_mark(message: str) -> str:
+    """What stands for a tool's message in a view's digest, and for itself: a decision log has it in the message's place."""
+    return message if _MARK.fullmatch(message) else f"sha256:{hashlib.sha256(message.encode()).hexdigest()}"

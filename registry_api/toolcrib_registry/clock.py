@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import Protocol
 
@@ -27,6 +28,11 @@ class Clock(Protocol):
     async def sleep_until(self, moment: float) -> None:
         """Return at `moment` or later; infinity never comes."""
         ...
+
+
+def whole_milliseconds(moment: float) -> float:
+    """`moment` as records have it. What is decided at such a moment can be decided again from its record."""
+    return math.floor(moment * 1000) / 1000
 
 
 class SystemClock:

@@ -222,8 +222,9 @@ async def build(
         on_reused=metrics.query_reused.inc,
         on_failed=metrics.embed_failed,
     )
-    decisions = setup.opened(settings.audit, settings.replica, clock, metrics.audit)
+    decisions = setup.opened(settings.audit, settings.replica, clock, metrics.audit, settings.issuers)
     state.audit_head = lambda: decisions.head
+    state.on_swap = decisions.policy_changed
     credentials = CredentialStore()
     assertions = _assertions(settings, clock)
     entries = EntryCache()

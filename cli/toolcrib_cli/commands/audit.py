@@ -39,7 +39,13 @@ Agent = Annotated[
     typer.Option("--agent", help="namespace/name of a service account, else issuer:subject; a glob."),
 ]
 Tool = Annotated[str | None, typer.Option("--tool", help="Tool id or name; a glob.")]
-Action = Annotated[str | None, typer.Option("--action", help="list, search, describe, load, call, watch, …")]
+Action = Annotated[
+    str | None,
+    typer.Option(
+        "--action",
+        help="list, search, describe, load, call, watch, …; `policy` and `identity`: what records are replayed with.",
+    ),
+]
 Reason = Annotated[str | None, typer.Option("--reason", help="Reason of the decision, such as no_binding.")]
 Token = Annotated[
     str | None, typer.Option("--jti", help="Id of the token (its claim jti), as its issuer's log has it.")
@@ -296,6 +302,7 @@ def _print(record: dict[str, Any], out: Format) -> None:
 
 
 def _words(record: dict[str, Any]) -> Iterable[str]:
+    from toolcrib.audit import chain as audit_chain
     from toolcrib_cli import decision_logs
 
     yield str(record["ts"])
@@ -304,6 +311,14 @@ def _words(record: dict[str, Any]) -> Iterable[str]:
     if action.startswith("audit."):
         yield action
         yield ", ".join(f"{e['count']} {e['action']} lost: {e['reason']}" for e in record.get("lost", ()))
+        return
+    if audit_chain.is_evidence(action):
+        yield action
+        yield (
+            f"revision {record['revision']}"
+            if "revision" in record
+            else f"{record.get('who')}: {decision_logs.agent_of(record)}"
+        )
         return
     yield decision_logs.agent_of(record)
     yield action

@@ -32,6 +32,10 @@ SHORTEST_SECRET = 32
 BEGIN, END, GAP = "audit.begin", "audit.end", "audit.gap"
 ROTATED, RETIRED, REOPENED = "audit.rotated", "audit.retired", "audit.reopened"
 """Actions of the log itself: a run begins or ends, records were lost, a file was closed, deleted, or moved away."""
+OWN, POLICY, IDENTITY = "audit.", "policy.", "identity"
+"""How the log's own actions begin, those that state the policy, and the one that explains a caller."""
+LOST_POLICY = "policy"
+"""What a gap says was lost where a revision of the policy is not stated."""
 
 _TAIL = len(',"hash":"') + 64 + len('"}')
 _START = re.compile(
@@ -136,6 +140,11 @@ class Line(NamedTuple):
     def head(self) -> Head:
         """What the next line must be tied to."""
         return Head(self.chain, self.seq, self.hash)
+
+
+def is_evidence(action: str) -> bool:
+    """Whether a record is there so that others can be decided again: it tells of no request."""
+    return action.startswith(POLICY) or action == IDENTITY
 
 
 def chain_id(replica: str, started: float, salt: str) -> str:

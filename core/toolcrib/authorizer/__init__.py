@@ -8,6 +8,7 @@ the first *no* wins and names itself.
 from toolcrib.authorizer.bindings import Denial, denials, matcher
 from toolcrib.authorizer.chain import (
     CHECKS,
+    DECIDER_VERSION,
     Action,
     Decision,
     Order,
@@ -31,6 +32,7 @@ from toolcrib.authorizer.policy import Policy, concerned, deniers, subject_keys
 
 __all__ = [
     "CHECKS",
+    "DECIDER_VERSION",
     "Action",
     "Considered",
     "Decision",

@@ -21,6 +21,9 @@ from toolcrib.names import is_reserved_scope
 from toolcrib.resources.tools import ScopeMatch
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
+DECIDER_VERSION = 1
+"""Grows whenever the same question may be decided otherwise, or the same view digested: a log names what decided it."""
+
 
 class Action(StrEnum):
     """What the caller wants to do with the tool."""

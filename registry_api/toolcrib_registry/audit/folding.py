@@ -16,6 +16,8 @@ Key = tuple[object, ...]
 _GENERAL = ("ts", "replica", "action", "allowed", "reason")
 _OF_CALLER = ("issuer", "subject", "client")
 """What a sum without names still says."""
+_OF_ONE = ("who", "after", "token", "charged")
+"""What is true of the first one alone: the others were decided at other moments."""
 
 
 @dataclass(slots=True)
@@ -153,4 +155,5 @@ class _Table:
 
 def _sum(entry: _Entry) -> Record:
     repeated = {"count": entry.count, "since": entry.since, "until": entry.until}
-    return {**entry.record, "ts": entry.until, "repeated": repeated}
+    told = {k: v for k, v in entry.record.items() if k not in _OF_ONE}
+    return {**told, "ts": entry.until, "repeated": repeated}

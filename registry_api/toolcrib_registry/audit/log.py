@@ -20,12 +20,14 @@ from toolcrib.audit import redaction
 from toolcrib.audit.chain import NO_KEY, AuditKey
 from toolcrib.authorizer import Action, Decision, Reason
 from toolcrib.identity import Identity
+from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import logs
 from toolcrib.wire.publish import AuditHead, PublishedTool
 from toolcrib_registry.audit import loads
+from toolcrib_registry.audit.basis import Basis, evidence, evidence_of_view
 from toolcrib_registry.audit.folding import Folding, Key, Record
 from toolcrib_registry.audit.writer import Writer
-from toolcrib_registry.clock import Clock
+from toolcrib_registry.clock import Clock, whole_milliseconds
 from toolcrib_registry.policy.state import CallerView
 
 log = logging.getLogger(__name__)
@@ -130,6 +132,7 @@ class DecisionLog:
             "view": caller_view.view.digest,
             "revision": str(caller_view.snapshot.revision or ""),
             **({"mode": mode} if mode else {}),
+            **evidence_of_view(caller_view, common["ts"]),
         }
         self._read(common, identity, fields)
 
@@ -147,22 +150,26 @@ class DecisionLog:
         arguments: dict[str, Any] | None = None,
         seconds: float | None = None,
         at: float | None = None,
+        basis: Basis | None = None,
     ) -> None:
         """One tool was named: what was decided and, for a call, how it ended and how long it took.
 
-        `question` is the kind of an access review that was answered; `at` when it was decided, if not now.
+        `question` is the kind of an access review that was answered; `at` when it was decided, if not now. `basis` is
+        what the authorizer decided by; None: it cannot be decided again.
         """
         if self._writer is None:
             return
         named = self._named(identity, name, tool, decision, revision)
+        moment = whole_milliseconds(self._clock.now() if at is None else at)
+        named |= evidence(basis, moment)
         if identity is None or (not decision.allowed and outcome is None):
             asker, named["reason"] = _known(identity, named["reason"])
-            common = self._common(action, asker, at)
+            common = self._common(action, asker, moment)
             record = common | {k: named.pop(k) for k in ("tool", "allowed", "reason")}
             # by the name that was asked for: how many records there are does not tell two names of a hidden tool
             self._folded(record, asker, named, identity and name[:LONGEST_NAME])
             return
-        common = self._common(action, identity)
+        common = self._common(action, identity, moment)
         fields = named
         if outcome:
             fields["outcome"] = outcome
@@ -182,8 +189,16 @@ class DecisionLog:
         else:
             self._read(common, identity, fields)
 
-    def loaded(self, caller_view: CallerView, found: Sequence[tuple[PublishedTool, Decision]]) -> None:
-        """Definitions of these tools, all granted, were given out: one record, or as many as `loads.BYTES` make of it."""
+    def loaded(
+        self,
+        caller_view: CallerView,
+        found: Sequence[tuple[PublishedTool, Decision]],
+        at: float | None = None,
+    ) -> None:
+        """Definitions of these tools, all granted, were given out: one record, or as many as `loads.BYTES` make of it.
+
+        `at` is when all of them were decided, by the snapshot of `caller_view`.
+        """
         if self._writer is None or not found:
             return
         identity, (_, first) = caller_view.identity, found[0]
@@ -192,6 +207,7 @@ class DecisionLog:
             self._folded(common | {"allowed": True, "reason": first.reason.value}, None, {})
             return
         revision = str(caller_view.snapshot.revision or "")
+        basis = None if at is None else Basis(caller_view, at)
         for tools, bindings in loads.shares(found):
             fields = {
                 "allowed": True,
@@ -200,6 +216,7 @@ class DecisionLog:
                 "bindings": bindings,
                 "revision": revision,
                 "outcome": "ok",
+                **evidence(basis, common["ts"]),
             }
             self._read(common, identity, fields)
 
@@ -228,6 +245,7 @@ class DecisionLog:
         decision: Decision,
         revision: str,
         arguments: dict[str, Any],
+        basis: Basis | None = None,
     ) -> None:
         """In the mode `strict`: return once the record of a call that is about to be made is on the disk.
 
@@ -243,12 +261,9 @@ class DecisionLog:
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(_set, done)
 
-        record = (
-            self._common(Action.CALL, identity)
-            | self._named(identity, "", tool, decision, revision)
-            | self._shown(arguments, tool)
-            | {"phase": "begin"}
-        )
+        record = self._common(Action.CALL, identity)
+        record |= self._named(identity, "", tool, decision, revision) | evidence(basis, record["ts"])
+        record |= self._shown(arguments, tool) | {"phase": "begin"}
         try:
             if self._writer.stuck(self._strict_seconds) or not self._writer.put(_stamped(record), durable):
                 raise AuditUnavailable
@@ -260,6 +275,11 @@ class DecisionLog:
             )
             raise AuditUnavailable from None
         self._trouble.over("decision records are written again: calls go on")
+
+    def policy_changed(self, snapshot: Snapshot) -> None:
+        """What follows is decided by `snapshot`."""
+        if self._writer is not None:
+            self._writer.state(snapshot)
 
     def due(self, everything: bool = False) -> list[Record]:
         """Sums of what was folded, for the writer."""
@@ -281,7 +301,7 @@ class DecisionLog:
     ) -> Record:
         assert self._writer is not None
         record = {
-            "ts": self._clock.now() if at is None else at,
+            "ts": whole_milliseconds(self._clock.now()) if at is None else at,
             "replica": self._writer.replica,
             "action": action.value,
         }

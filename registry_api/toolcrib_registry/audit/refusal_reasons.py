@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from toolcrib.authorizer import Action, decide
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.audit.basis import Basis
 from toolcrib_registry.audit.log import DecisionLog
-from toolcrib_registry.clock import Clock
+from toolcrib_registry.clock import Clock, whole_milliseconds
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import CallerView
 
@@ -59,7 +60,9 @@ class RefusalReasons:
             self._metrics.refused(action.value, caller_view.identity)
             if not self._decisions.enabled:
                 return
-        self._waiting.append(_Refused(action, caller_view, name, self._clock.now(), copy_context()))
+        self._waiting.append(
+            _Refused(action, caller_view, name, whole_milliseconds(self._clock.now()), copy_context())
+        )
         if len(self._waiting) >= MOST:
             self._some_of_them()
         if self._due is None:
@@ -101,6 +104,7 @@ class RefusalReasons:
             decision,
             str(caller_view.snapshot.revision or ""),
             at=refused.at,
+            basis=Basis(caller_view, refused.at),
         )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
+from toolcrib.identity import Issuer
 from toolcrib_registry.audit import files, keys
 from toolcrib_registry.audit.folding import Folding
 from toolcrib_registry.audit.log import DecisionLog
@@ -14,7 +16,9 @@ from toolcrib_registry.settings_sections import Audit
 log = logging.getLogger(__name__)
 
 
-def opened(settings: Audit, replica: str, clock: Clock, counts: Counts) -> DecisionLog:
+def opened(
+    settings: Audit, replica: str, clock: Clock, counts: Counts, issuers: Iterable[Issuer] = ()
+) -> DecisionLog:
     """The log; one that does nothing where no path is set.
 
     Raises:
@@ -50,6 +54,7 @@ def opened(settings: Audit, replica: str, clock: Clock, counts: Counts) -> Decis
         counts,
         made.due,
         settings=said,
+        issuers=issuers,
         capacity=settings.queue,
     )
     made.attach(writer)

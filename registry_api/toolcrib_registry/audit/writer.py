@@ -13,7 +13,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,10 +22,15 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from toolcrib.audit import chain as audit_chain
+from toolcrib.audit import policy_records
 from toolcrib.audit.chain import AuditKey, Head
+from toolcrib.authorizer import DECIDER_VERSION
+from toolcrib.identity import Issuer
+from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import logs
 from toolcrib.version import __version__
 from toolcrib_registry.audit import files
+from toolcrib_registry.audit.evidence import Evidence
 from toolcrib_registry.audit.files import Target
 
 log = logging.getLogger(__name__)
@@ -42,13 +47,15 @@ TICK = 0.5
 SYNC = 1.0
 """Seconds after which what was written is brought to the disk where nobody waits for it."""
 CLOSING = 10.0
+POLICIES = 16
+"""Snapshots that wait to be stated; of more only the latest is."""
 
 
 class Counts(Protocol):
     """What is counted; called from the writer's thread, and from that of whoever hands over."""
 
     def written(self, records: int, seq: int) -> None:
-        """So many records were written; the last one's number."""
+        """So many records were written, those that explain others not counted; the last one's number."""
         ...
 
     def lost(self, records: int) -> None:
@@ -63,8 +70,10 @@ class Counts(Protocol):
 class Waiting(NamedTuple):
     """A record on its way; `durable` is called in the writer's thread once it outlasts the machine."""
 
-    record: Record
+    record: Record | None
     durable: Durable | None = None
+    policy: Snapshot | None = None
+    """What decides from here on, to be stated."""
 
 
 @dataclass(slots=True)
@@ -86,6 +95,7 @@ class Writer:
         counts: told of what happens.
         due: gives sums that are to be written; True: all of them, it is the end.
         settings: what the first record says of how the log is kept.
+        issuers: whose tokens are taken, and what their scopes count for.
         capacity: records waiting at most.
     """
 
@@ -99,6 +109,7 @@ class Writer:
         due: Callable[[bool], list[Record]],
         *,
         settings: Record,
+        issuers: Iterable[Issuer] = (),
         capacity: int = 10_000,
     ) -> None:
         self.replica = audit_chain.safe_replica(replica)
@@ -108,6 +119,10 @@ class Writer:
         self._ready = threading.Condition()
         self._stop = threading.Event()
         self._losses: dict[tuple[str, str], _Loss] = {}
+        self._evidence = Evidence(self._own, issuers, stream=target.stream)
+        self._policies = 0
+        self._late: Snapshot | None = None
+        self._stated = self._since = 0
         self._held: list[Waiting] = [Waiting(self._begin(settings))]
         self._retired: list[Path] = []
         self._unsynced: list[Durable] = []
@@ -151,6 +166,18 @@ class Writer:
             self._counts.lost(1)
         return False
 
+    def state(self, policy: Snapshot) -> None:
+        """What decides from here on: it is stated before the records that are put later."""
+        with self._ready:
+            if self._late is None and self._policies < POLICIES:
+                self._policies += 1
+                self._queue.append(Waiting(None, policy=policy))
+                self._ready.notify()
+                return
+            self._late = policy
+            lost = {"ts": self._now(), "action": audit_chain.LOST_POLICY}
+            self._lose(lost, "queue_full", requests=0)
+
     def close(self) -> None:
         """Write what waits and the end of the chain; a disk that hangs is given up after `CLOSING` seconds."""
         with self._ready:
@@ -180,6 +207,7 @@ class Writer:
         said: Record = {
             "stream": target.stream,
             "version": __version__,
+            "decider": DECIDER_VERSION,
             "previous": files.place_of(last),
             "clean": last is None or last.action == audit_chain.END,
             **settings,
@@ -227,7 +255,7 @@ class Writer:
 
     def _give_up(self) -> None:
         with self._ready:
-            lost = len(self._held) + len(self._queue)
+            lost = sum(item.record is not None for item in (*self._held, *self._queue))
             self._queue.clear()
         self._counts.lost(lost)
         log.error("the decision log could not be finished", extra=logs.about(lost=lost))
@@ -242,11 +270,17 @@ class Writer:
                 self._ready.wait(TOGETHER)
             while self._queue and len(held) < AT_A_TIME:
                 held.append(self._queue.popleft())
+                self._policies -= held[-1].policy is not None
             last = self._stop.is_set() and not self._queue
+            late = None
+            if fresh and not self._queue:
+                late, self._late = self._late, None
         if fresh:
             held += [Waiting(record) for record in self._due(last)]
             if (gap := self._gap()) is not None:
                 held.append(gap)
+            if late is not None:
+                held.append(Waiting(None, policy=late))
         self._look()
         return last
 
@@ -291,19 +325,30 @@ class Writer:
         """Chain and write all that is held; whether it is written."""
         if self._busy_since is None:
             self._busy_since = time.monotonic()
-        if self._target.due() and self._head.seq:
+        # a file that holds less than it states would be all policy, and push out older evidence
+        if self._target.due() and self._head.seq and self._since >= self._stated:
             self._rotate()
-        head, lines = self._head, []
-        for item in self._held:
-            line, head = audit_chain.sealed(self._key, head, encoded(item.record))
+        head, lines, before, told = self._head, [], self._evidence.policy, 0
+        stated, since, left = self._stated, self._since, 0
+        for record in self._evidence.of((item.record, item.policy) for item in self._held):
+            line, head = audit_chain.sealed(self._key, head, encoded(record))
             lines.append(line)
+            told += not audit_chain.is_evidence(record["action"])
+            if record["action"] == policy_records.START:
+                stated, since, left = 0, 0, record["records"] + 1
+            stated, since = (stated + len(line), since) if left else (stated, since + len(line))
+            left = max(0, left - 1)
+        if not lines:
+            self._held = []
+            return True
         try:
             self._target.append(b"\n".join(lines) + b"\n")
         except OSError as error:
+            self._evidence.undo(before)
             self._failed(error)
             return False
-        self._head, self._dirty = head, True
-        self._counts.written(len(lines), head.seq)
+        self._head, self._dirty, self._stated, self._since = head, True, stated, since
+        self._counts.written(told, head.seq)
         self._unsynced += [item.durable for item in self._held if item.durable is not None]
         self._held = []
         self._sync(bool(self._unsynced or self._retired))
@@ -334,6 +379,8 @@ class Writer:
 def encoded(record: Record) -> bytes:
     """A record as JSON, its times as text. What JSON cannot hold is written as text."""
     record = {**record, "ts": audit_chain.timestamp(record["ts"])}
+    if (caller := record.get("who")) is not None:
+        record["who"] = caller.digest
     if (repeated := record.get("repeated")) is not None:
         since, until = audit_chain.timestamp(repeated["since"]), audit_chain.timestamp(repeated["until"])
         record["repeated"] = {"count": repeated["count"], "since": since, "until": until}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 from toolcrib.authorizer import Action
 from toolcrib.view import AmbiguousName
@@ -11,6 +12,7 @@ from toolcrib.wire.api import LoadError, McpTool
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls import service
 from toolcrib_registry.calls.service import Named, Parts
+from toolcrib_registry.clock import whole_milliseconds
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.policy.state import CallerView
 
@@ -35,18 +37,20 @@ class Loaded:
     def record(self, parts: Parts) -> None:
         """Write down that the caller gets them."""
         each = {n.tool.tool_id: n for n in self.named.values()}
-        if each:
-            newest = list(each.values())[-1].caller_view
-            parts.decisions.loaded(newest, [(n.tool, n.decision) for n in each.values()])
+        # as a rule one snapshot decided about all
+        for _, several in groupby(each.values(), key=lambda n: id(n.caller_view.snapshot)):
+            found = list(several)
+            parts.decisions.loaded(found[-1].caller_view, [(n.tool, n.decision) for n in found], found[-1].at)
 
 
 async def load(parts: Parts, asker: Asker, names: Iterable[str], within: CallerView) -> Loaded:
     """What each of `names` means to the caller, as far as `within` has it."""
+    at = whole_milliseconds(parts.clock.now())
     found: dict[str, Named] = {}
     errors: list[LoadError] = []
     for name in dict.fromkeys(names):
         try:
-            named = await service.find(parts, asker, name, Action.LOAD)
+            named = await service.find(parts, asker, name, Action.LOAD, at)
         except AmbiguousName as error:
             several = service.ambiguous(error)
             errors.append(

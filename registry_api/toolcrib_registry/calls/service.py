@@ -18,6 +18,7 @@ from toolcrib.identity import Identity
 from toolcrib.telemetry import logs, tracing
 from toolcrib.view import AmbiguousName
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_registry.audit.basis import Basis
 from toolcrib_registry.audit.log import AuditUnavailable, DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.arguments import Arguments
@@ -25,7 +26,7 @@ from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAns
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.errors import ToolError
 from toolcrib_registry.calls.in_flight import InFlight, Revoked
-from toolcrib_registry.clock import Clock
+from toolcrib_registry.clock import Clock, whole_milliseconds
 from toolcrib_registry.failures import Failure, Unauthenticated
 from toolcrib_registry.identity.authenticator import Asker
 from toolcrib_registry.limits.charge import Charging
@@ -80,13 +81,30 @@ class Named:
     listed: str
     caller_view: CallerView
     decision: Decision
+    at: float | None
+    """When it was decided; None: `decision` is a later one, of a snapshot that is not the view's."""
+    by_limits: bool = False
+    """The decision names another binding than the authorizer did: the first that has room in its limits."""
     charged: frozenset[str] = frozenset()
     """The UIDs of the bindings that a call was charged to."""
 
+    @property
+    def revision(self) -> str:
+        """Of the snapshot that decided."""
+        return str(self.caller_view.snapshot.revision or "")
 
-async def find(parts: Parts, asker: Asker, name: str, action: Action) -> Named | None:
+    @property
+    def basis(self) -> Basis | None:
+        """What the decision rests on, for its record; None: it cannot be decided again."""
+        return None if self.at is None else Basis(self.caller_view, self.at, self.by_limits)
+
+
+async def find(
+    parts: Parts, asker: Asker, name: str, action: Action, at: float | None = None
+) -> Named | None:
     """The visible tool that `name` means, decided and logged. None: unknown or not visible, which is the same.
 
+    `at` is a moment of this request at which it is decided, now where it is None.
     Nothing here looks at what the caller does not see: no answer may take longer because of it.
 
     Raises:
@@ -101,39 +119,36 @@ async def find(parts: Parts, asker: Asker, name: str, action: Action) -> Named |
     if tool is None:
         parts.refusals.add(action, caller_view, name)
         return None
-    decision = decide(caller_view.identity, tool, action, caller_view.snapshot.policy, parts.clock.now())
+    at = whole_milliseconds(parts.clock.now()) if at is None else at
+    decision = decide(caller_view.identity, tool, action, caller_view.snapshot.policy, at)
     if not decision.allowed:  # the clock has moved on since the view was made
         parts.refusals.add(action, caller_view, name)
         return None
     parts.metrics.decided(action.value, decision, caller_view.identity)
-    return Named(tool, caller_view.view.listed_name(tool.tool_id), caller_view, decision)
+    return Named(tool, caller_view.view.listed_name(tool.tool_id), caller_view, decision, at)
 
 
 def note(
     parts: Parts,
     action: Action,
-    identity: Identity | None,
-    name: str,
-    tool: PublishedTool | None,
-    decision: Decision,
-    caller_view: CallerView,
-    outcome: str | None = None,
+    named: Named,
+    outcome: str,
     *,
     arguments: dict[str, Any] | None = None,
     seconds: float | None = None,
 ) -> None:
     """Write one record about one named tool."""
-    revision = str(caller_view.snapshot.revision or "")
     parts.decisions.decided(
         action,
-        identity,
-        name,
-        tool,
-        decision,
-        revision,
+        named.caller_view.identity,
+        named.listed,
+        named.tool,
+        named.decision,
+        named.revision,
         outcome=outcome,
         arguments=arguments,
         seconds=seconds,
+        basis=named.basis,
     )
 
 
@@ -190,8 +205,10 @@ async def call(
         held = parts.in_flight.hold(asker.identity, named.tool, named.decision)
         async with held as hold, charged as by:
             if by.binding is not None:
+                first = named.decision.binding
                 decision = named.decision._replace(binding=by.binding)
-                named = Named(named.tool, named.listed, named.caller_view, decision, by.uids)
+                other = first is None or first.uid != by.binding.uid
+                named = replace(named, decision=decision, by_limits=other, charged=by.uids)
                 parts.metrics.charged(by.binding)
                 hold.rest_on(by.uids, decision, named.caller_view.snapshot.policy)
             if parts.decisions.strict:
@@ -208,7 +225,7 @@ async def call(
                 span.set({"toolcrib.outcome": outcome})
     except Revoked as error:
         outcome = "revoked"
-        named = replace(named, decision=error.decision)
+        named = replace(named, decision=error.decision, at=None)
         raise Failure(outcome, REVOKED) from error
     except Failure as error:
         outcome = error.code
@@ -222,10 +239,7 @@ async def call(
         if outcome != "ok":
             told = {"agent": asker.identity.label, "outcome": outcome, "ms": round(seconds * 1000, 1)}
             log.info("call failed: %s", outcome, extra=logs.about_object("Tool", named.tool.tool_id, **told))
-        note(
-            parts, Action.CALL, asker.identity, name, named.tool, named.decision, named.caller_view, outcome,
-            arguments=arguments, seconds=seconds,
-        )  # fmt: skip
+        note(parts, Action.CALL, named, outcome, arguments=arguments, seconds=seconds)
     return named, answer
 
 
@@ -237,9 +251,10 @@ def _outcome(answer: ToolAnswer) -> str:
 
 async def _recorded(parts: Parts, identity: Identity, named: Named, arguments: dict[str, Any]) -> None:
     """Go on only once the call's record is on the disk."""
-    revision = str(named.caller_view.snapshot.revision or "")
     try:
-        await parts.decisions.begun(identity, named.tool, named.decision, revision, arguments)
+        await parts.decisions.begun(
+            identity, named.tool, named.decision, named.revision, arguments, named.basis
+        )
     except AuditUnavailable:
         raise Failure(
             "audit_unavailable",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any, Literal
 
 import orjson
@@ -156,5 +157,4 @@ def sent(deps: Deps, named: calls.Named, body: bytes, media_type: MediaType) -> 
 
 def note_cut(deps: Deps, named: calls.Named, decision: Decision) -> None:
     """Record that an answer to the call of `named` was not sent, or not whole; `decision` says why."""
-    view = named.caller_view
-    calls.note(deps, Action.CALL, view.identity, named.listed, named.tool, decision, view, "revoked")
+    calls.note(deps, Action.CALL, replace(named, decision=decision, at=None), "revoked")

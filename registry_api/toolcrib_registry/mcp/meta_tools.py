@@ -159,16 +159,7 @@ class MetaTools:
             found = named
 
             def record(_: CallerView) -> None:
-                service.note(
-                    self._parts,
-                    Action.DESCRIBE,
-                    client.identity,
-                    name,
-                    found.tool,
-                    found.decision,
-                    found.caller_view,
-                    "ok",
-                )
+                service.note(self._parts, Action.DESCRIBE, found, "ok")
 
             return Shown(results.of_value(client.version, _described(found)), record)
 

@@ -82,7 +82,7 @@ CONNECTIONS_CLOSED = Metric(Counter, "toolcrib_connections_closed", ("listener",
     "connections, connections_per_peer (no place left).")
 BUILD_INFO = Metric(Gauge, "toolcrib_build_info", ("version",), "Always 1; the version is a label.")
 AUDIT_RECORDS = Metric(Counter, "toolcrib_audit_records", (),
-    "Records of the decision log that were written.")
+    "Records of the decision log that were written, without those that state the policy and explain callers.")
 DECISION_LOG_DROPPED_RECORDS = Metric(Counter, "toolcrib_decision_log_dropped_records", (),
     "Decision records lost to a full queue, or not written when the registry stopped.")
 AUDIT_WRITE_ERRORS = Metric(Counter, "toolcrib_audit_write_errors", (),

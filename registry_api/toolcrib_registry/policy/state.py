@@ -29,7 +29,7 @@ from toolcrib.wire.publish import (
     ReplicaState,
     Revision,
 )
-from toolcrib_registry.clock import Clock
+from toolcrib_registry.clock import Clock, whole_milliseconds
 from toolcrib_registry.policy.leader import Leader
 from toolcrib_registry.policy.single_flight import SingleFlight
 from toolcrib_registry.policy.view_cache import BYTES, Answer, CallerView, Content, ViewCache
@@ -67,6 +67,8 @@ class PolicyState:
     view_bytes: int = BYTES
     audit_head: Callable[[], AuditHead | None] = field(default=lambda: None, repr=False)
     """The end of the decision log, where there is one."""
+    on_swap: Callable[[Snapshot], None] = field(default=lambda _: None, repr=False)
+    """Told of each snapshot, before anything is decided by it."""
     snapshot: Snapshot = field(init=False)
     epoch: int = field(default=0, init=False)
     heard_at: float | None = field(default=None, init=False)
@@ -186,6 +188,7 @@ class PolicyState:
             self.heard_at = heard if self.heard_at is None else max(self.heard_at, heard)
             if after is not before:
                 self.snapshot = after
+                self.on_swap(after)
                 if whole:
                     self.leader.sent_whole(self.clock.elapsed(), chunks=chunks)
                 self._view_cache.clear()
@@ -219,7 +222,7 @@ class PolicyState:
 
     def view_at_once(self, identity: Identity | None, *, bad_token: bool = False) -> CallerView | None:
         """The same where it takes no thread; None: it does."""
-        now = self.clock.now()
+        now = whole_milliseconds(self.clock.now())
         if bad_token or (identity is not None and not is_valid(identity, now)):
             return CallerView(Content(EMPTY), self.snapshot, None, (), now)
         known = self._view_cache.get(_key(identity))
@@ -235,17 +238,17 @@ class PolicyState:
         maker = self._maker(identity)
         work = WORK_IN_A_HURRY if maker.behind else math.inf
         for _ in range(TRIES):
-            snapshot, now = self.snapshot, self.clock.now()
+            snapshot, now = self.snapshot, whole_milliseconds(self.clock.now())
             view = await asyncio.to_thread(maker.of, snapshot, now, work)
             if snapshot is self.snapshot:
-                self._remember(identity, now, view)
+                self._remember(identity, now, view, whole=not maker.behind)
                 return
             work = WORK_IN_A_HURRY
         # the snapshot stays until its view is there: else a busy cluster would let a large view never be done
         async with self._writing:
-            now = self.clock.now()
+            now = whole_milliseconds(self.clock.now())
             view = await asyncio.to_thread(maker.of, self.snapshot, now, work)
-            self._remember(identity, now, view)
+            self._remember(identity, now, view, whole=not maker.behind)
 
     def _maker(self, identity: Identity | None) -> ViewMaker:
         key = _key(identity)
@@ -257,10 +260,12 @@ class PolicyState:
             self._makers.popitem(last=False)
         return maker
 
-    def _remember(self, identity: Identity | None, now: float, view: View) -> CallerView:
+    def _remember(
+        self, identity: Identity | None, now: float, view: View, *, whole: bool = True
+    ) -> CallerView:
         scopes = granted_scopes(identity, self.snapshot.policy, now)
         content = self._view_cache.content(view, scopes, anonymous=identity is None)
-        made = CallerView(content, self.snapshot, identity, scopes, view.valid_until, since=now)
+        made = CallerView(content, self.snapshot, identity, scopes, view.valid_until, now, whole)
         self._view_cache.put(_key(identity), made)
         return made
 

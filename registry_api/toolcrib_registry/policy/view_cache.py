@@ -14,6 +14,7 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass, replace
 from typing import Any
 
+from toolcrib.audit.callers import Caller
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
 from toolcrib.view import View
@@ -21,7 +22,7 @@ from toolcrib.view import View
 MOST = 4096
 """Caller views remembered at one time."""
 BYTES = 128 << 20
-_CALLER_VIEW, _TEXT, _TOOL = 1024, 128, 400
+_CALLER_VIEW, _TEXT, _TOOL = 1536, 128, 400
 """Estimated bytes of a caller view; of each scope and group in it; of each tool in a view's mappings, strings not counted
 that the snapshot holds anyhow."""
 
@@ -54,6 +55,10 @@ class CallerView:
     until: float
     since: float = -math.inf
     """When it was made: before that, where the clock was set back, it says nothing."""
+    whole: bool = True
+    """Whether it has all that the identity may see."""
+    caller: Caller | None = None
+    """What of the identity decides, once a record names it."""
 
     @property
     def view(self) -> View:
@@ -76,7 +81,7 @@ class CallerView:
             valid_until=view.valid_until,
             digest=hashlib.sha256(f"{view.digest} {sorted(tools)}".encode()).hexdigest(),
         )
-        return replace(self, content=Content(left), scopes=scopes)
+        return replace(self, content=Content(left), scopes=scopes, whole=False)
 
     @property
     def weight(self) -> int:

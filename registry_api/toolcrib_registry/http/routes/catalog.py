@@ -107,16 +107,7 @@ async def tool(
     named = await calls.find(deps, asker, tool_id, Action.LIST)
     if named is None or named.tool.tool_id != tool_id:
         raise calls.not_found(tool_id)
-    calls.note(
-        deps,
-        Action.LIST,
-        named.caller_view.identity,
-        tool_id,
-        named.tool,
-        named.decision,
-        named.caller_view,
-        "ok",
-    )
+    calls.note(deps, Action.LIST, named, "ok")
     return ToolDefinition.of(named.tool, named.listed)
 
 
@@ -134,9 +125,7 @@ async def describe(deps: DepsOf, asker: AskerOf, body: DescribeRequest) -> Descr
         raise calls.ambiguous(error) from error
     if named is None:
         raise calls.not_found(body.tool)
-    calls.note(
-        deps, Action.DESCRIBE, asker.identity, body.tool, named.tool, named.decision, named.caller_view, "ok"
-    )
+    calls.note(deps, Action.DESCRIBE, named, "ok")
     return DescribedTool.of(named.tool, named.listed)
 
 

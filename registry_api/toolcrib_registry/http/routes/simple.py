@@ -189,16 +189,7 @@ async def one(deps: DepsOf, asker: AskerOf, name: Name) -> dict[str, Any]:
         raise calls.ambiguous(error) from error
     if named is None:
         raise calls.not_found(name)
-    calls.note(
-        deps,
-        Action.LIST,
-        named.caller_view.identity,
-        name,
-        named.tool,
-        named.decision,
-        named.caller_view,
-        "ok",
-    )
+    calls.note(deps, Action.LIST, named, "ok")
     return discovery.entry(named.tool, named.listed, deps.settings)
 
 

@@ -1,0 +1,176 @@
+"""A registry's own log is replayed: with limits, a strict log, a full disk; and nothing private stands in it."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import published
+from decision_logs import all_records, files_of, key_file, replayed, told, verify
+from published import account
+from realparts.processes import wait_until
+from registry_harness import ISSUER, RunningRegistry, backend, binding, running_registry, tool
+from stub_server import Answer, Asked, answering
+from toolcrib.audit import chain as audit_chain
+from toolcrib.audit.callers import caller_of
+from toolcrib.audit.replay import Why
+from toolcrib.resources.bindings import SubjectKind
+from toolcrib.resources.tools import ToolState
+from toolcrib.snapshot import Snapshot
+from toolcrib.wire.publish import Publish, PublishedLimits, PublishedSubject, Revision
+from toolcrib_registry.audit import evidence
+from toolcrib_registry.audit.files import RotatingFile
+
+pytestmark = pytest.mark.guarantee
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with answering(lambda _: Answer(b"{}")) as found:
+        yield found
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "decisions.jsonl"
+
+
+def audit(log: Path, **settings: Any) -> dict[str, Any]:
+    return {"path": str(log), "key_file": key_file(log.parent), **settings}
+
+
+def ask(r: RunningRegistry, headers: dict[str, str], *names: str) -> None:
+    """A list, a search, a load, and each name described and called."""
+    r.http.get(r.url, headers=headers)
+    r.http.post(f"{r.url}/v1/search", headers=headers, json={"query": "calculate"})
+    r.http.post(f"{r.url}/v1/load", headers=headers, json={"tools": list(names)})
+    for name in names:
+        r.http.post(f"{r.url}/v1/describe", headers=headers, json={"tool": name})
+        r.http.post(f"{r.url}/v1/call", headers=headers, json={"tool": name, "arguments": {}})
+
+
+def there(log: Path, holds: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    wait_until(lambda: holds(all_records(log)))
+    return all_records(log)
+
+
+@pytest.mark.parametrize("mode", ["lenient", "strict"])
+def test_what_limits_decided_is_marked_and_all_else_is_decided_alike(log: Path, port: int, mode: str) -> None:
+    limited = PublishedLimits(per_minute=1)
+    grants = [
+        binding("bot", name="a-limited", limits=limited),
+        binding("bot", name="b-limited", limits=limited),
+    ]
+    tools = [tool("calculator", backend=backend(port)), tool("vault")]
+    with running_registry(tools, grants, audit=audit(log, mode=mode)) as r:
+        for _ in range(3):
+            ask(r, r.auth("team", "bot"), "calculator", "vault", "nothing")
+        ask(r, r.auth("team", "bot", scopes="calculator:use"), "calculator")
+
+    judged = replayed(all_records(log))
+    assert set(told(judged)) == {"equal", Why.NOT_DECIDED}, told(judged)
+    assert all("repeated" in j.record for j in judged if j.why)
+    calls = [j.record for j in judged if j.record["action"] == "call" and j.record["allowed"]]
+    assert {c["outcome"] for c in calls if c.get("phase") != "begin"} == {"ok", "limit_exceeded"}
+    assert {c["binding"]["ref"][-9:] for c in calls if c.get("charged")} == {"b-limited"}
+
+
+def test_a_call_that_was_cut_is_not_decided_again(log: Path) -> None:
+    def answer(_: Asked) -> Answer:
+        r.publish(remove_bindings=["uid-team-bot"])
+        return Answer(b"{}")
+
+    with answering(answer) as port:
+        tools = [tool("calculator", backend=backend(port))]
+        with running_registry(tools, [binding("bot")], audit=audit(log)) as r:
+            r.http.post(f"{r.url}/v1/call", headers=r.auth("team", "bot"), json={"tool": "calculator"})
+    (judged,) = replayed(all_records(log))
+    assert (judged.record["outcome"], judged.why) == ("revoked", Why.NOT_DECIDED)
+
+
+def test_a_log_holds_what_decides_and_nothing_that_is_private(log: Path, port: int) -> None:
+    ops = PublishedSubject(kind=SubjectKind.GROUP, issuer=ISSUER, name="system:serviceaccounts")
+    given = tool("calculator", backend=backend(port), description="PRIVATE text", message="PRIVATE why",
+                 state=ToolState.DEPRECATED, input_schema={"type": "object", "title": "PRIVATE"})  # fmt: skip
+    grants = [binding("bot"), binding("bot", name="all", subjects=(account("team", "bot"), ops))]
+    with running_registry([given], grants, audit=audit(log)) as r:
+        ask(r, r.auth("team", "bot"), "calculator")
+
+    found = all_records(log)
+    (who,) = (record for record in found if record["action"] == "identity")
+    assert who["groups"] == [
+        "system:serviceaccounts"
+    ]  # and not that of its namespace, which no binding names
+    assert who["subject"] == "system:serviceaccount:team:bot"
+    text = log.read_text()
+    assert "PRIVATE" not in text
+    assert f":{port}" not in text
+    (issuers,) = (record for record in found if record["action"] == "policy.issuers")
+    assert issuers["issuers"] == [{"issuer": ISSUER, "scopes": "local", "cluster": True}]
+    assert set(told(replayed(found))) == {"equal"}
+
+
+def test_after_a_write_that_failed_everything_is_stated_again(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, failures = RotatingFile.append, [False, True, True]
+
+    def append(target: RotatingFile, data: bytes) -> None:
+        if failures and failures.pop(0):
+            raise OSError(errno.ENOSPC, "full")
+        real(target, data)
+
+    monkeypatch.setattr(RotatingFile, "append", append)
+    with running_registry([tool("calculator")], [binding("bot")], audit=audit(log)) as r:
+        ask(r, r.auth("team", "bot"), "calculator")
+    assert set(told(replayed(all_records(log)))) == {"equal"}
+    assert verify(log).findings == ()
+
+
+def test_a_file_that_was_moved_is_followed_by_one_that_is_enough_alone(log: Path) -> None:
+    with running_registry([tool("calculator")], [binding("bot")], audit=audit(log)) as r:
+        ask(r, r.auth("team", "bot"), "calculator")
+        there(log, lambda found: any(record["action"] == "call" for record in found))
+        log.rename(log.with_name("decisions-moved.jsonl"))
+        wait_until(log.exists)
+        ask(r, r.auth("team", "bot"), "calculator")
+    assert len(files_of(log)) == 2
+    for file in files_of(log):
+        judged = replayed(json.loads(line) for line in file.read_bytes().splitlines())
+        assert told(judged) == {"equal": 5}
+
+
+def test_a_stream_states_the_policy_again_after_a_while_and_explains_its_callers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(evidence, "SEEN", 2)
+    policy = Snapshot().apply(Publish(to=Revision(epoch=1, seq=1), tools=(tool("calculator"),)))
+    callers = [caller_of(published.bot(name=name), policy.policy) for name in ("a", "b", "c")]
+
+    def written(*names: int) -> list[str]:
+        items = [({"action": "call", "who": callers[n]}, None) for n in names]
+        return [r["action"].rpartition(".")[2] for r in of.of(items)]
+
+    of = evidence.Evidence(lambda action, fields: {"action": action, **fields}, (), stream=True)
+    assert [r["action"] for r in of.of([(None, policy)])] == ["policy.start", "policy.issuers", "policy.tool"]
+    assert written(0, 1, 0) == ["identity", "call", "identity", "call", "call"]
+    assert written(2, 0) == ["identity", "call", "identity", "call"]  # no more than two are remembered
+    monkeypatch.setattr(evidence, "EVERY", 0.0)
+    assert written(0) == ["start", "issuers", "tool", "identity", "call"]
+
+
+def test_a_policy_larger_than_a_file_is_not_all_that_files_hold(log: Path) -> None:
+    tools = [tool(f"tool-{number}") for number in range(100)]
+    settings = audit(log, max_bytes=4096, keep=100)
+    with running_registry([tool("calculator"), *tools], [binding("bot")], audit=settings) as r:
+        for _ in range(40):
+            ask(r, r.auth("team", "bot"), "calculator")
+    starts = sum(r["action"] == "policy.start" for r in all_records(log))
+    explaining = sum(len(str(r)) for r in all_records(log) if audit_chain.is_evidence(r["action"]))
+    assert 1 < starts < 10
+    assert explaining < 0.7 * sum(len(str(r)) for r in all_records(log))
