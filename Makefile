@@ -123,7 +123,7 @@ bench-search-recall: env ## Searches of callers who see 100, 10, 1 and 0.1 % of 
 search-faults: env build-tools ## Searches while the index or the embedder is killed, hangs, is damaged or wiped; prints how long each took to be whole again
 	@TOOLCRIB_REQUIRE_REAL=1 $(BIN)/python -m pytest -q -s -k faults tests/component/search $(ARGS)
 
-search-gate: env ## Fail where search quality fell by more than a point on the committed subset; ARGS=--update keeps new figures
+search-gate: env ## Fail where search quality fell by more than a point on the committed subset, for callers who see part of it too; ARGS=--update keeps new figures
 	@$(BIN)/python bench/search/run.py gate $(ARGS)
 
 revocation: env build-tools ## Measure how fast a revoked grant is gone, on three replicas under load; print the table of docs/guides/revocation.md

@@ -97,6 +97,33 @@ async def ask(remembered: Remembered, examples: Path = EXAMPLES) -> list[Asked]:
     return found
 
 
+async def no_answer(remembered: Remembered, examples: Path = EXAMPLES) -> dict[str, float]:
+    """How well an empty answer tells that no tool of the view answers the request, as the search route answers it.
+
+    `precision`: of the empty answers, those to requests that nothing answers (1 without an empty answer).
+    `answered_wrongly`: of the requests that nothing answers, those that get a hit. `nothing_found`: of the others, those
+    whose answer is empty. With the counts that they are shares of: `empty`, `unanswerable`, `answerable`.
+    """
+    rows = [json.loads(line) for line in (HERE / "requests.jsonl").read_text().splitlines()]
+    answers: list[tuple[bool, bool]] = []
+    for view, tools in views(examples).items():
+        async with product.embedded(tools, await remembered.embed_tools(tools), remembered) as ours:
+            for row in (r for r in rows if r["view"] == view):
+                hits = await ours.hits(row["query"], all_hits=False)
+                answers.append((bool(row["relevant"]), bool(hits)))
+    answerable = [hit for right, hit in answers if right]
+    unanswerable = [hit for right, hit in answers if not right]
+    rightly, lost = unanswerable.count(False), answerable.count(False)
+    return {
+        "empty": rightly + lost,
+        "unanswerable": len(unanswerable),
+        "answerable": len(answerable),
+        "precision": rightly / (rightly + lost) if rightly + lost else 1.0,
+        "answered_wrongly": 1 - rightly / len(unanswerable),
+        "nothing_found": lost / len(answerable),
+    }
+
+
 def shares(asked: Sequence[Asked], least: float | None) -> Shares:
     """What `min_score: least` leaves of the answers; None: what a search without one leaves."""
 

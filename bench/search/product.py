@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,8 @@ _PATIENCE = 60.0
 """Seconds: on a busy machine an answer must not become a lexical one because it was slow."""
 _BATCH = 500
 _DEFAULT = SearchRequest(query="what an agent sends that asks for nothing but tools", limit=DEPTH)
+
+_EVERYTHING = Pushdown()
 
 
 def refused(text: str) -> bool:
@@ -114,15 +116,29 @@ class Product:
             raise DegradedError(f"answered as {answer.mode}: {answer.degradation or 'no reason given'}")
         return Answer([h.tool_id for h in answer.hits], seconds, self._embedder.seconds)
 
-    async def hits(self, text: str) -> tuple[Ranked, ...]:
-        """The hits of the default mode with their confidence, those that hardly fit too.
+    async def hits(
+        self,
+        text: str,
+        *,
+        all_hits: bool = True,
+        view: Mapping[str, IndexEntry] | None = None,
+        down: Pushdown = _EVERYTHING,
+    ) -> tuple[Ranked, ...]:
+        """The hits of the default mode with their confidence, those that hardly fit only with `all_hits`.
+
+        Args:
+            text: the request.
+            all_hits: False for what the route answers.
+            view: what the caller sees, by id; None for every tool.
+            down: what narrows the store down to a superset of `view`.
 
         Raises:
             DegradedError: store or embedder did not take part.
         """
-        wanted = Wanted(text, limit=_DEFAULT.limit, min_score=0.0, mode=self.mode)
-        answer = await self._searcher.search(self._view, wanted, Pushdown())
-        if answer.degradation or answer.mode != self.mode:
+        least = 0.0 if all_hits else _DEFAULT.min_score
+        wanted = Wanted(text, limit=_DEFAULT.limit, min_score=least, mode=self.mode)
+        answer = await self._searcher.search(self._view if view is None else view, wanted, down)
+        if answer.degradation or answer.mode not in (self.mode, "filter"):
             raise DegradedError(f"answered as {answer.mode}: {answer.degradation or 'no reason given'}")
         return answer.hits
 

@@ -127,7 +127,7 @@ def test_the_gate_fails_with_a_table_where_a_figure_fell(data: Path, tmp_path: P
     assert done.returncode == 1, done.stderr
     (line,) = [x for x in done.stdout.splitlines() if "FELL" in x]
     assert line.split()[:3] == ["mean", "lexical", "hit@1"]
-    assert "1 figures fell by more than a point" in done.stdout
+    assert "1 figures are worse by more than their slack" in done.stdout
 
 
 def test_make_hands_its_variables_on() -> None:

@@ -1,5 +1,6 @@
 """The quality gate: it lets through what is as good, and stops what is worse."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,15 @@ HERE = Path(__file__).parents[4] / "bench" / "search"
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator[list[Any]]:
-    with bench_search.loaded("gate", "vectors") as found:
+    with bench_search.loaded("gate", "vectors", "product") as found:
+        # the rest of them would show the same again
+        found[0].narrowed.REQUESTS = 12
         yield found
+
+
+@pytest.fixture(scope="module")
+def good(modules: list[Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return asyncio.run(measured(modules, small(tmp_path_factory.mktemp("good"))))
 
 
 class OtherWords(HashEmbedder):
@@ -27,13 +35,30 @@ class OtherWords(HashEmbedder):
         return await super().embed_request([t[::-1] for t in texts])
 
 
-def figures(hit: float, gain: float) -> dict[str, float]:
-    return {"hit@1": hit, "ndcg@5": gain}
+def figures(hit: float, gain: float, nothing: float = 0.02) -> dict[str, float]:
+    return {"hit@1": hit, "ndcg@5": gain, "nothing_found": nothing}
 
 
-def side(hit: float = 0.5, gain: float = 0.6, requests: int = 200) -> dict[str, Any]:
-    both = {"hybrid": figures(hit, gain), "lexical": figures(0.4, 0.5)}
-    return {"embedder": "e", "sets": {"one": {"requests": requests, **both}}, "mean": both}
+def side(
+    hit: float = 0.5,
+    gain: float = 0.6,
+    requests: int = 200,
+    nothing: float = 0.02,
+    precision: float = 0.9,
+    wrongly: float = 0.2,
+    identical: float = 1.0,
+) -> dict[str, Any]:
+    both = {"hybrid": figures(hit, gain, nothing), "lexical": figures(0.4, 0.5)}
+    return {
+        "embedder": "e",
+        "sets": {"one": {"requests": requests, **both}},
+        "mean": both,
+        "no answer": {
+            "empty": 40, "unanswerable": 50, "answerable": 50,
+            "precision": precision, "answered_wrongly": wrongly, "nothing_found": 0.04,
+        },
+        "visible": {"1": {"requests": 200, **figures(0.9, 0.9), "identical": identical}},
+    }  # fmt: skip
 
 
 def bad(gate: Any, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -57,12 +82,35 @@ def test_in_a_small_set_one_request_may_turn_but_the_mean_may_not_fall(modules: 
     assert "one hybrid hit@1" in bad(gate, side(), side(hit=0.5 - 2 / 50, requests=50))
 
 
+def test_answers_that_are_empty_more_often_fail(modules: list[Any]) -> None:
+    gate = modules[0]
+
+    assert bad(gate, side(), side(nothing=0.03)) == []
+    assert bad(gate, side(), side(nothing=0.0)) == []
+    assert bad(gate, side(), side(nothing=0.0301)) == [
+        "one hybrid nothing_found",
+        "mean hybrid nothing_found",
+    ]
+
+
+def test_an_empty_answer_that_means_less_fails(modules: list[Any]) -> None:
+    gate = modules[0]
+
+    assert bad(gate, side(), side(precision=0.9 - 1 / 40, wrongly=0.2 + 1 / 50)) == []
+    assert bad(gate, side(), side(precision=0.9 - 2 / 40)) == ["no answer hybrid precision"]
+    assert bad(gate, side(), side(wrongly=0.2 + 2 / 50)) == ["no answer hybrid answered_wrongly"]
+
+
+def test_a_ranking_that_hidden_tools_change_fails_however_rarely(modules: list[Any]) -> None:
+    assert bad(modules[0], side(), side(identical=0.995)) == ["1 % visible hybrid identical"]
+
+
 def test_a_set_that_only_one_side_has_is_not_passed_over(modules: list[Any]) -> None:
     gate = modules[0]
     more = side()
     more["sets"]["two"] = more["sets"]["one"]
 
-    assert len(bad(gate, side(), more)) == len(bad(gate, more, side())) == 4
+    assert len(bad(gate, side(), more)) == len(bad(gate, more, side())) == 6
 
 
 def small(folder: Path) -> Path:
@@ -75,31 +123,62 @@ def small(folder: Path) -> Path:
     return one.parent
 
 
+async def measured(modules: list[Any], data: Path, embedder: type[HashEmbedder] = HashEmbedder) -> Any:
+    gate, vectors, _ = modules
+    return await gate.measured(data, vectors.Remembered([embedder()], None))
+
+
 async def test_a_worse_ranking_fails_and_the_same_one_passes(
-    modules: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    modules: list[Any], good: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gate, vectors = modules
+    gate = modules[0]
     data = small(tmp_path)
 
-    good = await gate.measured(data, vectors.Remembered([HashEmbedder()], None))
-    again = await gate.measured(data, vectors.Remembered([HashEmbedder()], None))
-    worse = await gate.measured(data, vectors.Remembered([OtherWords()], None))
+    again = await measured(modules, data)
+    worse = await measured(modules, data, OtherWords)
 
     assert gate.show(gate.compared(good, again))
     capsys.readouterr()
     assert not gate.show(gate.compared(good, worse))
-    assert bad(gate, good, worse) == [
-        f"{w} hybrid {f}" for w in ("azure_mcp", "mean") for f in ("hit@1", "ndcg@5")
-    ]
+    fallen = bad(gate, good, worse)
+    for place in ("azure_mcp", "mean", "100 % visible", "10 % visible"):
+        assert {f"{place} hybrid hit@1", f"{place} hybrid ndcg@5"} <= {*fallen}
+    assert not [f for f in fallen if "lexical" in f or "identical" in f]
     printed = capsys.readouterr().out
     assert "FELL" in printed
     assert "--update" in printed
 
 
+async def test_a_search_that_never_answers_nothing_fails(
+    modules: list[Any], good: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, _, product = modules
+    monkeypatch.setattr(product, "_DEFAULT", product._DEFAULT.model_copy(update={"min_score": 0.0}))
+
+    assert "no answer hybrid answered_wrongly" in bad(gate, good, await measured(modules, small(tmp_path)))
+
+
+async def test_a_search_that_ranks_all_tools_and_then_hides_some_fails(
+    modules: list[Any], good: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, _, product = modules
+    ranked = product.Product.hits
+
+    async def hidden_afterwards(self: Any, text: str, *, view: Any = None, **options: Any) -> Any:
+        hits = await ranked(self, text, **options)
+        return tuple(h for h in hits if view is None or h.tool_id in view)
+
+    monkeypatch.setattr(product.Product, "hits", hidden_afterwards)
+    fallen = bad(gate, good, await measured(modules, small(tmp_path)))
+
+    assert {f"{share} % visible hybrid identical" for share in (10, 1)} <= {*fallen}
+    assert not [f for f in fallen if f.startswith(("azure_mcp", "mean", "100 %", "no answer"))]
+
+
 def test_an_embedder_that_became_worse_fails_whatever_is_kept_of_what_it_was(
     modules: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gate, vectors = modules
+    gate, vectors, _ = modules
     arguments = ["--data", str(small(tmp_path)), "--expected", str(tmp_path / "expected.json")]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = ["--cache", str(vectors.cache_folder())]
