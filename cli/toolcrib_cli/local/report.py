@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from toolcrib import __version__
 from toolcrib.resources import KINDS
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.snapshot import Snapshot
 from toolcrib_cli import output
+from toolcrib_cli.local.conditions import Conditions, Said, ref_of
 from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_cli.local.hosts import HostsFile, HostsInvalid
+from toolcrib_cli.places import Places
 from toolcrib_operator.kinds.quotas import Quotas
-from toolcrib_operator.kinds.verdicts import AnyVerdict
-from toolcrib_operator.objects import Ref
+from toolcrib_operator.kinds.records import Records
+from toolcrib_operator.kinds.verdicts import ToolVerdict
 from toolcrib_operator.world import World
 
 _MAX_LINES = 20
@@ -113,29 +116,69 @@ class Report:
                 message = f"{by} {service}: no Service and no Tool's backend has this name ({there})"
                 output.line(f"warning: {message}", style="yellow", stderr=True)
 
-    def changed(self, change: Change, verdicts: Mapping[Ref, AnyVerdict]) -> None:
+    async def conditions(self, folders: Folders, conditions: Conditions, records: Records) -> None:
+        """What the conditions of all objects say at the start; of weak descriptions only how many there are."""
+        weak, said = 0, []
+        for number, item in enumerate([i for i in folders.objects.values() if i.kind in KINDS]):
+            if number % 50 == 49:
+                await asyncio.sleep(0)
+            record = records.get(ref_of(item))
+            verdict = None if record is None else record.verdict
+            if isinstance(verdict, ToolVerdict):
+                weak += bool(verdict.weaknesses)
+                if verdict.refusal is verdict.service is verdict.credential:  # none of them
+                    continue
+                if verdict.refusal is not None and verdict.refusal.reason is ConditionReason.QUOTA_EXCEEDED:
+                    continue  # told by namespace
+            if (found := conditions.of(item, weak=False)) is not None and found.remarks:
+                said.append(found)
+        said.sort(key=lambda each: each.in_effect)
+        self._said(said, "")
+        if weak:
+            s = "s are" if weak != 1 else " is"
+            output.line(f"{weak} Tool{s} Questionable: toolcrib validate says why", style="yellow")
+
+    def changed(self, change: Change, conditions: Conditions) -> None:
         """One look at the folders that brought something."""
-        at = time.strftime("%H:%M:%S")
-        lines = [
-            f"{i.kind} {i.namespace + '/' if i.namespace else ''}{i.name} in effect"
-            for i in change.changed
-            if i.kind in KINDS
-        ]
-        lines += [
+        at = time.strftime("%H:%M:%S ")
+        conditions.forget(change.removed)
+        ours = [item for item in change.changed if item.kind in KINDS]
+        said = (conditions.of(item) for item in ours[:_MAX_LINES])
+        self._said([each for each in said if each is not None], at, edited=True)
+        gone = [
             f"{kind} {ns + '/' if ns else ''}{name} gone"
             for kind, ns, name in change.removed
             if kind in KINDS
         ]
-        for text in lines[:_MAX_LINES]:
-            output.line(f"{at} {text}")
-        if len(lines) > _MAX_LINES:
-            output.line(f"{at} … and {len(lines) - _MAX_LINES} more")
-        for item in change.changed[:_MAX_LINES]:
-            ref = Ref(item.kind, f"{item.namespace}/{item.name}" if item.namespace else item.name)
-            # not what the status says: that may not be written yet
-            if (verdict := verdicts.get(ref)) is not None and (why := verdict.refusal) is not None:
-                output.line(f"{ref}: {why.reason}: {why.message}", style="red")
+        for text in gone[:_MAX_LINES]:
+            output.line(f"{at}{text}")
+        if (more := len(ours[_MAX_LINES:]) + len(gone[_MAX_LINES:])) > 0:
+            output.line(f"{at}… and {more} more")
         self._problems(change)
+
+    def later(self, said: Sequence[Said]) -> None:
+        """What the change of one object has done to others, and what became known later."""
+        self._said(said, time.strftime("%H:%M:%S "))
+
+    def _said(self, said: Sequence[Said], at: str, *, edited: bool = False) -> None:
+        """A line for each remark, with file and line; of what was edited, and of what is over, that it is in effect."""
+        places, lines = Places(), 0
+        for each in said:
+            shown = each.remarks if edited else each.news
+            if each.in_effect and (edited or not each.remarks):
+                output.line(f"{at}{each.item.named} in effect")
+            elif each.waits and not each.remarks:
+                output.line(f"{at}{each.item.named} not in effect: {each.waits}")
+            for remark in shown:
+                lines += 1
+                if lines > _MAX_LINES:
+                    continue
+                problem = remark.problem(places)
+                place = f"{problem.file}:{problem.line}"
+                style = "yellow" if remark.used and remark.ready else "red"
+                output.line(f"{at}{place}: {each.item.named}: {problem.finding}", style=style)
+        if lines > _MAX_LINES:
+            output.line(f"{at}… and {lines - _MAX_LINES} more: toolcrib validate says all", style="yellow")
 
     def _problems(self, change: Change, *, first: bool = False) -> None:
         for problem in change.problems[:_MAX_LINES]:

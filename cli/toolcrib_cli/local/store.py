@@ -11,7 +11,7 @@ demo/                the manifests of `up --demo`, to edit
 hosts.yaml           where tools may call, besides the options of `up` (written by hand)
 example-tools/       sample files and database of the example tools
 epoch                grows at every start
-local.json           where the running local mode listens, the accounts it knows, and how it is set
+local.json           where the running local mode listens, the accounts it knows, and how it is set (0600)
 lock                 held by the process that uses the folder
 """
 
@@ -37,6 +37,8 @@ class Store:
         self.told: dict[str, Any] = {}
         """What `write_state` leaves besides, for other commands: how this local mode is set."""
         self._state = ""
+        self.key = secrets.token_urlsafe(32)
+        """Opens the objects of this run (`toolcrib get`) to anyone who may read the folder."""
         self._lock = self._open_lock()
 
     @classmethod
@@ -100,7 +102,7 @@ class Store:
 
     def write_state(self, url: str, accounts: list[str]) -> None:
         """Let other commands find this local mode."""
-        state = json.dumps({"url": url, "pid": os.getpid(), "accounts": accounts} | self.told)
+        state = json.dumps({"url": url, "pid": os.getpid(), "accounts": accounts, "key": self.key} | self.told)
         if state != self._state:  # an edit waits for the disk
             write_durably(self.path("local.json"), state)
             self._state = state

@@ -29,8 +29,10 @@ from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import demo
+from toolcrib_cli.local.conditions import Conditions
 from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, LocalHosts, LocalRemedies
+from toolcrib_cli.local.objects import Objects
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_cli.local.replica import InProcessReplica
 from toolcrib_cli.local.report import Report
@@ -143,8 +145,14 @@ async def _up(options: Options, store: Store) -> None:
             services=False,
             hidden_text=options.hidden_text,
             quota=Quota(*options.quota),
+            # there is no API server to spare
+            hold_back=0.5,
+            rewrite_every=1.0,
         )
-        loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, judging)
+        conditions = Conditions(folders, world)
+        writer = MemoryWriter(world, conditions.wrote)
+        loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, judging, writer)
+        conditions.tell = loop.told
         store.told = _told(options, store, settings, hosts.effective(folders.services))
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(
@@ -157,6 +165,8 @@ async def _up(options: Options, store: Store) -> None:
             registry,
             issuer,
             report,
+            conditions,
+            Objects(world, folders, writer, store.key),
             stop,
             port,
             str(tools.url),
@@ -179,6 +189,8 @@ class _Local:
     registry: Registry
     issuer: LocalIssuer
     report: Report
+    conditions: Conditions
+    objects: Objects
     stop: asyncio.Event
     port: int
     tools_url: str
@@ -194,7 +206,7 @@ class _Local:
             await serving.serve(
                 [
                     serving.Listener(
-                        self.registry.one_port,
+                        self.objects.beside(self.registry.one_port),
                         "127.0.0.1",
                         self.port,
                         bound=bound,
@@ -213,12 +225,16 @@ class _Local:
     async def _introduce(self) -> None:
         await self.loop.published(self.loaded.number)
         url = f"http://127.0.0.1:{self.port}"
-        self.report.refused(self.loop.assessor.facts.quotas)
+        facts = self.loop.assessor.facts
+        self.report.refused(facts.quotas)
+        await self.report.conditions(self.folders, self.conditions, facts.records)
         self.report.healthy(url, self.tools_url, self.world, self.registry.deps.state.snapshot)
         if self.options.tour:
             shown = self.options.data if not self.options.default_data else None
             await self._unless_stopped(Tour(url, self.folders.accounts, self._mint, str(shown or "")).show())
-        await self.report.follow_index(self.world, self.stop)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_conditions())
+            await self.report.follow_index(self.world, self.stop)
 
     async def _unless_stopped(self, showing: Coroutine[None, None, None]) -> None:
         """Wait for it, or leave it: of a registry that stops it would get no answer."""
@@ -243,7 +259,11 @@ class _Local:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(10):
                         await self.loop.published(change.number)
-            self.report.changed(change, self.loop.assessor.verdicts)
+            self.report.changed(change, self.conditions)
+
+    async def _follow_conditions(self) -> None:
+        while True:  # cancelled at the stop
+            self.report.later(await self.conditions.changes())
 
     async def _follow_hosts(self) -> None:
         while not self.stop.is_set():
@@ -271,6 +291,7 @@ async def _compose(
     stack: contextlib.AsyncExitStack,
     on_broken: Callable[[], None],
     judging: LoopSettings,
+    writer: MemoryWriter,
 ) -> tuple[Loop, Registry]:
     """The registry and the loop, each given the other by its port."""
 
@@ -298,7 +319,7 @@ async def _compose(
         world,
         publisher,
         index_sync,
-        MemoryWriter(world),
+        writer,
         settings=judging,
     )
     return loop, registry

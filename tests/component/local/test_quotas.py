@@ -64,7 +64,10 @@ def test_removing_an_older_manifest_makes_room_for_the_next(tmp_path: Path) -> N
         (tools / "t0.yaml").unlink()
         wait_until(lambda: names() == {"t00001", "t00002"}, timeout=30)
         (tools / "t9.yaml").write_text(json.dumps(manifest(9)))
-        wait_until(lambda: "Tool crowd/t00009: QuotaExceeded" in local.output, timeout=30)
+        wait_until(
+            lambda: "Tool crowd/t00009: metadata.namespace: Accepted=False/QuotaExceeded" in local.output,
+            timeout=30,
+        )
         assert names() == {"t00001", "t00002"}
 
 

@@ -1,0 +1,163 @@
+"""The objects of the running local mode with their conditions: a route for `toolcrib get`, opened by the data folder's key.
+
+Our kinds alone are shown, and how many of others there are: of a Secret nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from toolcrib.resources import API_VERSION, KINDS, crd, durations
+from toolcrib.resources.conditions import timestamp
+from toolcrib_cli.client import RegistryClient
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.local.folders import Folders
+from toolcrib_cli.local.store import read_state
+from toolcrib_cli.manifests import COMPANIONS
+from toolcrib_operator.adapters.memory import MemoryWriter
+from toolcrib_operator.objects import Entry
+from toolcrib_operator.world import World
+
+PATH = "/local/objects"
+_CHUNK = 200
+_Scope = MutableMapping[str, Any]
+_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+_App = Callable[[_Scope, Any, _Send], Awaitable[None]]
+
+
+class Objects:
+    """Answers `GET /local/objects?kind=…&namespace=…&name=…` to who has the key; a kind may be asked for several times."""
+
+    def __init__(self, world: World, folders: Folders, writer: MemoryWriter, key: str) -> None:
+        self._world, self._folders, self._writer = world, folders, writer
+        self._bearer = f"Bearer {key}".encode()
+
+    def beside(self, app: _App) -> _App:
+        """An app that answers this route, and asks `app` for all others."""
+
+        async def answer(scope: _Scope, receive: Any, send: _Send) -> None:
+            if scope["type"] != "http" or scope["path"] != PATH:
+                await app(scope, receive, send)
+            elif not self._knows(scope):
+                await _send(
+                    send, 401, [b'{"code": "invalid_token", "detail": "The key is not that of this run."}']
+                )
+            elif scope["method"] != "GET":
+                await _send(send, 405, [b'{"code": "method_not_allowed", "detail": "GET only."}'])
+            else:
+                asked = parse_qs(scope["query_string"].decode("latin-1"))
+                # thousands of objects are no work for the event loop
+                await _send(send, 200, await asyncio.to_thread(lambda: list(self._body(asked))))
+
+        return answer
+
+    def _knows(self, scope: _Scope) -> bool:
+        given = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
+        return hmac.compare_digest(given, self._bearer)
+
+    def _body(self, asked: Mapping[str, list[str]]) -> Iterator[bytes]:
+        namespace, name = (next(iter(asked.get(part, ())), None) for part in ("namespace", "name"))
+        found = [
+            entry
+            for kind in asked.get("kind", list(KINDS))
+            if kind in KINDS
+            for entry in self._world.all(kind)
+            if (namespace is None or entry.ref.namespace == namespace or not KINDS[kind].namespaced)
+            and (name is None or entry.ref.name == name)
+        ]
+        found.sort(key=lambda entry: (list(KINDS).index(entry.ref.kind), entry.ref.key))
+        others = {
+            kind: sum(1 for each, _, _ in list(self._folders.objects) if each == kind) for kind in COMPANIONS
+        }
+        yield b'{"others": ' + json.dumps(others).encode() + b', "objects": ['
+        for start in range(0, len(found), _CHUNK):
+            part = ", ".join(json.dumps(self._object(entry)) for entry in found[start : start + _CHUNK])
+            yield (b", " if start else b"") + part.encode()
+        yield b"]}"
+
+    def _object(self, entry: Entry) -> dict[str, Any]:
+        ref = entry.ref
+        item = self._folders.objects.get((ref.kind, ref.namespace, ref.name))
+        written = {} if item is None else dict(item.body.get("metadata") or {})
+        metadata: dict[str, Any] = {"name": ref.name} | (
+            {"namespace": ref.namespace} if ref.namespace else {}
+        )
+        metadata |= {k: written[k] for k in ("labels", "annotations") if written.get(k)}
+        metadata |= {
+            "generation": entry.generation,
+            "creationTimestamp": timestamp(durations.instant(entry.created)),
+        }
+        if item is not None:
+            spec = item.body["spec"]
+        else:
+            resource = entry.resource
+            spec = {} if resource is None else resource.spec.model_dump(
+                by_alias=True, mode="json", exclude_none=True, exclude_defaults=True
+            )  # fmt: skip
+        shown = {
+            "apiVersion": API_VERSION, "kind": ref.kind, "metadata": metadata,
+            "spec": _defaulted(_schema(ref.kind), spec), "status": dict(entry.status),
+        }  # fmt: skip
+        events = [
+            {"type": e.type, "reason": e.reason, "message": e.message, "at": e.at}
+            for e in self._writer.events_of(ref)
+        ]
+        place = "" if item is None else f"{item.file}:{item.line}"
+        return {"object": shown, "manifest": place, "events": events}
+
+
+def ask(folder: Path, **asked: Any) -> dict[str, Any]:
+    """What the running local mode of a data folder answers.
+
+    Raises:
+        CliError: none runs there, or what answers is another.
+    """
+    state = read_state(folder)
+    if state is not None and isinstance(key := state.get("key"), str):
+        try:
+            with RegistryClient(state["url"], key) as client:
+                found: dict[str, Any] = client.get(PATH, **asked)
+                return found
+        except CliError as error:
+            if error.code not in (Exit.UNREACHABLE, Exit.NOT_PERMITTED):
+                raise
+    hint = "start one with `toolcrib up --manifests FOLDER`; in a cluster use `kubectl get toolcrib -A`"
+    raise CliError(f"no local mode runs in {folder}", hint=hint, code=Exit.UNREACHABLE)
+
+
+async def _send(send: _Send, status: int, chunks: list[bytes]) -> None:
+    headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    for chunk in chunks:
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+_SCHEMAS: dict[str, Any] = {}
+
+
+def _schema(kind: str) -> Mapping[str, Any]:
+    if not _SCHEMAS:
+        for name, document in crd.definitions().items():
+            schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            _SCHEMAS[name] = schema["properties"]["spec"]
+    found: Mapping[str, Any] = _SCHEMAS[kind]
+    return found
+
+
+def _defaulted(schema: Mapping[str, Any], value: Any) -> Any:
+    """`value` with the defaults that an API server fills in."""
+    if isinstance(value, list):
+        return [_defaulted(schema.get("items") or {}, each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    known = schema.get("properties") or {}
+    filled = {k: copy.deepcopy(s["default"]) for k, s in known.items() if "default" in s and k not in value}
+    return {k: _defaulted(known.get(k, {}), v) for k, v in (value | filled).items()}
