@@ -102,7 +102,9 @@ class Store:
 
     def write_state(self, url: str, accounts: list[str]) -> None:
         """Let other commands find this local mode."""
-        state = json.dumps({"url": url, "pid": os.getpid(), "accounts": accounts, "key": self.key} | self.told)
+        state = json.dumps(
+            {"url": url, "pid": os.getpid(), "accounts": accounts, "key": self.key} | self.told
+        )
         if state != self._state:  # an edit waits for the disk
             write_durably(self.path("local.json"), state)
             self._state = state
