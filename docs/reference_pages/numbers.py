@@ -17,6 +17,7 @@ from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import RegistrationSettings
@@ -152,7 +153,16 @@ def operator_rows() -> list[Row]:
     )
     anchoring = Anchoring(reader, publisher.audit_heads)
     anchoring.anchored["registry-0"] = 0.0
-    state.leading = Leading(world, Resync(world, reader), publisher, indexing, loop, registering, anchoring)
+    state.leading = Leading(
+        world,
+        Resync(world, reader),
+        publisher,
+        indexing,
+        loop,
+        registering,
+        anchoring,
+        ProbeReports(publisher, reader),
+    )
     return list(_metric_rows([operator_metrics.StateCollector(state)]))
 
 

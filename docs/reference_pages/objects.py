@@ -18,6 +18,11 @@ CONDITIONS = (
     ("Ready", "all three", "Everything that was asked for is in force. It sums the others up."),
     ("Accepted", "all three", "The object is valid and used."),
     ("Indexed", "Tool", "The definition was read back from the search index."),
+    (
+        "BackendReachable",
+        "Tool with a backend",
+        "The Service has a ready endpoint, or the registry could connect. It changes neither Ready nor any list.",
+    ),
     ("Propagated", "bindings", "Every replica of the registry has confirmed this generation."),
     ("Expired", "bindings", "`expiresAt` has passed."),
     ("MatchesNothing", "bindings", "No tool is within the binding's reach."),

@@ -24,6 +24,7 @@ from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.status.escapes import Escapes
@@ -51,6 +52,7 @@ class Loop:
         *,
         settings: LoopSettings | None = None,
         policies: Policies | None = None,
+        probes: ProbeReports | None = None,
         clock: Callable[[], float] = time.time,
         on_published: Callable[[Revision, Collection[Ref]], None] | None = None,
         on_propagated: Callable[[float], None] = lambda seconds: None,
@@ -63,6 +65,7 @@ class Loop:
             writer: where statuses, finalizers and events go.
             settings: hold-backs, trusted labels, credential namespaces.
             policies: what tells whether new grants were checked at admission; without it all count as checked.
+            probes: what asks a replica whether backends can be reached; `run` runs it; None: nobody is asked.
             clock: seconds since the epoch; dates of bindings are judged by it.
             on_published: told about every revision and the objects that changed in it.
             on_propagated: told the seconds from the first change in a revision until every replica had it.
@@ -75,7 +78,7 @@ class Loop:
         self._records = self.assessor.facts.records
         self._escapes = Escapes(self._records, self._escaped)
         self._planner = StatusPlanner(
-            world, self.assessor, publisher, index_sync, self.settings, self._escapes
+            world, self.assessor, publisher, index_sync, self.settings, self._escapes, probes
         )
         self.status_writer = StatusWriter(
             world, self.assessor.kinds, self._records, self._planner, writer, self.events, self.settings, clock=clock,
@@ -92,7 +95,10 @@ class Loop:
         self._turned = asyncio.Event()
         self._covered = 0
         self._confirmed: tuple[Revision | None, ...] = ()
+        self._probes = probes
         index_sync.on_change(self._index_changed)
+        if probes is not None:
+            probes.on_change(self._backends_changed)
         publisher.subscribe(self._progressed)
 
     @property
@@ -121,6 +127,8 @@ class Loop:
             group.create_task(self._publisher.run(stop))
             group.create_task(self._index_sync.run(stop))
             group.create_task(self.status_writer.run(stop))
+            if self._probes is not None:
+                group.create_task(self._probes.run(stop))
             group.create_task(self.events.run(stop))
             group.create_task(self.reach.run(stop))
             group.create_task(self._escapes.run(stop))
@@ -254,6 +262,15 @@ class Loop:
         now = self._clock()
         for ref in list(self._planner.waiting):
             self.status_writer.due(ref, now)
+
+    def _backends_changed(self, ids: Collection[str]) -> None:
+        """Not all at once: a host may have thousands of tools, and more urgent writes go on."""
+        assert self._probes is not None
+        now, each = self._clock(), 1 / self._probes.settings.writes
+        tools = [kind.name for kind in self.assessor.kinds.values() if kind.slot is TOOLS]
+        for number, tool_id in enumerate(ids):
+            for kind in tools:
+                self.status_writer.due(Ref(kind, tool_id), now + number * each)
 
     def _index_changed(self, ids: Collection[str] | None) -> None:
         now = self._clock()

@@ -34,6 +34,7 @@ from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.settings import OperatorSettings
@@ -145,8 +146,10 @@ async def _lead(
         policies = Policies(
             Admitted(external=not watched), cluster if watched else None, settings=settings.policies
         )
+        probes = None if settings.probes is None else ProbeReports(publisher, make, settings=settings.probes)
         loop = Loop(
-            world, publisher, index_sync, cluster, settings=settings.loop, policies=policies, on_propagated=propagated.observe
+            world, publisher, index_sync, cluster, settings=settings.loop, policies=policies, probes=probes,
+            on_propagated=propagated.observe,
         )  # fmt: skip
         intake = None
         if settings.registration is not None:
@@ -154,7 +157,7 @@ async def _lead(
                 world, publisher, cluster, make, loop.published, settings=settings.registration
             )
         anchoring = _anchoring(settings, kube, publisher)
-        state.leading = Leading(world, resync, publisher, index_sync, loop, intake, anchoring)
+        state.leading = Leading(world, resync, publisher, index_sync, loop, intake, anchoring, probes)
         tasks = [
             asyncio.create_task(loop.run(stop), name="loop"),
             asyncio.create_task(elector.keep(stop), name="lease"),

@@ -42,6 +42,8 @@ REPLICAS_CURRENT = Metric(GaugeMetricFamily, "toolcrib_operator_replicas_current
 INDEX_WAITING = Metric(GaugeMetricFamily, "toolcrib_operator_index_waiting", (), "Tools not yet in the search index.")
 INDEX_LAG_SECONDS = Metric(GaugeMetricFamily, "toolcrib_index_lag_seconds", (),
     "For how long the oldest published tool has not been in the search index as it is; 0 if all are.")
+BACKENDS_REPORTED_TIMESTAMP_SECONDS = Metric(GaugeMetricFamily, "toolcrib_operator_backends_reported_timestamp_seconds", (),
+    "When a replica last told which backends can be reached; 0: not yet.")
 STATUS_WAITING = Metric(GaugeMetricFamily, "toolcrib_operator_status_waiting", (), "Objects to be looked at.")
 OLDEST_WAITING_SECONDS = Metric(GaugeMetricFamily, "toolcrib_operator_oldest_waiting_seconds", (),
     "Age of the oldest thing to be assessed, published or written; 0 if there is none.")
@@ -127,6 +129,8 @@ def _leading(parts: Leading) -> Iterator[_Family]:
     )
     yield _one(INDEX_WAITING, parts.index_sync.waiting)
     yield _one(INDEX_LAG_SECONDS, parts.index_sync.lag)
+    if parts.probes is not None:
+        yield _one(BACKENDS_REPORTED_TIMESTAMP_SECONDS, parts.probes.reported_at or 0.0)
     yield _one(STATUS_WAITING, writer.backlog)
     yield _one(OLDEST_WAITING_SECONDS, parts.loop.oldest_waiting)
     yield from _quotas(parts.loop.assessor.facts.quotas)

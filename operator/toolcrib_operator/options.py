@@ -24,6 +24,7 @@ from toolcrib_operator.settings import (
     LoopSettings,
     OperatorSettings,
     PolicySettings,
+    ProbeSettings,
     PublisherSettings,
     RegistrationSettings,
     WatchSettings,
@@ -150,6 +151,12 @@ class OperatorOptions(BaseModel):
     audit_anchor_interval: float = Field(
         default=60.0, gt=0, description="seconds between two anchors of a decision log"
     )
+    backend_probe_interval: float = Field(
+        default=60.0,
+        ge=0,
+        le=3600,
+        description="seconds between two probes of a backend's host and port by a replica, at least 1; 0: none",
+    )
     runtime_registration: bool = Field(
         default=False, description="create the Tools that agents register at run time"
     )
@@ -201,6 +208,9 @@ class OperatorOptions(BaseModel):
             policies=PolicySettings(_user(self.service_account)) if self.admission == "policy" else None,
             anchors=AnchorSettings(self.audit_anchors, self.audit_anchor_interval)
             if self.audit_anchors
+            else None,
+            probes=ProbeSettings(max(1.0, self.backend_probe_interval))
+            if self.backend_probe_interval
             else None,
             registration=RegistrationSettings(self.runtime_namespace) if self.runtime_registration else None,
             release_finalizers=self.release_finalizers,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,
@@ -75,6 +76,14 @@ class OutboxChannel(Protocol):
 
     async def acknowledge(self, acks: OutboxAcks) -> ReplicaState:
         """Say what became of it."""
+        ...
+
+
+class ProbeChannel(Protocol):
+    """The probes of one replica, by its admin channel. Raises like `Replica`."""
+
+    async def backends(self, request: ProbeRequest) -> BackendReport:
+        """Have it probe backends for some time; what it knows so far."""
         ...
 
 

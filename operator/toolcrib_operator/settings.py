@@ -44,6 +44,9 @@ class LoopSettings:
     services: bool = True
     """Whether the addresses of Services are read and published. Not in the local mode: `--backend` says where they are."""
 
+    endpoints_settle: float = 5.0
+    """What EndpointSlices say of a Tool's Service must last this long before its condition says something else."""
+
     metric_grants: int = 2000
     """Bindings with series of their own in the operator's metrics."""
 
@@ -103,6 +106,23 @@ class IndexSettings:
 
     spared_namespace: str | None = "toolcrib-runtime"
     """Entries of this namespace are never swept as orphans: runtime registrations live there."""
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """How backends are probed. Times are in seconds."""
+
+    every: float = 60.0
+    """Between two probes of one host and port."""
+
+    ask: float = 10.0
+    """Between two requests to the replica that probes."""
+
+    writes: float = 50.0
+    """Statuses a second that are looked at because of a report: a host may have thousands of tools."""
+
+    backoff: tuple[float, float] = (1.0, 30.0)
+    """First and longest wait after a failed request; jittered."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +226,8 @@ class OperatorSettings:
     """None: something else checks who may write grants."""
     anchors: AnchorSettings | None = None
     """None: the heads of decision logs are not kept."""
+    probes: ProbeSettings | None = field(default_factory=ProbeSettings)
+    """None: no backend is probed."""
     registration: RegistrationSettings | None = None
     """None: runtime registrations are not served."""
     release_finalizers: bool = False

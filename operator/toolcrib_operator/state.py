@@ -9,6 +9,7 @@ from toolcrib_operator.elector import Elector
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.anchoring import Anchoring
 from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
 from toolcrib_operator.watches.resync import Resync
@@ -29,6 +30,7 @@ class Leading:
     loop: Loop
     intake: RegistrationIntake | None = None
     anchoring: Anchoring | None = None
+    probes: ProbeReports | None = None
 
 
 class State:

@@ -51,12 +51,13 @@ from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.counters import Counters
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
-from toolcrib_registry.outbound.guard import ReplaceablePolicy
+from toolcrib_registry.outbound.guard import ReplaceablePolicy, target
 from toolcrib_registry.policy import registration
 from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.registration import Registrar
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
+from toolcrib_registry.probing.prober import Prober
 from toolcrib_registry.search.calibration import FITTED_FOR
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.engine import SearchEngine
@@ -128,6 +129,7 @@ class Registry:
         cutting = asyncio.create_task(self.deps.in_flight.follow())
         cutting.add_done_callback(partial(self._cutting_ended, on_broken))
         self._following = [asyncio.create_task(self.deps.search.follow(self.deps.state)), cutting]
+        self._following.append(asyncio.create_task(self.deps.prober.run()))
         if self.owned_keys is not None:
             await self.owned_keys.start()
 
@@ -243,6 +245,15 @@ async def build(
         outbox = OutboxQueue(state, within=limits.registration_seconds, capacity=limits.registrations)
     bulkheads = Bulkheads(each=settings.limits.backend_calls)
     metrics.observe_calls(in_progress=lambda: bulkheads.in_progress, waiting=lambda: bulkheads.waiting)
+    prober = Prober(
+        lambda: state.snapshot,
+        lambda asked, namespace: target(asked, namespace=namespace, policy=policy.current),
+        outbound,
+        clock,
+        rules=lambda: policy.current,
+        observe=metrics.probed,
+    )
+    metrics.observe_backends(prober.counts)
     deps = Deps(
         settings=settings,
         clock=clock,
@@ -277,6 +288,7 @@ async def build(
         registrar=(registrar or outbox) if settings.registration else None,
         outbox=outbox,
         check_address=registration.address_check(policy),
+        prober=prober,
         oauth=oauth,
         resources=resources.make(
             settings.own_url,

@@ -24,6 +24,7 @@ from toolcrib_registry.policy.outbox import OutboxQueue
 from toolcrib_registry.policy.registration import AddressCheck, Registrar
 from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
+from toolcrib_registry.probing.prober import Prober
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.index.service import IndexService
 from toolcrib_registry.settings import RegistrySettings
@@ -59,6 +60,7 @@ class Deps:
     refusals: RefusalReasons
     staging: Staging
     large: LargeRequests
+    prober: Prober
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

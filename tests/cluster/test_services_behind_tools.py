@@ -200,3 +200,17 @@ def test_endpoints_written_by_hand_refuse_the_service_until_they_are_gone(
     stage.refused("EndpointSlice example-tools-evil", "delete that EndpointSlice")
     stage.delete("endpointslice", "example-tools-evil")
     stage.dialled()
+
+
+def test_a_tool_says_whether_its_service_has_a_ready_endpoint_and_stays_ready(stage: Stage) -> None:
+    endpoints = endpoint_slice() | {"ports": [{"name": "", "port": 8080}]}
+    stage.apply(endpoints, service())
+    stage.dialled()
+    wait_until(lambda: stage.said("BackendReachable")[0] == ("True", "EndpointsReady"))
+
+    endpoints["endpoints"][0]["conditions"] = {"ready": False}
+    stage.apply(endpoints)
+    wait_until(lambda: stage.said("BackendReachable")[0] == ("False", "NoReadyEndpoints"))
+    assert "no ready endpoint for port 8080" in stage.said("BackendReachable")[1]
+    assert stage.said("Ready")[0] == READY
+    assert stage.published() == stage.cluster_ip()

@@ -50,8 +50,18 @@ def test_every_tool_is_ready_once_it_is_indexed_and_read_back(cluster: Cluster) 
     for tool in json.loads(cluster.kubectl("get", "tools", "-n", "heist", "-o", "json"))["items"]:
         found = {c["type"]: (c["status"], c["observedGeneration"]) for c in tool["status"]["conditions"]}
         good = dict.fromkeys(("Ready", "Accepted", "Indexed"), ("True", 1))
+        found.pop("BackendReachable")
         assert found == good | {"Questionable": ("False", 1)}
         assert tool["status"]["digest"].startswith("sha256:")
+
+
+def test_a_replica_says_that_the_backends_of_all_tools_can_be_reached(cluster: Cluster) -> None:
+    def reasons() -> set[str]:
+        tools = json.loads(cluster.kubectl("get", "tools", "-n", "heist", "-o", "json"))["items"]
+        told = [c for tool in tools for c in tool["status"]["conditions"] if c["type"] == "BackendReachable"]
+        return {c["reason"] for c in told}
+
+    wait_until(lambda: reasons() == {"Connected"})
 
 
 def test_an_agent_with_a_url_and_a_token_discovers_exactly_its_tools(

@@ -16,6 +16,7 @@ from aiohttp import web
 from realparts import processes
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.probes import BackendProbe, BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     FEATURES,
     AuditHead,
@@ -50,6 +51,8 @@ class MemoryReplica:
         self.index_requests: list[IndexRequest] = []
         self.wanted: list[OutboxEntry] = []
         self.acks: list[OutboxAck] = []
+        self.backend_probes: dict[str, BackendProbe] = {}
+        self.probe_requests: list[ProbeRequest] = []
         self.audit: AuditHead | None = None
         self.features = FEATURES
         self.stopping = False
@@ -156,6 +159,11 @@ class MemoryReplica:
             raise IndexUnavailable("the store is away")
         return IndexInventory(identity="memory", tools=dict(self.entries))
 
+    async def backends(self, request: ProbeRequest) -> BackendReport:
+        self._up()
+        self.probe_requests.append(request)
+        return BackendReport(probing=True, looked=True, backends=tuple(self.backend_probes.values()))
+
     async def outbox(self, epoch: int, wait: float) -> Outbox:
         self._up()
         deadline = time.monotonic() + wait
@@ -227,6 +235,7 @@ class HttpReplica(MemoryReplica):
             ("credentials", Credentials, self.credentials),
             ("index", IndexRequest, self.index),
             ("outbox", OutboxAcks, self.acknowledge),
+            ("backends", ProbeRequest, self.backends),
         ]
         for route, model, method in bodies:
             app.router.add_post(f"/v1/admin/{route}", self._handler(method, model))

@@ -7,7 +7,7 @@ async with staged(tool("calculator"), binding("planner", ["calculator:use"]), AC
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ from toolcrib_operator.loop import Loop
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import Event
 from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.settings import IndexSettings, LoopSettings, PublisherSettings
+from toolcrib_operator.settings import IndexSettings, LoopSettings, ProbeSettings, PublisherSettings
 from toolcrib_operator.world import World
 
 
@@ -45,6 +46,7 @@ class Stage:
     world: World
     loop: Loop
     writer: Recorder
+    probes: ProbeReports | None = None
 
     def said(self, name: str = "planner", kind: str = "AgentScopeBinding") -> dict[str, tuple[str, str]]:
         key = f"heist/{name}" if kind == "AgentScopeBinding" else name
@@ -67,19 +69,24 @@ async def staged(
     settings: LoopSettings = SETTINGS,
     world: World | None = None,
     replica: MemoryReplica | None = None,
+    others: Sequence[MemoryReplica] = (),
+    probes: ProbeSettings | None = None,
 ) -> AsyncIterator[Stage]:
     fresh, world = world is None, world or World()
     fast = PublisherSettings(heartbeat=0.1, discover=0.05)
-    publisher = Publisher(1, FixedReplicas(replica or MemoryReplica()), settings=fast)
+    replicas = [replica or MemoryReplica(), *others]
+    publisher = Publisher(1, FixedReplicas(*replicas), settings=fast)
     index_sync = IndexSync(publisher, settings=IndexSettings(inventory=0.2))
     writer = Recorder(world)
-    loop = Loop(world, publisher, index_sync, writer, settings=settings)
+    channels = {each.name: each for each in replicas}
+    reports = None if probes is None else ProbeReports(publisher, channels.__getitem__, settings=probes)
+    loop = Loop(world, publisher, index_sync, writer, settings=settings, probes=reports)
     for kind in WATCHED if fresh else ():
         world.replace(kind, [o for o in objects if o["kind"] == kind])
     stop = asyncio.Event()
     task = asyncio.create_task(loop.run(stop))
     try:
-        yield Stage(world, loop, writer)
+        yield Stage(world, loop, writer, reports)
     finally:
         stop.set()
         await task

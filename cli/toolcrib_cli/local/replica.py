@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     SNAPSHOT_CHUNKS,
     Credentials,
@@ -55,6 +56,10 @@ class InProcessReplica:
         """Replace all backend credentials."""
         self._deps.credentials.replace(credentials)
         return self._deps.state.report()
+
+    async def backends(self, request: ProbeRequest) -> BackendReport:
+        """Have it probe backends; what it knows so far."""
+        return self._deps.prober.asked(request)
 
     async def index(self, request: IndexRequest) -> IndexAnswer:
         """Embed, write, read back. Raises IndexUnavailable."""

@@ -41,8 +41,9 @@ from toolcrib_cli.local.tour import Tour
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.settings import IndexSettings, LoopSettings
+from toolcrib_operator.settings import IndexSettings, LoopSettings, ProbeSettings
 from toolcrib_operator.world import World
 from toolcrib_registry.calls.assertions import keys as assertion_keys
 from toolcrib_registry.compose import Registry, build
@@ -56,6 +57,8 @@ from toolcrib_registry.settings_sections import Store as StoreSettings
 RUNTIME_NAMESPACE = "toolcrib-runtime"
 HOSTS_SECONDS = 0.5
 """Between two looks at the hosts file."""
+_PROBES = ProbeSettings(every=15, ask=1, writes=1_000)
+"""Services under development start and stop: four times as often as in a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +316,8 @@ async def _compose(
     )
     stack.push_async_callback(registry.aclose)
     await registry.start(on_broken)
-    publisher = Publisher(store.next_epoch(), FixedReplicas(InProcessReplica(registry.deps)))
+    replica = InProcessReplica(registry.deps)
+    publisher = Publisher(store.next_epoch(), FixedReplicas(replica))
     index_sync = IndexSync(publisher, settings=IndexSettings(spared_namespace=None))
     loop = Loop(
         world,
@@ -321,6 +325,7 @@ async def _compose(
         index_sync,
         writer,
         settings=judging,
+        probes=ProbeReports(publisher, lambda name: replica, settings=_PROBES),
     )
     return loop, registry
 

@@ -55,6 +55,17 @@ class ConditionReason(StrEnum):
     DISABLED = "Disabled"
     SERVICE_UNSUPPORTED = "ServiceUnsupported"
     SERVICE_MISSING = "ServiceMissing"
+    ENDPOINTS_READY = "EndpointsReady"
+    NO_READY_ENDPOINTS = "NoReadyEndpoints"
+    CONNECTED = "Connected"
+    REFUSED = "Refused"
+    TIMED_OUT = "TimedOut"
+    NAME_NOT_FOUND = "NameNotFound"
+    TLS_FAILED = "TlsFailed"
+    UNREACHABLE = "Unreachable"
+    EGRESS_REFUSED = "EgressRefused"
+    NO_ADDRESS = "NoAddress"
+    NOT_PROBED = "NotProbed"
     CREDENTIAL_MISSING = "CredentialMissing"
     CREDENTIAL_NOT_ALLOWED = "CredentialNotAllowed"
     UNTRUSTED_LABEL = "UntrustedLabel"
@@ -110,6 +121,19 @@ MEANINGS: dict[ConditionReason, str] = {
     " EndpointSlice that its controller did not make. The message says which, and the remedy.",
     ConditionReason.SERVICE_MISSING: "The Service that the backend names does not exist, or has no such TCP port. Calls answer 503"
     " `service_pending` until it does.",
+    ConditionReason.ENDPOINTS_READY: "The backend's Service has at least one ready endpoint for the port.",
+    ConditionReason.NO_READY_ENDPOINTS: "The backend's Service has no ready endpoint for the port: check its pods and its selector.",
+    ConditionReason.CONNECTED: "The registry connected to the backend. It sent no request.",
+    ConditionReason.REFUSED: "The backend's host refuses connections to the port: check that the server runs and listens there.",
+    ConditionReason.TIMED_OUT: "The backend did not accept a connection in time: check firewalls and network policies.",
+    ConditionReason.NAME_NOT_FOUND: "The name of the backend's host cannot be resolved.",
+    ConditionReason.TLS_FAILED: "The TLS handshake with the backend failed, or its certificate is not trusted.",
+    ConditionReason.UNREACHABLE: "The network has no way to the backend, or the connection failed.",
+    ConditionReason.EGRESS_REFUSED: "The registry's egress rules refuse the backend's host or address: calls answer `egress_refused`.",
+    ConditionReason.NO_ADDRESS: "The registry knows no address of the backend's Service. Outside a cluster, specify it with"
+    " `--backend namespace/service=host:port`.",
+    ConditionReason.NOT_PROBED: "It is not known whether the backend can be reached: no replica of the registry has probed it yet, or"
+    " probing is off.",
     ConditionReason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
     ConditionReason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",

@@ -50,6 +50,12 @@ COLUMNS: dict[str, list[dict[str, Any]]] = {
         _column("State", ".spec.state", "Active, Deprecated or Disabled."),
         _REASON,
         _column("Digest", ".status.digest", "sha256 of the definition that a model reads.", wide=True),
+        _column(
+            "Reachable",
+            ".status.conditions[?(@.type=='BackendReachable')].reason",
+            "Whether the backend can be reached.",
+            wide=True,
+        ),
         _QUESTIONABLE,
         _AGE,
     ],

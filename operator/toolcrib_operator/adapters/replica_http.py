@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs, tracing
+from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,
@@ -103,6 +104,10 @@ class HttpReplica:
     async def inventory(self) -> IndexInventory:
         """What the search index holds."""
         return await self._send("GET", "index", None, IndexInventory, self._index_timeout)
+
+    async def backends(self, request: ProbeRequest) -> BackendReport:
+        """Have it probe backends for some time; what it knows so far."""
+        return await self._post("backends", request.model_dump_json().encode(), BackendReport)
 
     async def outbox(self, epoch: int, wait: float) -> Outbox:
         """Runtime registrations that wait to be created; waits for one."""

@@ -46,6 +46,36 @@ class Links:
         return tuple(made)
 
 
+class Slices:
+    """Which EndpointSlices bear the name of a Service. Apart from `Links`: there is one for each Service of the cluster,
+    and few of those are a Tool's, so each takes as little as it can."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[Ref, ...]] = {}
+        self._service: dict[Ref, str] = {}
+
+    def of(self, service: str) -> tuple[Ref, ...]:
+        """The EndpointSlices of a Service, `namespace/name`."""
+        return self._of.get(service, ())
+
+    def put(self, ref: Ref, service: str | None) -> set[str]:
+        """`ref` bears the name of `service` now, None: of none. Returns the Services that are concerned."""
+        before = self._service.get(ref)
+        if before is not None and before != service:
+            del self._service[ref]
+            left = tuple(other for other in self._of[before] if other != ref)
+            if left:
+                self._of[before] = left
+            else:
+                del self._of[before]
+        if service is not None and before != service:
+            # one text for both tables
+            service = next((self._service[other] for other in self._of.get(service, ())), service)
+            self._service[ref] = service
+            self._of[service] = (*self._of.get(service, ()), ref)
+        return {key for key in (before, service) if key is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """Where a publish has what is published of a kind: the field of that name, of `Batch`, `Publish` and `Removed`."""
@@ -91,6 +121,7 @@ class Facts:
         self.objects, self.settings, self.admitted = objects, settings, admitted
         self.records = Records()
         self.links = Links()
+        self.slices = Slices()
         self.lint = SearchLint()
         self.quotas = Quotas(settings.quota or Quota(0, 0), self.records)
         self.accounts: Accounts | Declared = (

@@ -15,6 +15,7 @@ from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.kinds import Resource, parse
 from toolcrib.resources.meta import GROUP, VERSION
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.probes import BackendProbe
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.facts import Batch, Facts, Slot
@@ -109,6 +110,15 @@ class Situation(Protocol):
 
     def indexed(self, tool: PublishedTool) -> tuple[bool | None, Cause | None]:
         """Whether it is in the search index (None: nobody knows), and what keeps it out."""
+        ...
+
+    @property
+    def probing(self) -> bool:
+        """Whether a replica is asked to probe backends."""
+        ...
+
+    def probe(self, tool: PublishedTool) -> BackendProbe | None:
+        """What it said of the tool's backend; None: nothing."""
         ...
 
     def escaped(self, binding: PublishedBinding) -> Collection[str]:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
+from toolcrib.resources.conditions import ConditionReason
 from toolcrib.wire.publish import Credential, Revision
 from toolcrib_operator.kinds.verdicts import AnyVerdict, Cause, Published
 from toolcrib_operator.objects import Ref
@@ -69,6 +70,9 @@ class Record:
     recounted: float | None = None
     escaped: tuple[str, int, dict[str, None]] | None = None
     """Its uid and generation, and the ids of tools that left what it denies."""
+
+    turned: tuple[ConditionReason, float] | None = None
+    """What is seen of its backend in the place of what its condition tells, and since when."""
 
     # what is to be written
     due: float | None = None

@@ -8,15 +8,17 @@ There may be very many of both, and few facts of them are kept.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
 from toolcrib_operator.kinds.facts import Facts
 from toolcrib_operator.kinds.kind import Change, Kind, made
-from toolcrib_operator.kinds.verdicts import Cause
+from toolcrib_operator.kinds.verdicts import Cause, Reached
 from toolcrib_operator.objects import NOTHING, Entry, Ref
 
 SERVICE = "Service"
@@ -33,11 +35,13 @@ class ServiceVerdict:
         cluster_ip: what the registry dials; None unless there is neither `refusal` nor `missing`.
         refusal: why the Tool is not accepted.
         missing: what has to be there before the Tool is Ready.
+        endpoints: whether somebody answers at the Tool's port; None: nobody asked.
     """
 
     cluster_ip: str | None = None
     refusal: Cause | None = None
     missing: Cause | None = None
+    endpoints: Reached | None = None
 
 
 NOT_ASKED = ServiceVerdict()
@@ -53,7 +57,10 @@ def service_of(tool: Tool) -> str | None:
 
 
 def assess_service(
-    tool: Tool, service: Mapping[str, Any] | None, foreign: Iterable[tuple[str, str]]
+    tool: Tool,
+    service: Mapping[str, Any] | None,
+    foreign: Iterable[tuple[str, str]],
+    ready: Collection[str] = (),
 ) -> ServiceVerdict:
     """Whether calls of a Tool may go to the Service that it names.
 
@@ -61,6 +68,7 @@ def assess_service(
         tool: it names a Service.
         service: the facts of that Service, None if there is none.
         foreign: name and reason of each EndpointSlice that bears the Service's name and is not its controller's.
+        ready: names of the ports for which one of its EndpointSlices has a ready endpoint.
     """
     key, http = service_of(tool), tool.spec.backend.http
     assert key is not None
@@ -81,11 +89,17 @@ def assess_service(
     if (port := http.service.port) not in service["ports"]:
         has = ", ".join(map(str, service["ports"])) or "none"
         return _missing(f"Service {key} has no TCP port {port} (it has: {has}). Correct one of the two.")
-    return ServiceVerdict(cluster_ip=service["ip"])
+    if service["names"][service["ports"].index(port)] in ready:
+        endpoints = Reached(True, Cause(ConditionReason.ENDPOINTS_READY))
+    else:
+        message = f"Service {key} has no ready endpoint for port {port}. Check its pods and its selector."
+        endpoints = Reached(False, Cause(ConditionReason.NO_READY_ENDPOINTS, message))
+    return ServiceVerdict(cluster_ip=service["ip"], endpoints=endpoints)
 
 
 def _missing(message: str) -> ServiceVerdict:
-    return ServiceVerdict(missing=Cause(ConditionReason.SERVICE_MISSING, message))
+    cause = Cause(ConditionReason.SERVICE_MISSING, message)
+    return ServiceVerdict(missing=cause, endpoints=Reached(False, cause))
 
 
 def _refused(message: str) -> ServiceVerdict:
@@ -103,15 +117,8 @@ class ServiceKind(Kind):
         return made(self.name, _placed(manifest), body=service_facts(manifest))
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """Key of the EndpointSlices that bear a Service's name and are not its controller's."""
-
-    service: str
-
-
 class EndpointSliceKind(Kind):
-    """EndpointSlices: which ones bear a Service's name without being its controller's."""
+    """EndpointSlices: which ones bear a Service's name without being its controller's, and which ports are ready."""
 
     name = ENDPOINT_SLICE
     group = "discovery.k8s.io"
@@ -125,14 +132,11 @@ class EndpointSliceKind(Kind):
         """Its facts."""
         return made(self.name, _placed(manifest), body=slice_facts(manifest))
 
-    def keys(self, entry: Entry) -> Sequence[Hashable]:
-        """The Service that it is foreign to."""
-        return (Foreign(f"{entry.ref.namespace}/{entry.body['service']}"),) if "foreign" in entry.body else ()
-
     def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
-        """The tools of the Service that it is, or was, foreign to."""
-        keys = (key for key in (*change.before, *change.after) if isinstance(key, Foreign))
-        return {user for key in keys for user in facts.links.of(Ref(SERVICE, key.service))}
+        """The tools of the Service whose name it bears, or bore."""
+        service = None if change.entry is None else change.entry.body.get("service")
+        named = facts.slices.put(change.ref, service and f"{change.ref.namespace}/{service}")
+        return {user for key in named for user in facts.links.of(Ref(SERVICE, key))}
 
 
 SERVICES = ServiceKind()
@@ -145,11 +149,12 @@ def backend_service(tool: Tool, facts: Facts) -> ServiceVerdict:
     if not facts.settings.services or key is None:
         return NOT_ASKED
     service = facts.objects.get(Ref(SERVICE, key))
-    slices = [(ref, facts.objects.get(ref)) for ref in facts.links.of(Foreign(key))]
+    slices = [(ref, facts.objects.get(ref)) for ref in facts.slices.of(key)]
     foreign = [
         (ref.name, entry.body["foreign"]) for ref, entry in slices if entry and "foreign" in entry.body
     ]
-    return assess_service(tool, None if service is None else service.body, foreign)
+    ready = {port for _, entry in slices if entry for port in entry.body.get("ready", ())}
+    return assess_service(tool, None if service is None else service.body, foreign, ready)
 
 
 def _placed(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +170,7 @@ _TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
 
 
 def service_facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of a Service: `ip`, the TCP `ports`, and `unsupported`, which says why it is not used."""
+    """What is kept of a Service: `ip`, the TCP `ports` and their `names`; or `unsupported`, why it is not used."""
     spec = manifest.get("spec") or {}
     kind, ip = spec.get("type") or "ClusterIP", spec.get("clusterIP") or ""
     if kind not in _TYPES:
@@ -174,36 +179,69 @@ def service_facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
         return {"unsupported": "is headless (clusterIP: None)"}
     if not spec.get("selector"):
         return {"unsupported": "has no selector, so its endpoints can be any address"}
-    ports = tuple(p["port"] for p in spec.get("ports") or () if p.get("protocol", "TCP") == "TCP")
-    return {"ip": ip, "ports": ports}
+    ports = _tcp(spec.get("ports"))
+    return {"ip": ip, "ports": tuple(p["port"] for p in ports), "names": _names(ports)}
 
 
 def slice_facts(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of an EndpointSlice: nothing where the controller made it; else its `service` and why it is `foreign`."""
+    """What is kept of an EndpointSlice: its `service`, names of the `ready` ports, and why it is `foreign`, if it is."""
     metadata = manifest.get("metadata") or {}
     labels = metadata.get("labels") or {}
     service = labels.get(NAME_LABEL)
     if not service:
         return NOTHING
-    if (manager := labels.get(MANAGER_LABEL)) != CONTROLLER:
-        return {"service": service, "foreign": f"is managed by {manager!r}" if manager else "has no manager"}
+    service = sys.intern(service)
+    if (foreign := _foreign(manifest, service)) is not None:
+        return {"service": service, "foreign": foreign}
+    ready = any(_is_ready(endpoint) for endpoint in manifest.get("endpoints") or ())
+    return {"service": service, "ready": _names(_tcp(manifest.get("ports"))) if ready else ()}
+
+
+def _foreign(manifest: Mapping[str, Any], service: str) -> str | None:
+    """Why it is not the controller's, of pods of its namespace."""
+    metadata = manifest.get("metadata") or {}
+    if (manager := (metadata.get("labels") or {}).get(MANAGER_LABEL)) != CONTROLLER:
+        return f"is managed by {manager!r}" if manager else "has no manager"
     if not any(_is_service(owner, service) for owner in metadata.get("ownerReferences") or ()):
-        return {"service": service, "foreign": "is not owned by the Service"}
+        return "is not owned by the Service"
     for endpoint in manifest.get("endpoints") or ():
         target = endpoint.get("targetRef") or {}
         if target.get("kind") != "Pod" or target.get("namespace") != metadata.get("namespace"):
-            return {"service": service, "foreign": "has an endpoint that is no Pod of the namespace"}
-    return NOTHING
+            return "has an endpoint that is no Pod of the namespace"
+    return None
 
 
 def compact_slice(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """An EndpointSlice with what `slice_facts` reads and no more: there may be very many, of a thousand endpoints each."""
-    targets = {
-        (t.get("kind"), t.get("namespace"))
-        for t in ((e.get("targetRef") or {}) for e in manifest.get("endpoints") or ())
+    kinds = {
+        ((target := e.get("targetRef") or {}).get("kind"), target.get("namespace"), _is_ready(e))
+        for e in manifest.get("endpoints") or ()
     }
-    endpoints = [{"targetRef": {"kind": kind, "namespace": namespace}} for kind, namespace in targets]
-    return {"metadata": manifest.get("metadata") or {}, "endpoints": endpoints}
+    endpoints = [
+        {"targetRef": {"kind": kind, "namespace": namespace}, "conditions": {"ready": ready}}
+        for kind, namespace, ready in kinds
+    ]
+    ports = [{"name": p.get("name"), "protocol": p.get("protocol")} for p in manifest.get("ports") or ()]
+    return {"metadata": manifest.get("metadata") or {}, "ports": ports, "endpoints": endpoints}
+
+
+def _is_ready(endpoint: Mapping[str, Any]) -> bool:
+    """An endpoint that says nothing counts as ready, as Kubernetes has it."""
+    return (endpoint.get("conditions") or {}).get("ready") is not False
+
+
+def _tcp(ports: Iterable[Mapping[str, Any]] | None) -> list[Mapping[str, Any]]:
+    return [p for p in ports or () if (p.get("protocol") or "TCP") == "TCP"]
+
+
+def _names(ports: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """By which a Service's port and its endpoints' find each other. Equal tuples are one object: most have one port."""
+    return _shared_names(tuple(sys.intern(p.get("name") or "") for p in ports))
+
+
+@lru_cache(maxsize=1_024)
+def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    return names
 
 
 def _is_service(owner: Mapping[str, Any], name: str) -> bool:

@@ -107,7 +107,7 @@ def transitions(old: Status, new: Status) -> list[dict[str, Any]]:
 
 
 def status(
-    entry: Entry, rows: Iterable[tuple[str, bool, Cause]], now: float, **fields: Any
+    entry: Entry, rows: Iterable[tuple[str, bool | None, Cause]], now: float, **fields: Any
 ) -> dict[str, Any]:
     generation = entry.generation
     new = [

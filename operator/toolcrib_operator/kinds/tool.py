@@ -19,11 +19,12 @@ from toolcrib_operator.kinds.facts import TOOLS, Batch, Facts
 from toolcrib_operator.kinds.kind import Change, Governed, Situation, Told
 from toolcrib_operator.kinds.questions import summary
 from toolcrib_operator.kinds.quotas import TOOL, as_written
+from toolcrib_operator.kinds.reachability import BACKEND_REACHABLE, observed, told
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.secret import assess_credential, secret_of
 from toolcrib_operator.kinds.service import NOT_ASKED, SERVICE, ServiceVerdict, backend_service, service_of
 from toolcrib_operator.kinds.statuses import Desired, Progress, condition, holds, status
-from toolcrib_operator.kinds.verdicts import Cause, Published, ToolVerdict, invalid
+from toolcrib_operator.kinds.verdicts import Cause, Published, Reached, ToolVerdict, invalid
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.packing import PackedTool, packed_tool, shared
 
@@ -86,11 +87,16 @@ def assess_tool(
         Weakness(ConditionReason.HIDDEN_TEXT, *place.said, hidden_text.HINT)
         for place in found[: hidden_text.MOST_PLACES]
     )
-    return ToolVerdict(published, service=service.missing, credential=credential, weaknesses=odd)
+    return ToolVerdict(
+        published, service=service.missing, credential=credential, endpoints=service.endpoints, weaknesses=odd
+    )
 
 
-def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: float) -> Desired:
-    """Status of a Tool: Ready, Accepted, Indexed, Questionable."""
+def tool_status(
+    entry: Entry, verdict: ToolVerdict, progress: Progress, now: float, reached: Reached | None = None
+) -> Desired:
+    """Status of a Tool: Ready, Accepted, Indexed, Questionable, and BackendReachable if it has a backend (`reached`)."""
+    rows: list[tuple[str, bool | None, Cause]]
     tool = verdict.published
     if tool is None:
         refusal = verdict.refusal or Cause(ConditionReason.INVALID)
@@ -125,6 +131,8 @@ def tool_status(entry: Entry, verdict: ToolVerdict, progress: Progress, now: flo
     odd, question = summary(verdict.weaknesses)
     rows = [("Ready", ready.reason is ConditionReason.READY, ready), ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
             ("Indexed", indexed, index), ("Questionable", odd, question)]  # fmt: skip
+    if reached is not None:
+        rows.append((BACKEND_REACHABLE, reached.value, reached.cause))
     fields = {
         "name": tool.name,
         "toolId": tool.tool_id,
@@ -250,7 +258,14 @@ class ToolKind(Governed):
         if verdict.published is not None:
             indexed, problem = situation.indexed(verdict.published)
             progress = replace(progress, indexed=indexed, index_problem=problem)
-        return tool_status(entry, verdict, progress, now)
+        seen, tool = None, verdict.published
+        if tool is not None:
+            seen = observed(tool, verdict.endpoints, situation.probe(tool), probing=situation.probing)
+        if tool is None or seen is None:
+            return tool_status(entry, verdict, progress, now)
+        settle = situation.facts.settings.endpoints_settle if seen is verdict.endpoints else 0.0
+        reached, again = told(entry, tool, seen, record, now, settle=settle)
+        return replace(tool_status(entry, verdict, progress, now, reached), again=again)
 
     def told(self, entry: Entry, record: Record, situation: Situation, now: float) -> Told:
         """Its status, and its weaknesses."""

@@ -21,6 +21,18 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """Whether a backend can be reached (None: nobody knows), and why.
+
+    `settled` is False where one result alone says so, which may be chance.
+    """
+
+    value: bool | None
+    cause: Cause
+    settled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What is published of an object, and why it is not used, if it is not. Kinds say more."""
 
@@ -32,13 +44,15 @@ class Verdict:
 class ToolVerdict:
     """`published` is None exactly when there is a `refusal`. `service` and `credential` keep Ready false, not the tool out.
 
-    `weaknesses` make it hard to find, and change nothing else.
+    `endpoints` is what the EndpointSlices of its Service say; None where they are not asked. `weaknesses` make it hard to
+    find, and change nothing else.
     """
 
     published: PublishedTool | None
     refusal: Cause | None = None
     service: Cause | None = None
     credential: Cause | None = None
+    endpoints: Reached | None = None
     weaknesses: tuple[Weakness, ...] = ()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from toolcrib.resources import durations
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.probes import BackendProbe
 from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
@@ -20,6 +21,7 @@ from toolcrib_operator.kinds.statuses import Desired, Progress, Status
 from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.status.escapes import Escapes
@@ -46,6 +48,7 @@ class StatusPlanner:
         index_sync: IndexSync,
         settings: LoopSettings,
         escapes: Escapes,
+        probes: ProbeReports | None = None,
     ) -> None:
         self.facts = assessor.facts
         self.waiting: set[Ref] = set()
@@ -55,6 +58,7 @@ class StatusPlanner:
         self._index_sync = index_sync
         self._settings = settings
         self._escapes = escapes
+        self._probes = probes
         self._started: float | None = None
 
     def assessed(self, refs: Iterable[Ref], changed: set[Ref], revision: Revision, now: float) -> None:
@@ -136,6 +140,15 @@ class StatusPlanner:
     def indexed(self, tool: PublishedTool) -> tuple[bool | None, Cause | None]:
         """Whether it is in the search index (None: nobody knows), and what keeps it out."""
         return self._index_sync.state(tool.tool_id, tool.digest)
+
+    @property
+    def probing(self) -> bool:
+        """Whether a replica is asked to probe backends."""
+        return self._probes is not None
+
+    def probe(self, tool: PublishedTool) -> BackendProbe | None:
+        """What it said of the tool's backend; None: nothing."""
+        return None if self._probes is None else self._probes.of(tool)
 
     def escaped(self, binding: PublishedBinding) -> Collection[str]:
         """The ids of tools that left what the binding denies."""

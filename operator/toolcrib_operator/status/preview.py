@@ -41,6 +41,15 @@ class Preview:
         """It is."""
         return True, None
 
+    @property
+    def probing(self) -> bool:
+        """Nobody connects to anything."""
+        return False
+
+    def probe(self, tool: PublishedTool) -> None:
+        """Nothing is known."""
+        return
+
     def escaped(self, binding: PublishedBinding) -> Collection[str]:
         """None: nothing has changed yet."""
         return ()

@@ -17,6 +17,7 @@ from typing import Any
 from toolcrib.telemetry import logs, tracing
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone
 from toolcrib_operator.kinds.kind import Governed
+from toolcrib_operator.kinds.reachability import BACKEND_REACHABLE
 from toolcrib_operator.kinds.records import Records
 from toolcrib_operator.kinds.statuses import BAD, difference, transitions
 from toolcrib_operator.objects import Ref
@@ -28,6 +29,10 @@ from toolcrib_operator.timers import Backoff, pause, wait
 from toolcrib_operator.world import World
 
 log = logging.getLogger(__name__)
+
+
+QUIET = frozenset({BACKEND_REACHABLE})
+"""Conditions that many objects change together; a line of their own tells of the cause."""
 
 
 @dataclass
@@ -217,7 +222,7 @@ def _say(ref: Ref, generation: int, condition: Mapping[str, Any]) -> None:
     """A condition that is not as people want it is worth a line; the others are told at debug."""
     good = condition["status"] == ("False" if condition["type"] in BAD else "True")
     log.log(
-        logging.DEBUG if good else logging.INFO, "%s=%s", condition["type"], condition["status"],
+        logging.DEBUG if good or condition["type"] in QUIET else logging.INFO, "%s=%s", condition["type"], condition["status"],
         extra=logs.about_object(
             ref.kind, ref.key, generation=generation, reason=condition["reason"],
             told=condition["message"][:300],

@@ -128,6 +128,8 @@ ADMIN: tuple[Line, ...] = (
     _admin("/v1/admin/credentials"),
     _admin("/v1/admin/index"),
     _reads("GET", "/v1/admin/index", Access.ADMIN, OtherAction.ADMIN),
+    _admin("/v1/admin/backends", FORM_BYTES),
+    _reads("GET", "/v1/admin/backends", Access.ADMIN, OtherAction.ADMIN),
     _reads("GET", "/v1/admin/outbox", Access.ADMIN, OtherAction.ADMIN),
     _admin("/v1/admin/outbox"),
 )

@@ -8,7 +8,8 @@ tell what the caller was told, unless `full`: whoever may scrape could tell a hi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -21,6 +22,7 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import exposition
 from toolcrib.telemetry.metric import Metric
 from toolcrib.version import __version__
+from toolcrib.wire.probes import ProbeOutcome
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.metrics import table
 from toolcrib_registry.metrics.decision_log import AuditCounts
@@ -107,6 +109,8 @@ class Metrics:
         self.index_written = table.INDEX_WRITTEN_TOOLS.on(registry)
         self.index_healthy = table.INDEX_HEALTHY.on(registry)
         self._index_write = table.INDEX_LAST_WRITE_TIMESTAMP_SECONDS.on(registry)
+        self._probes = table.BACKEND_PROBE_DURATION_SECONDS.on(registry)
+        self._backends = table.BACKENDS.on(registry)
         self._embed_failures = table.EMBED_FAILURES.on(registry)
         for purpose in ("query", "document"):
             self._embed_failures.labels(purpose)
@@ -137,6 +141,15 @@ class Metrics:
         """Calls to backends, read when scraped."""
         self._read(table.BACKEND_CALLS_IN_PROGRESS, in_progress)
         self._read(table.BACKEND_CALLS_WAITING, waiting)
+
+    def observe_backends(self, counts: Callable[[], Mapping[ProbeOutcome, int]]) -> None:
+        """Backends by the outcome of their last probe, read when scraped."""
+        for outcome in ProbeOutcome:
+            self._backends.labels(outcome.value).set_function(partial(_count, counts, outcome))
+
+    def probed(self, outcome: ProbeOutcome, seconds: float) -> None:
+        """A backend was probed."""
+        self._probes.labels(outcome.value).observe(seconds)
 
     def observe_held(self, *, staged: Callable[[], float], validators: Callable[[], float]) -> None:
         """Gauges of bounded memory that are read when scraped."""
@@ -335,6 +348,10 @@ class Metrics:
         self._pairs = {p for p in self._pairs if p[0] not in agents and p[1] not in ids}
         self._rules = {p for p in self._rules if p[0] not in agents and p[1] not in rules}
         self._timed = {p for p in self._timed if p[0] not in ids}
+
+
+def _count(counts: Callable[[], Mapping[ProbeOutcome, int]], outcome: ProbeOutcome) -> float:
+    return counts().get(outcome, 0)
 
 
 class _OfProcess(Collector):

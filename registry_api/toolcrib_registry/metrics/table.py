@@ -8,6 +8,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from toolcrib.telemetry.metric import Metric
 
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_PROBES = (0.005, 0.025, 0.1, 0.5, 2.5, 5.0)
 
 # fmt: off
 METRICS_FOLDED = Metric(Counter, "toolcrib_metrics_folded", ("label",),
@@ -98,6 +99,10 @@ BACKEND_CALLS_IN_PROGRESS = Metric(Gauge, "toolcrib_backend_calls_in_progress", 
     "Calls to backends in progress.")
 BACKEND_CALLS_WAITING = Metric(Gauge, "toolcrib_backend_calls_waiting", (),
     "Calls that wait for room at their backend.")
+BACKENDS = Metric(Gauge, "toolcrib_backends", ("outcome",),
+    "Backends by the outcome of their last probe; all 0 where another replica probes them, or none.")
+BACKEND_PROBE_DURATION_SECONDS = Metric(Histogram, "toolcrib_backend_probe_duration_seconds", ("outcome",),
+    "Time of a probe: a connection to a backend's host and port that is closed at once.", _PROBES)
 SNAPSHOT_STAGED_BYTES = Metric(Gauge, "toolcrib_snapshot_staged_bytes", (),
     "Chunks of a full snapshot that is not committed yet.")
 VALIDATOR_BYTES = Metric(Gauge, "toolcrib_validator_bytes", (),

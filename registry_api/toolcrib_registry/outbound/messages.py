@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from toolcrib.wire.probes import ProbeOutcome
 from toolcrib_registry.outbound.guard import Target
 
 
@@ -43,6 +44,14 @@ class OutboundResponse:
     def content_type(self) -> str:
         """The media type alone, lower case; empty where none was sent."""
         return self.headers.get("content-type", "").split(";", 1)[0].strip().lower()
+
+
+class Toucher(Protocol):
+    """Opens connections to where the guard lets it, and closes them."""
+
+    async def touch(self, target: Target, *, seconds: float, owner: str = "") -> ProbeOutcome:
+        """What became of it, within `seconds`; `owner` as of a request."""
+        ...
 
 
 class Outbound(Protocol):

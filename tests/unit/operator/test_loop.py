@@ -96,6 +96,7 @@ async def test_a_tool_and_its_binding_reach_the_replica_and_become_ready() -> No
             "Accepted": ("True", "Accepted"),
             "Indexed": ("True", "Indexed"),
             "Questionable": ("False", "NothingOdd"),
+            "BackendReachable": ("Unknown", "NotProbed"),
         }
         await stage.in_force("heist/planner")
         assert stage.conditions("AgentScopeBinding", "heist/planner") == {

@@ -21,9 +21,11 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from toolcrib.telemetry import tracing
+from toolcrib.wire.probes import ProbeOutcome
 from toolcrib_registry.adapters.outbound.cares import OWNER, CaresResolver
 from toolcrib_registry.adapters.outbound.dns_cache import Names, NotFound, Resolve
 from toolcrib_registry.adapters.outbound.forbidden_hosts import ForbiddenNames
+from toolcrib_registry.adapters.outbound.touch import touch
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import (
     Disconnected,
@@ -99,6 +101,14 @@ class OutboundHttp:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _translated(error) from error
 
+    async def touch(self, target: Target, *, seconds: float, owner: str = "") -> ProbeOutcome:
+        """Open a connection and close it: see `touch`."""
+        if self._closed:
+            return ProbeOutcome.UNREACHABLE
+        OWNER.set(owner)
+        await self._forbidden.refresh()
+        return await touch(target, self._guard(target.reach), seconds=seconds)
+
     async def _send(self, request: OutboundRequest) -> OutboundResponse:
         place = request.target
         url = URL(place.origin + request.path, encoded=True)
@@ -148,10 +158,13 @@ class OutboundHttp:
         if target.address is None and hosts.address(target.host) is None:
             self._names.begin(dns_name(target.host, target.reach), target.port)
 
+    def _guard(self, reach: EgressRule) -> _Guard:
+        return _Guard(self._policy, reach, self._names, self._forbidden)
+
     def _session(self, reach: EgressRule) -> aiohttp.ClientSession:
         session = self._sessions.get(reach)
         if session is None:
-            guard = _Guard(self._policy, reach, self._names, self._forbidden)
+            guard = self._guard(reach)
             connector = _Connector(
                 resolver=guard,
                 use_dns_cache=False,  # `Names` does it, for all pools together

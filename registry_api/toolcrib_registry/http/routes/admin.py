@@ -17,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from toolcrib import wording
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs
+from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,
@@ -48,6 +49,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     Credentials,
     IndexRequest,
     OutboxAcks,
+    ProbeRequest,
 )
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -175,6 +177,23 @@ async def inventory(deps: DepsOf) -> IndexInventory:
     """What the index holds; entries that are not of the snapshot's version show another digest."""
     with _refusals(deps):
         return await deps.index.inventory()
+
+
+@router.post(
+    "/v1/admin/backends", openapi_extra=_takes(ProbeRequest), responses=problems(*_TOKEN, "epoch_fenced")
+)
+async def probe_backends(deps: DepsOf, request: Request) -> BackendReport:
+    """Probe backends for some time, and say what is known of them."""
+    body = await _read(request, ProbeRequest)
+    with _refusals(deps):
+        deps.state.fence(body.epoch)
+    return deps.prober.asked(body)
+
+
+@router.get("/v1/admin/backends", openapi_extra=BEARER, responses=problems(*_TOKEN))
+async def backends(deps: DepsOf) -> BackendReport:
+    """What this replica knows of backends: the last probe of each, when it was and how long it took."""
+    return deps.prober.report()
 
 
 @router.get(

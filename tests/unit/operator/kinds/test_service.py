@@ -217,6 +217,72 @@ def test_where_services_are_not_read_no_address_is_published_and_nothing_is_miss
     assert (address(found), found.service) == (None, None)
 
 
+def reached(stage: Stage) -> tuple[bool | None, ConditionReason]:
+    stage.turn()
+    found = stage.verdict.endpoints
+    assert found is not None
+    return found.value, found.cause.reason
+
+
+def with_readiness(name: str, *ready: bool | None, **more: Any) -> dict[str, Any]:
+    """An EndpointSlice of the Service with so many endpoints; None: it does not say whether one is ready."""
+    made = endpoint_slice(name, targets=[{"kind": "Pod", "namespace": "heist"}] * len(ready))
+    for endpoint, value in zip(made["endpoints"], ready, strict=True):
+        endpoint["conditions"] = {"ready": value}
+    return made | more
+
+
+READY = (True, ConditionReason.ENDPOINTS_READY)
+NOT_READY = (False, ConditionReason.NO_READY_ENDPOINTS)
+
+
+def test_a_backend_is_reachable_while_one_endpoint_of_one_slice_is_ready() -> None:
+    stage = Stage(tool("calculator"), service())
+    assert reached(stage) == NOT_READY
+    stage.apply(with_readiness("a", False, False), with_readiness("b", None))
+    assert reached(stage) == READY, "an endpoint that says nothing counts as ready"
+    stage.apply(with_readiness("b", False))
+    assert reached(stage) == NOT_READY
+    stage.apply(with_readiness("a", False, True))
+    assert reached(stage) == READY
+    stage.delete(ENDPOINT_SLICE, "heist/a")
+    assert reached(stage) == NOT_READY
+    stage.delete(SERVICE, "heist/example-tools")
+    assert reached(stage) == (False, ConditionReason.SERVICE_MISSING)
+
+
+def test_an_endpoint_is_ready_for_the_ports_of_its_slice_alone() -> None:
+    several = service(ports=[{"name": "web", "port": 8080}, {"name": "admin", "port": 9090}])
+    stage = Stage(
+        tool("calculator"), several, with_readiness("a", True, ports=[{"name": "admin", "port": 1}])
+    )
+    assert reached(stage) == NOT_READY
+    assert stage.verdict.endpoints is not None
+    assert "no ready endpoint for port 8080" in stage.verdict.endpoints.cause.message
+    stage.apply(with_readiness("b", True, ports=[{"name": "web", "port": 2}]))
+    assert reached(stage) == READY
+    stage.apply(with_readiness("b", True, ports=[{"name": "web", "port": 2, "protocol": "UDP"}]))
+    assert reached(stage) == NOT_READY
+
+
+def test_endpoints_that_come_and_go_beside_a_ready_one_are_no_news() -> None:
+    stage = Stage(tool("calculator"), service(), with_readiness("a", True))
+    stage.turn()
+    stage.apply(with_readiness("a", True, False, True))
+
+    assert stage.world.take()[0] == set()
+
+
+def test_slices_of_services_that_no_tool_names_touch_nothing() -> None:
+    stage = Stage(tool("calculator"), service())
+    stage.turn()
+    other = with_readiness("c", True)
+    other["metadata"]["labels"]["kubernetes.io/service-name"] = "another"
+    stage.apply(other)
+
+    assert stage.assessor.expand(stage.world.take()[0]) == []
+
+
 TARGETS = st.lists(
     st.sampled_from([None, {"kind": "Pod", "namespace": "heist"}, {"kind": "Pod", "namespace": "bank"}]),
     max_size=6,
@@ -227,11 +293,26 @@ TARGETS = st.lists(
     manager=st.sampled_from([None, "me", "endpointslice-controller.k8s.io"]),
     owner=st.sampled_from([None, {"kind": "Service", "name": "example-tools", "controller": True}]),
     targets=TARGETS,
+    ready=st.lists(st.sampled_from([None, True, False]), min_size=6, max_size=6),
+    ports=st.sampled_from(
+        [
+            None,
+            [],
+            [{"port": 80}],
+            [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "http", "port": 80}],
+        ]
+    ),
 )
 def test_what_is_kept_of_an_endpoint_slice_gives_the_same_verdict_as_the_whole(
-    manager: str | None, owner: dict[str, Any] | None, targets: list[dict[str, Any] | None]
+    manager: str | None,
+    owner: dict[str, Any] | None,
+    targets: list[dict[str, Any] | None],
+    ready: list[bool | None],
+    ports: list[dict[str, Any]] | None,
 ) -> None:
-    whole = endpoint_slice("s", manager=manager, owner=owner, targets=targets)
+    whole = endpoint_slice("s", manager=manager, owner=owner, targets=targets) | {"ports": ports}
+    for endpoint, value in zip(whole["endpoints"], ready, strict=False):
+        endpoint["conditions"] = {"ready": value}
     facts = slice_facts(whole)
 
     assert slice_facts(compact_slice(whole)) == facts
@@ -248,6 +329,6 @@ def test_of_services_and_endpoint_slices_the_world_keeps_a_few_facts() -> None:
             ((SERVICE, "heist/example-tools"), (ENDPOINT_SLICE, "heist/example-tools-a"))]  # fmt: skip
 
     assert [None if e is None else (dict(e.body), dict(e.labels), e.uid) for e in kept] == [
-        ({"ip": "10.96.0.17", "ports": (8080,)}, {}, ""),
-        ({}, {}, ""),
+        ({"ip": "10.96.0.17", "ports": (8080,), "names": ("",)}, {}, ""),
+        ({"service": "example-tools", "ready": ("",)}, {}, ""),
     ]

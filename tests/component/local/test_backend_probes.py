@@ -1,0 +1,30 @@
+"""The local mode looks whether the backends of its tools can be reached."""
+
+import json
+from pathlib import Path
+
+import httpx
+
+from local_mode import LocalMode
+from manifests import service, tool
+from realparts.processes import free_port, wait_until
+
+
+def test_a_service_that_runs_a_dead_url_and_a_service_without_an_address_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    dead = tool("dead", backend={"http": {"url": f"http://127.0.0.1:{free_port()}/dead"}})
+    lost = tool("lost", backend={"http": {"service": {"name": "nowhere", "port": 80}}})
+    (folder / "tools.yaml").write_text(
+        "\n---\n".join(map(json.dumps, (service(), tool("alive"), dead, lost)))
+    )
+    with LocalMode(tmp_path, folder) as local:
+
+        def probed() -> bool:
+            told = httpx.get(local.url + "/metrics", trust_env=False, timeout=30).text
+            outcomes = ("connected", "refused", "no_address")
+            return all(f'toolcrib_backends{{outcome="{o}"}} 1.0' in told for o in outcomes)
+
+        wait_until(probed)
