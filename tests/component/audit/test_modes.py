@@ -197,7 +197,7 @@ def test_strict_needs_somewhere_to_write(tmp_path: Path) -> None:
     from toolcrib.errors import SettingsInvalid
     from toolcrib_registry.settings import RegistrySettings, from_env
 
-    with pytest.raises(SettingsInvalid, match="audit: Value error, mode strict needs a path"):
+    with pytest.raises(SettingsInvalid, match="audit: mode strict needs a path"):
         from_env({"TOOLCRIB_AUDIT__MODE": "strict"})
     for older in ({"TOOLCRIB_DECISION_LOG": "/x/d.jsonl"}, {"TOOLCRIB_AUDIT": "/x/d.jsonl"}):
         assert from_env(older).audit.path == "/x/d.jsonl"
