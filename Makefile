@@ -22,7 +22,7 @@ SOURCES := core operator registry_api agent_runner cli tests bench examples requ
 PEERS := tests/support/mcp_peers
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-replicas mcp-bench mcp-tokens image wheel wheel-smoke ci clean
+.PHONY: help env up test test-long check fmt generate chart-snapshots lock build-tools cluster-test fresh-machine-test cluster-demo proof attack bench tails bench-search bench-search-recall bench-search-scale bench-search-sizes search-gate search-faults revocation hidden-timing large-namespaces bulkheads mcp-conformance mcp-peers mcp-replicas mcp-bench mcp-tokens image wheel wheel-smoke ci clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-18s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,9 @@ bench-search: env ## Search quality of every method: DATA=<folder of sets> OUT=<
 
 bench-search-scale: env ## Search speed at 1, 8 and 64 callers, with 1,000, 10,000 and 100,000 tools
 	@$(BIN)/python bench/search/scale.py "$(DATA)" --stores "$(STORES)" $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+bench-search-sizes: env ## hit@k and p50, p95, p99 of a search among 100, 1,000 and 10,000 tools, in one table
+	@$(BIN)/python bench/search/run.py sizes "$(DATA)" $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 bench-search-recall: env ## Searches of callers who see 100, 10, 1 and 0.1 % of 10,000 tools, in both stores, against the visible tools alone
 	@$(BIN)/python bench/search/run.py recall "$(DATA)" $(if $(OUT),--out "$(OUT)") $(ARGS)

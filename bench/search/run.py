@@ -1,9 +1,10 @@
-"""The commands of this folder that go together: `python bench/search/run.py compare|gate|everyday|subset|recall …`.
+"""The commands of this folder that go together: `python bench/search/run.py compare|gate|everyday|subset|recall|sizes …`.
 
 compare: every method on every set of a folder (`make bench-search`). gate: the committed subset against the committed
 figures (`make search-gate`). everyday: everyday requests over small views, and which `min_score` to advise
 for them. subset: make the committed subset anew. recall: what callers who see a share of a catalog are answered,
-against the visible tools alone (`make bench-search-recall`).
+against the visible tools alone (`make bench-search-recall`). sizes: quality and speed at
+100 to 10,000 tools in one table (`make bench-search-sizes`).
 `--help` after one shows its options.
 """
 
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-COMMANDS = ("compare", "gate", "everyday", "subset", "recall")
+COMMANDS = ("compare", "gate", "everyday", "subset", "recall", "sizes")
 
 
 def main() -> int:
