@@ -9,13 +9,13 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from toolcrib.errors import EpochFenced
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.telemetry import logs, tracing
-from toolcrib.wire.publish import IndexAnswer, IndexRequest
+from toolcrib.wire.publish import IndexAnswer, IndexRequest, Revision
 from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
 from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.ports import Replica
@@ -70,6 +70,10 @@ class IndexSync:
         self._inventory_due = 0.0
         self._backoff = Backoff(*self._settings.backoff)
         self._tools: defaultdict[str, _Indexed] = defaultdict(_Indexed)
+        self._open: dict[str, None] = {}
+        """Ids that may differ from the index, in their order: a change is looked at alone, however large the catalog."""
+        self._looked: Revision | None = None
+        """The revision up to which changes are in `_open`."""
         self._known = False
         """Whether there was an inventory."""
         self._trouble = logs.Trouble(log)
@@ -116,7 +120,17 @@ class IndexSync:
     def _look(self) -> None:
         """Note what waits from now on, and what does no longer."""
         snapshot, now = self._publisher.snapshot, time.monotonic()
-        for tool_id, tool in snapshot.tools.items():
+        steps = self._publisher.steps(self._looked)
+        if steps is None:
+            self._open |= dict.fromkeys((*snapshot.tools, *self._tools))
+        for step in steps or ():
+            self._open |= dict.fromkeys((*(tool.tool_id for tool in step.tools), *step.removed.tools))
+        self._looked = snapshot.revision
+        for tool_id in self._open:
+            if (tool := snapshot.tools.get(tool_id)) is None:
+                if tool_id in self._tools:
+                    self._tools[tool_id].since = None
+                continue
             one = self._tools[tool_id]
             one.published = True
             # other scopes or another state may have been written than are published
@@ -125,8 +139,6 @@ class IndexSync:
                 one.since = None
             elif one.since is None:
                 one.since = now
-        for tool_id in self._tools.keys() - snapshot.tools.keys():
-            self._tools[tool_id].since = None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`."""
@@ -168,7 +180,8 @@ class IndexSync:
         if await self._work(replica):
             return 0.0
         self._forget_settled()
-        times = [self._inventory_due, *(t.due for t in self._tools.values() if t.refused is not None)]
+        opened = (self._tools[tool_id] for tool_id in self._open)
+        times = [self._inventory_due, *(one.due for one in opened if one.refused is not None)]
         return max(0.05, min(times) - time.monotonic())
 
     async def _take_inventory(self, replica: Replica) -> None:
@@ -179,6 +192,9 @@ class IndexSync:
         changed = set()
         for tool_id in {*self._tools, *inventory.tools}:
             one, digest = self._tools[tool_id], inventory.tools.get(tool_id)
+            tool = snapshot.tools.get(tool_id)
+            if digest != (None if tool is None else tool.digest):
+                self._open[tool_id] = None
             if one.digest != digest:
                 changed.add(tool_id)
             one.digest = digest
@@ -197,22 +213,27 @@ class IndexSync:
         snapshot = self._publisher.snapshot
         tools = snapshot.tools
         now = time.monotonic()
-        missing = []
-        for tool_id, tool in tools.items():
-            one, current = self._tools[tool_id], snapshot.fingerprint(tool_id)
+        missing, orphans, settled = [], [], []
+        spared = f"{self._settings.spared_namespace}/"
+        for tool_id in self._open:
+            one = self._tools[tool_id]
+            if (tool := tools.get(tool_id)) is None:
+                if one.digest is not None and (one.published or not tool_id.startswith(spared)):
+                    orphans.append(tool_id)
+                else:
+                    settled.append(tool_id)
+                continue
+            current = snapshot.fingerprint(tool_id)
             if one.digest == tool.digest:
                 if one.written is None:
                     one.written = current
                 if one.written == current:
+                    settled.append(tool_id)
                     continue
-            if one.refused == tool.digest and now < one.due:
-                continue
-            missing.append(tool_id)
-            if len(missing) == self._settings.batch:
-                break
-        spared = f"{self._settings.spared_namespace}/"
-        gone = ((i, t) for i, t in self._tools.items() if t.digest is not None and i not in tools)
-        orphans = [i for i, t in gone if t.published or not i.startswith(spared)][:1_000]
+            if one.refused != tool.digest or now >= one.due:
+                missing.append(tool_id)
+        missing, orphans = missing[: self._settings.batch], orphans[:1_000]
+        self._close(settled)
         if not missing and not orphans:
             return False
         request = IndexRequest(epoch=self._publisher.epoch, upsert=tuple(missing), remove=tuple(orphans))
@@ -240,6 +261,14 @@ class IndexSync:
         self._believe(answer, wanted)
         return True
 
+    def _close(self, ids: Iterable[str]) -> None:
+        """Nothing is to be done for these until they change; no retry is due, and none waits."""
+        for tool_id in ids:
+            del self._open[tool_id]
+            one = self._tools[tool_id]
+            one.since = None
+            one.settle()
+
     def _believe(self, answer: IndexAnswer, wanted: dict[str, str]) -> None:
         now = time.monotonic()
         for tool_id, digest in answer.indexed.items():
@@ -261,7 +290,8 @@ class IndexSync:
     def _forget_settled(self) -> None:
         """No retry is due for a tool that has gone, or that an inventory has found after all."""
         tools = self._publisher.snapshot.tools
-        for tool_id, one in self._tools.items():
+        for tool_id in self._open:
+            one = self._tools[tool_id]
             if one.refused is not None and (tool_id not in tools or one.digest == tools[tool_id].digest):
                 one.settle()
 
