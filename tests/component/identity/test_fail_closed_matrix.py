@@ -198,6 +198,8 @@ HOW_ADMIN: dict[tuple[str, str], Asked] = {
     ("POST", "/v1/admin/credentials"): PUBLISH,
     ("POST", "/v1/admin/index"): PUBLISH,
     ("GET", "/v1/admin/index"): READ,
+    ("POST", "/v1/admin/backends"): PUBLISH,
+    ("GET", "/v1/admin/backends"): READ,
     ("GET", "/v1/admin/outbox"): READ._replace(known=(400, 403)),
     ("POST", "/v1/admin/outbox"): PUBLISH,
     ("GET", "/healthz"): OPEN,
