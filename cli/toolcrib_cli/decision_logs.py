@@ -194,6 +194,11 @@ class Filter:
             and (self.tool is None or _tool(record, self.tool))
         )
 
+    @property
+    def explains(self) -> bool:
+        """Whether records that only explain others are asked for: they use no tool, so there is nothing to add up."""
+        return self.action is not None and (self.action == _POLICY or audit_chain.is_evidence(self.action))
+
     def _of_action(self, action: str) -> bool:
         if self.action is None:
             return not audit_chain.is_evidence(action)
@@ -205,7 +210,17 @@ def _tool(record: Record, pattern: str) -> bool:
 
 
 def _fits(name: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(name.rpartition("/")[2], pattern)
+    last = name.rpartition("/")[2]
+    # agents see `read_file` where the object is called `read-file`
+    return any(fnmatch.fnmatchcase(each, pattern) for each in (name, last, last.replace("-", "_")))
+
+
+def stated(record: Record) -> Iterator[str]:
+    """What a record of the policy begins and ends, by name."""
+    for binding in record.get("bindings", ()):
+        yield f"binding {'/'.join(filter(None, (binding.get('namespace'), binding.get('name'))))}"
+    if ended := record.get("ended"):
+        yield f"ended {', '.join(map(str, ended))}"
 
 
 def tools_of(record: Record) -> list[str]:

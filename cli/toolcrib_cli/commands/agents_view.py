@@ -154,6 +154,8 @@ def _nothing(words: bool, filtered: bool, min_score: float | None) -> str:
     hint = "--min-score 0 shows what comes nearest" if min_score is None else ""
     if filtered:
         hint = f"{hint}, if any tool passes the filters" if hint else "Perhaps no tool passes the filters"
+    if min_score:
+        hint = f"Hits below --min-score {min_score:g} are left out: lower it, or leave it out"
     return f"Nothing fits. {hint}." if hint else "Nothing fits."
 
 

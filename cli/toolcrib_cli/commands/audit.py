@@ -251,7 +251,7 @@ def query(
     )  # fmt: skip
     passed = decision_logs.Passed()
     found = decision_logs.records(decision_logs.found(_logs(logs, data)), wanted, passed)
-    if each:
+    if each or wanted.explains:
         for record in itertools.islice(found, limit):
             _print(record, out)
         _tell_passed(passed.lines)
@@ -261,6 +261,12 @@ def query(
     if out is not Format.TABLE:
         output.data([{"agent": a, "action": b, "tool": c, **asdict(row)} for (a, b, c), row in used], out)
         return
+    if not used:
+        output.line(
+            "No record fits. An agent is namespace/name and a tool namespace/object or its last part; both may be"
+            " patterns: --agent '*bot*', --tool '*query*'.",
+            stderr=True,
+        )
     output.table(
         ("agent", "action", "tool", "allowed", "denied", "failed", "first", "last", "why not"),
         (
@@ -315,7 +321,7 @@ def _words(record: dict[str, Any]) -> Iterable[str]:
     if audit_chain.is_evidence(action):
         yield action
         yield (
-            f"revision {record['revision']}"
+            " ".join((f"revision {record['revision']}", *decision_logs.stated(record)))
             if "revision" in record
             else f"{record.get('who')}: {decision_logs.agent_of(record)}"
         )

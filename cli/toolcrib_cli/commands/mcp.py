@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,4 +42,20 @@ def mcp(
     if as_ is None and token_file is None and not os.environ.get("TOOLCRIB_TOKEN"):
         hint = "specify --as NAME (local mode) or --token-file FILE, or set TOOLCRIB_TOKEN"
         raise CliError("no identity specified", hint=hint, code=Exit.USAGE)
+    if as_ is not None:
+        _known(as_, data)
     run(Plan(endpoint, options.tokens(as_, token_file, data), trust(ca_file), wait))
+
+
+def _known(name: str, data: Path | None) -> None:
+    """A name that the running local mode does not know fails at once: clients show little of what comes later.
+
+    Raises:
+        CliError: it knows other accounts.
+    """
+    from toolcrib_cli.local import accounts
+    from toolcrib_cli.local.store import read_running
+
+    folder = options.data_folder(data)
+    if read_running(folder) is not None:
+        accounts.find(folder, name)

@@ -35,7 +35,12 @@ def find(folder: Path, name: str) -> tuple[str, str]:
         )
     raise CliError(
         f"no account is called {name!r}",
-        hint=_hint(state, name) or "start the local mode with `toolcrib up`, or write namespace/name",
+        hint=_hint(state, name)
+        or (
+            "no manifest of the local mode names an account: add a ServiceAccount, or a binding that names one"
+            if state
+            else "start the local mode with `toolcrib up`, or write namespace/name"
+        ),
         code=Exit.USAGE,
     )
 

@@ -301,6 +301,30 @@ def test_query_says_who_used_what(folder: Path, capsys: pytest.CaptureFixture[st
     assert run("query", str(folder / "logs"), "--since", "soon") == 2
 
 
+def test_a_tool_is_meant_by_its_listed_name_and_a_query_without_records_says_what_names_look_like(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = {"revision": "1.2", "bindings": [{"namespace": "team", "name": "bot"}]}
+    ended = {"revision": "1.3", "ended": ["u"]}
+    called = CALL | {"tool": "team/read-file"}
+    lines, _ = lines_of(
+        "registry-0", [("call", called), ("policy.binding", policy), ("policy.binding", ended)]
+    )
+    log = tmp_path / "decisions.jsonl"
+    log.write_bytes(b"\n".join(lines) + b"\n")
+
+    assert run("query", str(log), "--tool", "read_file") == 0
+    assert "team/read-file" in capsys.readouterr().out
+    assert run("query", str(log), "--tool", "other") == 0
+    assert "namespace/object or its last part" in capsys.readouterr().err
+    # they use no tool, so there is nothing to add up: the records themselves
+    assert run("query", str(log), "--action", "policy") == 0
+    assert [line.split(" policy.binding ")[1] for line in capsys.readouterr().out.splitlines()] == [
+        "revision 1.2 binding team/bot",
+        "revision 1.3 ended u",
+    ]
+
+
 def test_an_access_review_never_failed_whatever_an_older_log_calls_its_outcome(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

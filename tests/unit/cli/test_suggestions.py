@@ -1,6 +1,7 @@
 """What a misspelt agent or tool is answered: names that are known to the caller anyway, and no others."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +54,24 @@ def test_an_account_that_no_manifest_has_gets_a_token_and_a_note_where_another_m
     assert options.bearer("heist/newcomer", None, data)
     assert options.bearer("heist/planner", None, data)
     assert capsys.readouterr().err == ""
+
+
+def test_a_bridge_for_an_account_that_the_running_local_mode_does_not_know_ends_at_once(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = {"url": "http://127.0.0.1:1", "pid": os.getpid(), "accounts": ACCOUNTS}
+    (data / "local.json").write_text(json.dumps(running))
+
+    assert run("mcp", "--as", "safecraker", "--data", str(data)) == Exit.USAGE
+    assert "did you mean heist/safecracker?" in capsys.readouterr().err
+
+
+def test_where_no_manifest_names_an_account_the_hint_says_so(data: Path) -> None:
+    (data / "local.json").write_text(json.dumps({"url": "http://127.0.0.1:1", "accounts": []}))
+
+    with pytest.raises(CliError, match="no account is called") as refused:
+        accounts.find(data, "bot")
+    assert str(refused.value.hint).startswith("no manifest of the local mode names an account")
 
 
 @pytest.mark.parametrize("command", ["call", "describe", "load"])
