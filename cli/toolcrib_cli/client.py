@@ -235,7 +235,7 @@ def refusal(response: httpx.Response) -> CliError:
     ended = {401: Exit.NOT_PERMITTED, 403: Exit.NOT_PERMITTED, 404: Exit.NOT_PERMITTED, 503: Exit.UNREACHABLE}
     hints = {
         # the detail says why a token was not accepted
-        401: "get another token"
+        401: "get another token; of the local mode: `toolcrib token NAME`"
         if code == "invalid_token"
         else "the token is missing, expired or of another issuer",
         403: _REVIEWERS if response.request.url.path == _REVIEW else _CALLERS,
@@ -244,6 +244,12 @@ def refusal(response: httpx.Response) -> CliError:
     wait = response.headers.get("retry-after", "")
     if wait.isdecimal():
         hints[429] = hints[503] = f"try again in {int(wait)} s"
+    if code == "service_pending":  # waiting brings no Service: the detail says what does
+        hints.pop(503, None)
+    if code == "upstream_unreachable":
+        hints[502] = (
+            "is the tool's service running? `toolcrib get tools -o describe` says what the last probe found"
+        )
     if close := body.get("close"):
         hints[404] = f"did you mean {' or '.join(map(str, close))}?"
     return CliError(

@@ -93,7 +93,10 @@ async def test_a_refused_token_without_another_one_is_the_registrys_answer() -> 
     with mcp_stub(accepts("other")) as stub:
         async with client(stub.url) as c:
             error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
-    assert error["message"] == "invalid_token: The token has expired. Hint: get another token"
+    assert (
+        error["message"]
+        == "invalid_token: The token has expired. Hint: get another token; of the local mode: `toolcrib token NAME`"
+    )
     assert len(stub.asked) == 1
 
 

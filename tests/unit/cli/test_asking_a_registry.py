@@ -226,8 +226,23 @@ def test_of_a_registry_that_is_away_the_cause_is_told(
             ("tools", "--url"),
             [
                 "error: invalid_token: Not accepted: the token's service account was deleted",
-                "  hint: get another token",
+                "  hint: get another token; of the local mode: `toolcrib token NAME`",
             ],
+        ),
+        (
+            502,
+            {"code": "upstream_unreachable", "detail": "The connection was refused."},
+            ("call", "calculator", "--url"),
+            [
+                "error: upstream_unreachable: The connection was refused.",
+                "  hint: is the tool's service running? `toolcrib get tools -o describe` says what the last probe found",
+            ],
+        ),
+        (
+            503,
+            {"code": "service_pending", "detail": "Run `toolcrib up` with --backend team/notes=host:port."},
+            ("call", "calculator", "--url"),
+            ["error: service_pending: Run `toolcrib up` with --backend team/notes=host:port."],
         ),
         (
             403,
@@ -265,7 +280,7 @@ def test_of_a_registry_that_is_away_the_cause_is_told(
             ],
         ),
     ],
-    ids=["a token", "a review", "a call", "arguments"],
+    ids=["a token", "unreachable", "no service", "a review", "a call", "arguments"],
 )
 def test_a_refusal_and_its_hint_do_not_contradict_each_other(
     status: int,
