@@ -19,7 +19,7 @@ pytestmark = pytest.mark.guarantee
 
 PATHS = ("/mcp", "/mcp/direct")
 SECRET = "hush-hush"
-PASSED = ("ts", "chain", "seq", "prev", "hash", "mac", "ms", "request_id")
+PASSED = ("ts", "chain", "seq", "prev", "hash", "mac", "ms", "request_id", "after")
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,9 @@ def test_lists_searches_descriptions_and_loads_are_recorded_and_counted(
         wait_until(lambda: len(records(log, "load")) == 2)
         metrics = r.metrics()
 
-    (listed,), (search,), (described,) = (records(log, action) for action in ("list", "search", "describe"))
+    (listed, meta), (search,), (described,) = (records(log, a) for a in ("list", "search", "describe"))
+    # a list of meta-tools names no tool of the caller's
+    assert (meta["mode"], meta["count"]) == ("meta", 0)
     assert (listed["count"], listed["view"]) == (2, search["view"])
     assert search["count"] == 1
     assert (described["tool"], described["outcome"]) == ("team/calculator", "ok")
