@@ -357,7 +357,10 @@ def test_a_token_lives_as_long_as_it_was_asked_to(tmp_path: Path, capsys: pytest
     ("arguments", "said"),
     [
         (("issue",), "Nothing fits. --min-score 0 shows what comes nearest.\n"),
-        (("issue", "--min-score", "0.5"), "Nothing fits.\n"),
+        (
+            ("issue", "--min-score", "0.5"),
+            "Nothing fits. Hits below --min-score 0.5 are left out: lower it, or leave it out.\n",
+        ),
         (
             ("issue", "--server", "nope"),
             "Nothing fits. --min-score 0 shows what comes nearest, if any tool passes the filters.\n",
