@@ -363,7 +363,7 @@ def test_a_replica_cut_off_refuses_calls_in_time_says_so_and_catches_up_without_
     require_isolation()
     isolated = cluster.replicas[2]
     assert isinstance(isolated, IsolatedReplica)
-    planner = cluster.token("heist", "planner")
+    safecracker = cluster.token("heist", "safecracker")
     apply(cluster, binding("victim", "calculator:use"))
     wait_until(lambda: all(cluster.discover(victim, i) == ["calculator"] for i in range(3)))
     with contextlib.ExitStack() as cut:
@@ -382,19 +382,19 @@ def test_a_replica_cut_off_refuses_calls_in_time_says_so_and_catches_up_without_
         assert counter(isolated.metrics(), "toolcrib_policy_age_seconds") > MAX_AGE
         assert "calculator" in cluster.discover(bystander, 2)
         assert all(map(_ready, cluster.replicas[:2]))
-        # it misses many steps, and only the last takes back what it still grants the planner
+        # it misses many steps, and only the last takes back what it still grants the safecracker
         for step in range(12):
             scopes = ("calculator:use", "database:read", f"s{step}:use")
             apply(cluster, binding("bystander", *scopes))
-        delete(cluster, "planner", "--wait=false")
-        wait_until(lambda: not any(cluster.discover(planner, i) for i in range(2)))
-        assert "calculator" in cluster.discover(planner, 2)
-        with never_served(cluster, planner, old_lists=True) as seen:
+        delete(cluster, "safecracker", "--wait=false")
+        wait_until(lambda: not any(cluster.discover(safecracker, i) for i in range(2)))
+        assert "calculator" in cluster.discover(safecracker, 2)
+        with never_served(cluster, safecracker, old_lists=True) as seen:
             healed = time.monotonic()
             cut.close()
             wait_until(lambda: _ready(isolated), 90, 0.01)
             print(f"ready again after {time.monotonic() - healed:.1f} s")
-            assert cluster.discover(planner, 2) == []
+            assert cluster.discover(safecracker, 2) == []
     assert seen <= {"policy_stale", "not_permitted"}
     assert cluster.call(bystander, "calculator", {"expression": "1"}, 2).status_code == 200
 
