@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -40,8 +40,8 @@ FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -49,8 +49,7 @@ def _module(name: str) -> ModuleType:
     return module
 
 
-generate = _module("generate")
-words = _module("words")
+generate = _generator()
 
 
 def tracked(pattern: str) -> list[Path]:
@@ -363,17 +362,6 @@ def test_guides_name_no_tests_the_evidence_page_does() -> None:
 
     assert {n for n in named if n.startswith(("docs/guides/", "docs/concepts/"))} == set()
     assert "docs/contributing/evidence.md" in named
-
-
-def test_words_that_are_not_ours_are_found_in_pages_and_strings_and_nowhere_else() -> None:
-    module = 'def f():\n    """Made anew."""\n    return f"{1} was made anew", "anew", 3\n'
-    page_text = "It is made anew, `made anew`,\n```\nmade anew\n```\nand is in force."
-
-    def found(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
-        return [(n, hit.group()) for n, line in lines for p, _ in words.rules() for hit in p.finditer(line)]
-
-    assert found(words.texts_of_a_module(module)) == [(3, "anew")]
-    assert sorted(found(words.texts_of_a_page(page_text))) == [(1, "anew"), (5, "in force")]
 
 
 def test_every_section_with_figures_has_the_command_that_makes_them() -> None:

@@ -162,7 +162,7 @@ def show(asked: Sequence[Asked]) -> bool:
 
 
 async def measured() -> list[Asked]:
-    """The same with the packaged model, every text encoded anew."""
+    """The same with the packaged model, every text encoded again."""
     remembered = embedder(None, None)
     try:
         return await ask(remembered)

@@ -2,7 +2,7 @@
 
 compare: every method on every set of a folder (`make bench-search`). gate: the committed subset against the committed
 figures (`make search-gate`). everyday: everyday requests over small views, and which `min_score` to advise
-for them. subset: make the committed subset anew. recall: what callers who see a share of a catalog are answered,
+for them. subset: make the committed subset again. recall: what callers who see a share of a catalog are answered,
 against the visible tools alone (`make bench-search-recall`). sizes: quality and speed at
 100 to 10,000 tools in one table (`make bench-search-sizes`).
 `--help` after one shows its options.

@@ -1,4 +1,4 @@
-"""Make the committed subset anew, always the same one: `python bench/search/run.py subset DATA [FOLDER]`.
+"""Make the committed subset again, always the same one: `python bench/search/run.py subset DATA [FOLDER]`.
 
 Every tool that a kept request is about stays, with others of its set drawn at random around it.
 """

@@ -117,7 +117,7 @@ def bearer(given_as: str | None, token_file: Path | None, data: Path | None) -> 
         from toolcrib_cli.local.accounts import mint, misspelt
 
         if (meant := misspelt(data_folder(data), given_as)) is not None:
-            # an account without a manifest can be bound, so this is no error
+            # an account without a manifest can be bound, so a note is enough
             output.line(f"note: no account {given_as} is known; did you mean {meant}?", stderr=True)
         return mint(data_folder(data), given_as)
     if token_file is not None:

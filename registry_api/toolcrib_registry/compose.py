@@ -15,10 +15,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
-from toolcrib_registry import own_hosts
-from toolcrib_registry.adapters.counters.memory import MemoryCounters
-from toolcrib_registry.adapters.embedded.store import EmbeddedStore
-from toolcrib_registry.adapters.embedders.vector_file import VectorFile
+from toolcrib_registry import factories, own_hosts
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.audit import setup
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
@@ -59,22 +56,18 @@ from toolcrib_registry.policy.staging import Staging
 from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.probing.prober import Prober
 from toolcrib_registry.search.calibration import FITTED_FOR
-from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
+from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.engine import SearchEngine
 from toolcrib_registry.search.entries import EntryCache
-from toolcrib_registry.search.entry import IndexIdentity
-from toolcrib_registry.search.index.document_vectors import DocumentVectors, MemoryShelf
+from toolcrib_registry.search.index.document_vectors import DocumentVectors
 from toolcrib_registry.search.index.service import IndexService
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder, VectorShelf
 from toolcrib_registry.settings import RegistrySettings
-from toolcrib_registry.settings_sections import CounterStore, EmbedderSettings, Store
 from toolcrib_registry.watch.slots import WatchSlots
 
 log = logging.getLogger(__name__)
-_SHELF_IN_MEMORY = 64 << 20
-"""Bytes of vectors that are kept where there is no folder for them: 43,000 texts of the packaged model."""
 
 
 @dataclass(slots=True)
@@ -186,15 +179,15 @@ async def build(
     owned_keys = None
     if keys is None:
         keys = owned_keys = KeyStore(settings.issuers, outbound)
-    model = embedder or make_embedder(settings)
+    model = embedder or factories.embedder(settings.embedder)
     if model.dimension and model.name != FITTED_FOR:
         log.warning(
             "confidence is fitted to another embedder than %s: it is only indicative, and so is what fits; "
             "docs/guides/search.md says what can be done",
             model.name,
         )
-    shelf = make_shelf(settings.embedder, None if store else settings.store)
-    store = store or await make_store(settings.store, identity_of(model))
+    shelf = factories.shelf(settings.embedder, None if store else settings.store)
+    store = store or await factories.store(settings.store, identity_of(model))
     state = PolicyState(
         clock,
         replica=settings.replica,
@@ -269,7 +262,7 @@ async def build(
         or HttpBackend(outbound, credentials, policy, assertions=assertions, large=large, remedies=remedies),
         assertions=assertions,
         limits=Charging(
-            counters or make_counters(settings.counters, clock),
+            counters or factories.counters(settings.counters, clock),
             metrics,
             clock,
             agent_calls=settings.limits.agent_calls,
@@ -311,83 +304,6 @@ def _assertions(settings: RegistrySettings, clock: Clock) -> Assertions:
         )
     keys = AssertionKeys(None if folder is None else Path(folder), clock.now, clock.elapsed)
     return Assertions(settings.assertion_issuer, keys, clock.now)
-
-
-def make_embedder(settings: RegistrySettings) -> Embedder:
-    """The embedder that the settings name; its library is imported only then."""
-    chosen = settings.embedder
-    if chosen.kind == "none":
-        return NullEmbedder()
-    if chosen.kind == "openai":
-        from toolcrib_registry.adapters.embedders.openai import OpenAIEmbedder
-
-        assert chosen.base_url is not None
-        assert chosen.model is not None
-        assert chosen.dimension is not None
-        return OpenAIEmbedder(
-            base_url=chosen.base_url,
-            model=chosen.model,
-            dimension=chosen.dimension,
-            api_key_file=chosen.api_key_file,
-            seconds=chosen.request_seconds,
-        )
-    from toolcrib_registry.adapters.embedders.onnx import OnnxEmbedder
-
-    if chosen.kind == "onnx":
-        assert chosen.path is not None
-        return OnnxEmbedder(Path(chosen.path))
-    return OnnxEmbedder.packaged()
-
-
-def make_shelf(settings: EmbedderSettings, store: Store | None) -> VectorShelf:
-    """Where the vectors of tools' texts are kept; `store` None: it is not of the settings."""
-    folder = settings.cache_path
-    if folder is None and store is not None and store.kind == "embedded":
-        folder = store.path
-    if folder is None:
-        return MemoryShelf(min(settings.cache_bytes, _SHELF_IN_MEMORY))
-    return VectorFile(Path(folder), settings.cache_bytes)
-
-
-async def make_store(settings: Store, identity: IndexIdentity) -> CatalogStore:
-    """The store that the settings name."""
-    if settings.kind == "embedded":
-        return await EmbeddedStore.open(Path(settings.path), identity)
-    from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
-    from toolcrib_registry.adapters.weaviate.store import WeaviateStore
-
-    return WeaviateStore(
-        WeaviateSettings(
-            http_host=settings.host,
-            http_port=settings.http_port,
-            grpc_host=settings.grpc_host or "",
-            grpc_port=settings.grpc_port,
-            secure=settings.tls,
-            ca_file=settings.ca_file,
-            api_key_file=settings.api_key_file,
-            collection_prefix=settings.collection_prefix,
-            replicas=settings.replicas,
-        ),
-        identity,
-    )
-
-
-def make_counters(settings: CounterStore, clock: Clock) -> Counters:
-    """The store of counters that the settings name; nothing is connected to yet."""
-    if settings.kind == "memory":
-        return MemoryCounters(clock.elapsed, several=settings.several)
-    from toolcrib_registry.adapters.counters.redis import RedisCounters, RedisPlace
-
-    assert settings.url is not None
-    return RedisCounters(
-        RedisPlace(
-            settings.url,
-            username=settings.username,
-            password_file=settings.password_file,
-            ca_file=settings.ca_file,
-            timeout=settings.timeout,
-        )
-    )
 
 
 def _observe(metrics: Metrics, state: PolicyState) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from embeddings_endpoint import EmbeddingsEndpoint, embeddings_endpoint, hashed
 from hash_embedder import HashEmbedder
-from toolcrib_registry.compose import make_embedder
+from toolcrib_registry import factories
 from toolcrib_registry.search.embedding import QueryCache, identity_of
 from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.search.vectors import Embedder
@@ -68,7 +68,7 @@ def made(kind: str, endpoint: EmbeddingsEndpoint, folder: Path) -> Embedder:
         return HashEmbedder()
     if kind == "cached":
         return QueryCache(HashEmbedder())
-    return make_embedder(settings_of(kind, endpoint, folder))
+    return factories.embedder(settings_of(kind, endpoint, folder).embedder)
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -96,7 +96,8 @@ def up(
     `toolcrib up --manifests tools/ --backend team-a/notes=127.0.0.1:9000 --allow-host api.example.com`.
     """
     from toolcrib.telemetry.logs import configure
-    from toolcrib_cli.local.up import Options, run
+    from toolcrib_cli.local.settings import Options
+    from toolcrib_cli.local.up import run
 
     try:
         # what it says to people goes to standard output; the log is for what goes wrong

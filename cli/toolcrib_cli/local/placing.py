@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_cli.local import settings
+from toolcrib_registry import factories
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.adapters.embedders.vector_file import VectorFile
-from toolcrib_registry.compose import make_embedder
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entries import entry_of
 from toolcrib_registry.search.entry import Pushdown
@@ -19,8 +20,6 @@ from toolcrib_registry.search.index.document_vectors import DocumentVectors, Mem
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.vectors import Embedder
-from toolcrib_registry.settings import RegistrySettings
-from toolcrib_registry.settings_sections import EmbedderSettings
 
 MOST_EMBEDDED = 300
 """Tools whose vectors are made for one answer where none are kept: a few seconds."""
@@ -61,7 +60,7 @@ async def placed(
     entries = {t.tool_id: entry_of(t) for t in (*others, tool) if t.active or t is tool}
     kept = data is not None and (data / "vectors.sqlite").exists()
     many = len(entries) > MOST_EMBEDDED and not kept
-    model: Embedder = NullEmbedder() if many or embedder == "none" else _embedder(embedder)
+    model: Embedder = NullEmbedder() if many else factories.embedder(settings.embedder(embedder))
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(model.aclose)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="toolcrib-try-"))
@@ -86,9 +85,3 @@ async def placed(
     place = next((n for n, hit in enumerate(hits, 1) if hit.tool_id == tool.tool_id), None)
     own = hits[place - 1].confidence if place is not None else None
     return Placing(place, own, len(entries), answer.mode, tuple(hits[:_SHOWN]))
-
-
-def _embedder(chosen: str) -> Embedder:
-    if chosen == "packaged":
-        return make_embedder(RegistrySettings(embedder=EmbedderSettings(kind="packaged")))
-    return make_embedder(RegistrySettings(embedder=EmbedderSettings(kind="onnx", path=chosen)))

@@ -23,7 +23,6 @@ from toolcrib import process
 from toolcrib.authorizer import granted_scopes
 from toolcrib.errors import SettingsInvalid
 from toolcrib.identity import Identity, KeySet
-from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources.quantities import Quota
 from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
@@ -36,6 +35,7 @@ from toolcrib_cli.local.objects import Objects
 from toolcrib_cli.local.registrations import Registrations
 from toolcrib_cli.local.replica import InProcessReplica
 from toolcrib_cli.local.report import Report
+from toolcrib_cli.local.settings import Options, settings_of, told
 from toolcrib_cli.local.store import Store
 from toolcrib_cli.local.tour import Tour
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
@@ -45,44 +45,16 @@ from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings, LoopSettings, ProbeSettings
 from toolcrib_operator.world import World
-from toolcrib_registry.calls.assertions import keys as assertion_keys
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
 from toolcrib_registry.identity.issuer import ClientTokens, IssuerError, LocalIssuer
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import RegistrySettings
-from toolcrib_registry.settings_sections import Assertion, Audit, Discovery, Egress, EmbedderSettings, Mcp
-from toolcrib_registry.settings_sections import Store as StoreSettings
 
-RUNTIME_NAMESPACE = "toolcrib-runtime"
 HOSTS_SECONDS = 0.5
 """Between two looks at the hosts file."""
 _PROBES = ProbeSettings(every=15, ask=1, writes=1_000)
 """Services under development start and stop: four times as often as in a cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What `toolcrib up` was asked for."""
-
-    port: int
-    data: Path
-    manifests: tuple[Path, ...]
-    backends: dict[str, str]
-    allow_hosts: tuple[str, ...] = ()
-    """Hosts that url: backends may name, besides those of the hosts file."""
-    tour: bool = True
-    embedder: str = "packaged"
-    """packaged, none, or a folder with a model."""
-    default_data: bool = False
-    hidden_text: Hidden = Hidden.REFUSE
-    demo: bool = False
-    """The packaged example too."""
-    split_calls: bool = False
-    compatible_names: bool = False
-    """Which tools `/mcp` offers."""
-    quota: tuple[int, int] = (0, 0)
-    """Tools of a namespace, and their JSON bytes; 0: no limit."""
 
 
 def run(options: Options) -> None:
@@ -141,7 +113,7 @@ async def _up(options: Options, store: Store) -> None:
             Hosts(options.allow_hosts, options.backends), HostsFile(store.path(FILE)), str(tools)
         )
         report.hosts(hosts.file, folders.backends)
-        settings = _settings(options, store, issuer, port, hosts.effective(folders.services))
+        settings = settings_of(options, store, issuer, port, hosts.effective(folders.services))
         judging = LoopSettings(
             finalizers=False,
             accounts=False,
@@ -156,7 +128,7 @@ async def _up(options: Options, store: Store) -> None:
         writer = MemoryWriter(world, conditions.wrote)
         loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, judging, writer)
         conditions.tell = loop.told
-        store.told = _told(options, store, settings, hosts.effective(folders.services))
+        store.told = told(options, store, settings, hosts.effective(folders.services))
         store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
         local = _Local(
             options,
@@ -282,7 +254,7 @@ class _Local:
         current = self.registry.egress.current
         if (hosts.allow, hosts.backends) != (current.allow, current.backends):
             self.registry.egress.open(hosts.allow, hosts.backends)
-        self.store.told = _told(self.options, self.store, self.registry.deps.settings, hosts)
+        self.store.told = told(self.options, self.store, self.registry.deps.settings, hosts)
         self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts)
 
 
@@ -328,51 +300,6 @@ async def _compose(
         probes=ProbeReports(publisher, lambda name: replica, settings=_PROBES),
     )
     return loop, registry
-
-
-def _settings(
-    options: Options, store: Store, issuer: LocalIssuer, port: int, hosts: Hosts
-) -> RegistrySettings:
-    return RegistrySettings(
-        replica="local",
-        port=port,
-        public_port=port,
-        issuers=(issuer.issuer,),
-        allow_dev_issuer=True,
-        discovery=Discovery(totals="all"),
-        mcp=Mcp(split_calls=options.split_calls, compatible_names=options.compatible_names),
-        store=StoreSettings(kind="embedded", path=str(store.folder)),
-        embedder=_embedder(options.embedder),
-        # a tool on this machine may be called, but not the registry itself
-        egress=Egress(allow=hosts.allow, loopback=True, forbidden=(f"127.0.0.1:{port}", f"[::1]:{port}")),
-        backends=dict(hosts.backends),
-        audit=Audit(path=str(store.path("decisions.jsonl")), key_file=str(store.audit_key())),
-        assertion=Assertion(
-            issuer=f"http://127.0.0.1:{port}", keys=str(assertion_keys.make_private(store.path("assertion")))
-        ),
-        registration=True,
-        runtime_namespace=RUNTIME_NAMESPACE,
-    )
-
-
-def _told(options: Options, store: Store, settings: RegistrySettings, hosts: Hosts) -> dict[str, object]:
-    """What other commands are told of this local mode; nothing in it is secret."""
-    shown = {"discovery", "metrics", "audit", "egress", "assertion"}
-    told = settings.model_dump(mode="json", include=shown)
-    told["egress"]["allow"] = list(hosts.allow)
-    return {
-        "manifests": [str(p.absolute()) for p in (*options.manifests, store.path("registrations"))],
-        "hidden_text": options.hidden_text,
-        "embedder": options.embedder,
-        "backends": dict(hosts.backends),
-        "settings": told,
-    }
-
-
-def _embedder(chosen: str) -> EmbedderSettings:
-    if chosen in ("packaged", "none"):
-        return EmbedderSettings(kind=chosen)
-    return EmbedderSettings(kind="onnx", path=chosen)
 
 
 @dataclass(frozen=True, slots=True)

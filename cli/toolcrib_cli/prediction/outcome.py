@@ -65,7 +65,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is in force, and what would be, as `assessor` judges it. `changed` are the UIDs of bindings that are not
+    """What is in effect, and what would be, as `assessor` judges it. `changed` are the UIDs of bindings that are not
     applied so."""
 
     before: Snapshot

@@ -88,7 +88,7 @@ class QueryCache:
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """The remembered rows of a request and its parts, else new ones, made in one turn.
 
-        Joins an encoding already in progress. A turn goes on while anybody waits for it: whoever gives
+        Joins an encoding already in progress. A turn goes on while one caller waits for it, so a caller that gives
         up takes nothing from the others.
         """
         key = tuple(" ".join(t[:QUERY_LIMIT].split()) for t in texts)

@@ -17,6 +17,7 @@ import pytest
 from local_mode import HEIST, LocalMode
 from toolcrib_cli.errors import CliError
 from toolcrib_cli.local import up
+from toolcrib_cli.local.settings import Options
 
 HACKER = ["file_reader", "simulation_data"]
 GRANT = HEIST.parent / "access" / "changes" / "50-safecracker-database.yaml"
@@ -259,9 +260,7 @@ def test_an_embedder_that_is_none_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    options = up.Options(
-        port=0, data=tmp_path / "data", manifests=(), backends={}, tour=False, embedder=chosen
-    )
+    options = Options(port=0, data=tmp_path / "data", manifests=(), backends={}, tour=False, embedder=chosen)
     with pytest.raises(CliError) as refused:
         up.run(options)
     assert said in str(refused.value)
