@@ -48,6 +48,10 @@ As = Annotated[
         help="Act as this service account of the local mode: namespace/name, or the name where only one has it.",
     ),
 ]
+Backends = Annotated[
+    list[str] | None,
+    typer.Option("--backend", help="Where a Service is: namespace/service=host:port; repeat for more."),
+]
 TokenFile = Annotated[
     Path | None,
     typer.Option(

@@ -82,9 +82,8 @@ def _where(
         str | None,
         typer.Option(
             "--kubeconfig",
-            envvar="KUBECONFIG",
-            help="Read the cluster with this file.",
-            show_default="~/.kube/config",
+            help="Read the cluster with this file, also while a local mode runs.",
+            show_default="KUBECONFIG, else ~/.kube/config",
         ),
     ] = None,
     context: Annotated[

@@ -56,9 +56,8 @@ def chosen(
         client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
         return sources.Asked(question, client)
     trusted = tuple(trusted_namespace_label or ())
-    # a kubeconfig of the environment is no choice of this moment: `tools` and `call` take the local mode too
-    chosen = context or (kubeconfig and kubeconfig != os.environ.get("KUBECONFIG"))
-    if not (manifests or chosen or trusted or cluster_issuer) and (
+    # KUBECONFIG does not choose: `tools` and `call` take the local mode too
+    if not (manifests or context or kubeconfig or trusted or cluster_issuer) and (
         found := _local(stack, question, as_, data, token_file)
     ):
         return found
@@ -70,6 +69,7 @@ def chosen(
         )
     if manifests:
         return sources.folder_source(question, manifests, trusted=trusted, cluster_issuer=cluster_issuer)
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")
     return sources.cluster_source(
         question, kubeconfig, context, trusted=trusted, cluster_issuer=cluster_issuer
     )
@@ -116,11 +116,14 @@ def _scopes(given: Mapping[str, Any]) -> list[str]:
 
     kubeconfig, context = given.get("kubeconfig"), given.get("context")
     folders = [Path(p) for p in given.get("manifests") or ()]
-    if not folders and not context and (state := store.read_running(options.data_folder(given.get("data")))):
+    if not (folders or context or kubeconfig) and (
+        state := store.read_running(options.data_folder(given.get("data")))
+    ):
         folders = [Path(p) for p in state.get("manifests", ())]
     question = AccessQuestion()
     if folders:
         return scopes(sources.folder_source(question, folders).review())
+    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")
     return scopes(sources.cluster_source(question, kubeconfig, context).review())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,10 +41,7 @@ def try_tool(
             show_default="those of the running local mode",
         ),
     ] = None,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option("--backend", help="Where a Service is: namespace/service=host:port; repeat for more."),
-    ] = None,
+    backend: options.Backends = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -73,10 +71,12 @@ def try_tool(
     Nobody's grant is needed and no local mode; one that runs says which hosts are open and which tools there are.
     For example: `toolcrib try tool.yaml city=Oslo --backend team-a/weather=127.0.0.1:9000`.
     """
-    from toolcrib_cli.local import trial
+    from toolcrib_cli.local import accounts, trial
     from toolcrib_cli.local.placing import placed
     from toolcrib_cli.local.store import read_running
 
+    if file == manifests.STDIN and json_ == "-":
+        raise CliError("standard input can be the manifest or the arguments, not both", code=Exit.USAGE)
     folder = options.data_folder(data)
     state = read_running(folder)
     content = manifests.read(file, default_namespace=namespace)
@@ -89,11 +89,14 @@ def try_tool(
         for each in manifests.files_in(named)
         if each.resolve() != own
     ]
+    if broken := [each for each in others if each.problems]:
+        names = ", ".join(str(each.file) for each in broken)
+        output.line(f"left out, not valid: {names}", style="yellow", stderr=True)
     found = trial.assessed(content, [each for each in others if not each.problems])
     chosen = trial.chosen(content, found, tool)
     given = call_arguments.read(arguments or [], json_, call_arguments.texts(chosen.input_schema))
     account = as_ if as_ and "/" in as_ else f"{chosen.namespace}/{as_ or 'try'}"
-    caller = f"system:serviceaccount:{account.replace('/', ':', 1)}"
+    caller = ":".join(("system:serviceaccount", *accounts.find(folder, account)))
     place = _place(folder, state, backend or [], allow_host or [])
     done = asyncio.run(trial.call(chosen, given, found.credentials, place, caller))
     where = None
@@ -220,9 +223,12 @@ def init(
     for file in files:
         output.line(f"wrote {file}")
     output.heading("What to try next")
+    service, tool, whole = (
+        shlex.quote(str(path)) for path in (folder / "service.py", folder / "tool.yaml", folder)
+    )
     for command in (
-        f"python {folder}/service.py    # in a second shell",
-        f"toolcrib try {folder}/tool.yaml name=Ada --backend {given}/greetings=127.0.0.1:9000",
-        f"toolcrib up --manifests {folder} --backend {given}/greetings=127.0.0.1:9000",
+        f"python {service}    # in a second shell",
+        f"toolcrib try {tool} name=Ada --backend {given}/greetings=127.0.0.1:9000",
+        f"toolcrib up --manifests {whole} --backend {given}/greetings=127.0.0.1:9000",
     ):
         output.line(f"  {command}")

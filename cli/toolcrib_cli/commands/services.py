@@ -35,10 +35,7 @@ def up(
             help="The packaged example: three agents, four tools; copied to demo/ of the data folder.",
         ),
     ] = False,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option("--backend", help="Where a Service is: namespace/service=host:port; repeat for more."),
-    ] = None,
+    backend: options.Backends = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(

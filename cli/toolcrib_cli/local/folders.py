@@ -66,6 +66,8 @@ class Folders:
         self._links: frozenset[Path] = frozenset()
         self._holders: defaultdict[Key, set[Path]] = defaultdict(set)
         self._parents: set[Path] = set()
+        self._refused: dict[Path, frozenset[Key]] = {}
+        """Files that gave way to another one with the same object."""
         self.objects: dict[Key, Loaded] = {}
         self.skipped: list[str] = []
 
@@ -139,23 +141,39 @@ class Folders:
                 continue
             if stamp is not None and self._stamps.get(file) == stamp:
                 continue
-            content = manifests.read(file, hidden=self._hidden)
-            content.problems += self._moved(content)
+            content = self._read(file)
             problems += content.problems
             if stamp is not None:
                 self._stamps[file] = stamp
             if not content.problems:
                 fresh[file] = content
                 self.skipped += content.skipped
-        for file in gone:
-            self._stamps.pop(file, None)
+        for file in self._may_come_back(fresh, gone):
+            if not (content := self._read(file)).problems:
+                fresh[file] = content
         links = frozenset(file for file in files if file.is_symlink())
         self._links = links if only is None else (self._links - gone) | links
         self._parents.update(
             parent for folder in {f.parent for f in files} for parent in (folder, *folder.parents)
         )
         problems += self._yield_to_held(fresh, gone)
+        for file in gone:
+            self._stamps.pop(file, None)
         return self._adopt(fresh, gone, problems, record=record)
+
+    def _read(self, file: Path) -> FileContent:
+        content = manifests.read(file, hidden=self._hidden)
+        content.problems += self._moved(content)
+        self._refused.pop(file, None)
+        return content
+
+    def _may_come_back(self, fresh: Mapping[Path, FileContent], gone: Collection[Path]) -> list[Path]:
+        """Files that gave way to an object that is no longer there."""
+        left = {
+            item.key for file in (*gone, *fresh) if file in self._good for item in self._good[file].objects
+        }
+        left -= {item.key for content in fresh.values() for item in content.objects}
+        return sorted(f for f, keys in self._refused.items() if keys & left and f not in fresh and f.exists())
 
     def _yield_to_held(self, fresh: dict[Path, FileContent], gone: set[Path]) -> list[ManifestProblem]:
         """Take those out of `fresh` of which an object stands elsewhere too: the newcomer gives way, whole."""
@@ -171,7 +189,8 @@ class Folders:
                 return problems
             for clash in clashes:
                 problems.append(clash)
-                fresh.pop(clash.file, None)
+                if (refused := fresh.pop(clash.file, None)) is not None:
+                    self._refused[clash.file] = frozenset(item.key for item in refused.objects)
 
     def _moved(self, content: FileContent) -> Iterator[ManifestProblem]:
         """Tools that an edit gives another name or server: an API server would refuse it (rules with `oldSelf`)."""
@@ -210,17 +229,19 @@ class Folders:
                 touched[item.key] = None
         removed: list[Key] = []
         changed: list[Loaded] = []
+        objects = dict(self.objects)  # the event loop reads the one that is there
         for key in touched:
-            before, now = self.objects.get(key), self._held(key)
+            before, now = objects.get(key), self._held(key)
             if now is None:
                 self._holders.pop(key, None)
                 if before is not None:
-                    del self.objects[key]
+                    del objects[key]
                     removed.append(key)
                 continue
-            self.objects[key] = now
+            objects[key] = now
             if before is None or before.body != now.body:
                 changed.append(now)
+        self.objects = objects
         number = self._world.change
         if record:
             for kind, namespace, name in removed:

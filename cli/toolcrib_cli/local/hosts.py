@@ -9,6 +9,7 @@ A folder of manifests has no say in it: a cloned folder must not open a way out 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
@@ -131,7 +132,13 @@ def read(file: Path) -> Hosts:
                 [ManifestProblem(file, at, Finding("", "the file has more than one document"))]
             )
     except OSError as error:
-        raise _broken(file, f"cannot be read: {error.strerror or error}") from error
+        linked = error.errno == errno.ELOOP
+        why = (
+            "is a symbolic link: put the file itself there"
+            if linked
+            else f"cannot be read: {error.strerror or error}"
+        )
+        raise _broken(file, why) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(str(part) for part in (error.context, error.problem) if part)

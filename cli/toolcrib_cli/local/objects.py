@@ -24,6 +24,7 @@ from toolcrib_cli.manifests import COMPANIONS
 from toolcrib_operator.adapters.memory import MemoryWriter
 from toolcrib_operator.objects import Entry
 from toolcrib_operator.world import World
+from toolcrib_registry.http.host_rules import HostRules
 
 PATH = "/local/objects"
 _CHUNK = 200
@@ -35,8 +36,10 @@ _App = Callable[[_Scope, Any, _Send], Awaitable[None]]
 class Objects:
     """Answers `GET /local/objects?kind=…&namespace=…&name=…` to who has the key; a kind may be asked for several times."""
 
-    def __init__(self, world: World, folders: Folders, writer: MemoryWriter, key: str) -> None:
-        self._world, self._folders, self._writer = world, folders, writer
+    def __init__(
+        self, world: World, folders: Folders, writer: MemoryWriter, key: str, rules: HostRules
+    ) -> None:
+        self._world, self._folders, self._writer, self._rules = world, folders, writer, rules
         self._bearer = f"Bearer {key}".encode()
 
     def beside(self, app: _App) -> _App:
@@ -45,6 +48,11 @@ class Objects:
         async def answer(scope: _Scope, receive: Any, send: _Send) -> None:
             if scope["type"] != "http" or scope["path"] != PATH:
                 await app(scope, receive, send)
+            elif (
+                foreign := self._rules.check(*(_named(scope, n) for n in (b"host", b"origin")))
+            ) is not None:
+                said = {"code": foreign.code, "detail": foreign.detail}
+                await _send(send, foreign.status_code, [json.dumps(said).encode()])
             elif not self._knows(scope):
                 await _send(
                     send, 401, [b'{"code": "invalid_token", "detail": "The key is not that of this run."}']
@@ -59,7 +67,7 @@ class Objects:
         return answer
 
     def _knows(self, scope: _Scope) -> bool:
-        given = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
+        given = next(iter(_named(scope, b"authorization")), b"")
         return hmac.compare_digest(given, self._bearer)
 
     def _body(self, asked: Mapping[str, list[str]]) -> Iterator[bytes]:
@@ -130,6 +138,10 @@ def ask(folder: Path, **asked: Any) -> dict[str, Any]:
                 raise
     hint = "start one with `toolcrib up --manifests FOLDER`; in a cluster use `kubectl get toolcrib -A`"
     raise CliError(f"no local mode runs in {folder}", hint=hint, code=Exit.UNREACHABLE)
+
+
+def _named(scope: _Scope, name: bytes) -> list[bytes]:
+    return [value for key, value in scope["headers"] if key == name]
 
 
 async def _send(send: _Send, status: int, chunks: list[bytes]) -> None:

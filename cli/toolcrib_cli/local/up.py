@@ -47,6 +47,7 @@ from toolcrib_operator.settings import IndexSettings, LoopSettings, ProbeSetting
 from toolcrib_operator.world import World
 from toolcrib_registry.compose import Registry, build
 from toolcrib_registry.http import serving
+from toolcrib_registry.http.host_rules import HostRules
 from toolcrib_registry.identity.issuer import ClientTokens, IssuerError, LocalIssuer
 from toolcrib_registry.search.errors import SearchError
 from toolcrib_registry.settings import RegistrySettings
@@ -141,7 +142,7 @@ async def _up(options: Options, store: Store) -> None:
             issuer,
             report,
             conditions,
-            Objects(world, folders, writer, store.key),
+            Objects(world, folders, writer, store.key, HostRules(registry.deps.settings)),
             stop,
             port,
             str(tools.url),

@@ -105,3 +105,14 @@ def test_without_a_running_local_mode_the_error_says_how_to_start_one(tmp_path: 
     assert done.returncode == 3
     assert "toolcrib up --manifests FOLDER" in done.stderr
     assert "kubectl get" in done.stderr
+
+
+def test_pages_of_other_origins_and_other_hosts_get_nothing_even_with_the_key(local: LocalMode) -> None:
+    key = json.loads((local.data / "local.json").read_text())["key"]
+    with httpx.Client(headers={"Authorization": f"Bearer {key}"}, trust_env=False) as client:
+        assert client.get(f"{local.url}/local/objects").status_code == 200
+        for headers, status in (
+            ({"Host": "rebound.example"}, 421),
+            ({"Origin": "https://page.example"}, 403),
+        ):
+            assert client.get(f"{local.url}/local/objects", headers=headers).status_code == status

@@ -156,3 +156,40 @@ def test_a_single_file_that_is_removed_revokes_what_it_granted(folder: Path) -> 
     folders.load()
     (folder / "tool-3.yaml").unlink()
     assert folders._look().removed == (("Tool", "demo", "tool-3"),)
+
+
+def test_the_object_of_a_file_that_gave_way_comes_back_when_the_other_is_gone(folder: Path) -> None:
+    folders = Folders([folder], World())
+    folders.load()
+    second = write(folder, "second.yaml", TOOL.format(name="tool-3", description="The second."))
+    assert "stands at" in str(folders._look({second}).problems[0])
+    (first := folder / "tool-3.yaml").unlink()
+
+    change = folders._look({first})
+
+    assert [item.file.name for item in change.changed] == ["second.yaml"]
+    assert folders.objects["Tool", "demo", "tool-3"].file.name == "second.yaml"
+
+
+def test_a_file_that_is_moved_and_moved_back_is_there_again(folder: Path) -> None:
+    folders = Folders([folder], World())
+    folders.load()
+    (here := folder / "tool-5.yaml").rename(there := folder / "moved.yaml")
+    folders._look({there})
+    there.rename(here)
+
+    folders._look({there, here})
+
+    assert folders.objects["Tool", "demo", "tool-5"].file.name == "tool-5.yaml"
+
+
+def test_objects_can_be_read_while_they_change(folder: Path) -> None:
+    folders = Folders([folder], World())
+    folders.load()
+    seen = iter(folders.objects)
+    next(seen)
+    (gone := folder / "tool-1.yaml").unlink()
+    folders._look({gone})
+
+    assert len(list(seen)) == 49, "an iteration that has begun goes on over what was there"
+    assert len(folders.objects) == 49
