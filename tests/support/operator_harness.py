@@ -52,6 +52,7 @@ class MemoryReplica:
         self.wanted: list[OutboxEntry] = []
         self.acks: list[OutboxAck] = []
         self.backend_probes: dict[str, BackendProbe] = {}
+        self.left_out = 0
         self.probe_requests: list[ProbeRequest] = []
         self.audit: AuditHead | None = None
         self.features = FEATURES
@@ -162,7 +163,8 @@ class MemoryReplica:
     async def backends(self, request: ProbeRequest) -> BackendReport:
         self._up()
         self.probe_requests.append(request)
-        return BackendReport(probing=True, looked=True, backends=tuple(self.backend_probes.values()))
+        rows = tuple(self.backend_probes.values())
+        return BackendReport(probing=True, looked=True, backends=rows, left_out=self.left_out)
 
     async def outbox(self, epoch: int, wait: float) -> Outbox:
         self._up()

@@ -9,7 +9,7 @@ import asyncio
 import copy
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -18,11 +18,11 @@ from toolcrib.resources import API_VERSION, KINDS, crd, durations
 from toolcrib.resources.conditions import timestamp
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
-from toolcrib_cli.local.folders import Folders
+from toolcrib_cli.local.folders import Folders, Key
 from toolcrib_cli.local.store import read_state
 from toolcrib_cli.manifests import COMPANIONS
 from toolcrib_operator.adapters.memory import MemoryWriter
-from toolcrib_operator.objects import Entry
+from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.world import World
 from toolcrib_registry.http.host_rules import HostRules
 
@@ -65,6 +65,11 @@ class Objects:
                 await _send(send, 200, await asyncio.to_thread(lambda: list(self._body(asked))))
 
         return answer
+
+    def forget(self, removed: Iterable[Key]) -> None:
+        """What was said of objects that are gone."""
+        for kind, namespace, name in removed:
+            self._writer.forget(Ref(kind, f"{namespace}/{name}" if namespace else name))
 
     def _knows(self, scope: _Scope) -> bool:
         given = next(iter(_named(scope, b"authorization")), b"")

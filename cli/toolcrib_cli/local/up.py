@@ -231,6 +231,7 @@ class _Local:
     async def _follow(self) -> None:
         async for change in self.folders.watch(self.stop):
             if change.changed or change.removed:
+                self.objects.forget(change.removed)
                 self._open_hosts()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(10):

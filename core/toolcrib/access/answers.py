@@ -208,7 +208,8 @@ class Holder(Answer):
         default=None, description="Patterns of the tools that it allows; null: all."
     )
     denied_by: tuple[ReviewedBinding, ...] = Field(
-        default=(), description="Bindings of the subject that deny the scope in some of these namespaces."
+        default=(),
+        description="Bindings that deny it, where every tool that the grant reaches with the scope is denied.",
     )
     token_needs_scope: bool = Field(default=False, description="The token must carry the scope too.")
     not_before: str | None = None

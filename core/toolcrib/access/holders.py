@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from toolcrib.access.answers import Holder, WhoHolds
+from toolcrib.access.notes import meant
 from toolcrib.access.review import AccessReview, order_of, shown
 from toolcrib.access.rules import moment
 from toolcrib.access.subjects import Who, why_nobody
+from toolcrib.authorizer import Reason, granting
 from toolcrib.identity import Identity, ScopesPolicy
 from toolcrib.wire.publish import PublishedBinding
 
@@ -33,8 +35,8 @@ def who_holds(
         after: only lines that come later (`next_cursor` of the page before).
         limit: at most so many.
     """
-    lines = sorted(_lines(review, scope, namespace), key=lambda line: line[0])
-    chosen = [line for line in lines if line[0] > after]
+    found = sorted(_grants(review, scope, namespace), key=lambda grant: grant[0])
+    chosen = [grant for grant in found if grant[0] > after]
     more = limit is not None and len(chosen) > limit
     chosen = chosen if limit is None else chosen[:limit]
     head = review.head(None, None, namespace)
@@ -42,32 +44,34 @@ def who_holds(
         **{**head, "notes": (*head["notes"], *_unknown(review, scope))},  # type: ignore[misc]
         scope=scope,
         tools=sum(scope in tool.scopes for tool in review.snapshot.tools.values()),
-        holders=tuple(holder for _, holder in chosen),
+        holders=tuple(_holder(review, scope, who, identity, by) for _, who, identity, by in chosen),
         next_cursor=chosen[-1][0] if more else None,
     )
 
 
-def _lines(review: AccessReview, scope: str, namespace: str | None) -> Iterator[tuple[str, Holder]]:
+def _grants(
+    review: AccessReview, scope: str, namespace: str | None
+) -> Iterator[tuple[str, Who, Identity | None, PublishedBinding]]:
+    """Each grant of the scope: its place in the order, the subject, its identity, the binding."""
+    by_name = _by_name(review.snapshot.bindings.values())
+    policy = review.snapshot.policy
     for who in review.subjects():
         identity = review.identity(who)
-        policy = review.snapshot.policy
-        if identity is None or policy.is_gone(identity):
-            bindings: Sequence[PublishedBinding] = _named(review, who)
-        else:
-            bindings = policy.bindings_of(identity)
-        denying = [b for b in bindings if scope in b.deny_scopes]
+        # no token proves it, or its account is gone: the policy knows of no binding
+        named = identity is None or policy.is_gone(identity)
+        bindings = by_name[who.key] if named or identity is None else policy.bindings_of(identity)
         for binding in bindings:
             if scope in binding.scopes and _reaches(binding, namespace):
-                yield (
-                    f"{order_of(who)} {binding.ref}",
-                    _holder(review, who, identity, binding, denying),
-                )
+                yield f"{order_of(who)} {binding.ref}", who, identity, binding
 
 
-def _named(review: AccessReview, who: Who) -> list[PublishedBinding]:
-    """The bindings that name a subject who has none by the policy: no token proves it, or its account is gone."""
-    every = sorted(review.snapshot.bindings.values(), key=lambda b: b.ref)
-    return [b for b in every if any((w := Who.of(s)) is not None and w.key == who.key for s in b.subjects)]
+def _by_name(bindings: Iterable[PublishedBinding]) -> Mapping[object, list[PublishedBinding]]:
+    """The bindings that name each subject, by its key."""
+    found: defaultdict[object, list[PublishedBinding]] = defaultdict(list)
+    for binding in sorted(bindings, key=lambda b: b.ref):
+        for key in {who.key for s in binding.subjects if (who := Who.of(s)) is not None}:
+            found[key].append(binding)
+    return found
 
 
 def _reaches(binding: PublishedBinding, namespace: str | None) -> bool:
@@ -75,14 +79,9 @@ def _reaches(binding: PublishedBinding, namespace: str | None) -> bool:
 
 
 def _holder(
-    review: AccessReview,
-    who: Who,
-    identity: Identity | None,
-    binding: PublishedBinding,
-    denying: list[PublishedBinding],
+    review: AccessReview, scope: str, who: Who, identity: Identity | None, binding: PublishedBinding
 ) -> Holder:
-    against = [d for d in denying if _meet(d, binding)]
-    state, detail = _state(review, who, identity, binding, against)
+    state, detail, against = _state(review, scope, who, identity, binding)
     return Holder(
         who=shown(who),
         binding=review.rules.binding(binding),
@@ -101,49 +100,49 @@ def _holder(
 
 
 def _state(
-    review: AccessReview,
-    who: Who,
-    identity: Identity | None,
-    binding: PublishedBinding,
-    against: list[PublishedBinding],
-) -> tuple[_State, str]:
+    review: AccessReview, scope: str, who: Who, identity: Identity | None, binding: PublishedBinding
+) -> tuple[_State, str, tuple[PublishedBinding, ...]]:
+    """What keeps the grant from its effect, in words, and the bindings that deny it."""
     if identity is None:
-        return "not_trusted", why_nobody(who, review.tokens)
+        return "not_trusted", why_nobody(who, review.tokens), ()
     if review.snapshot.policy.is_gone(identity):
-        return "account_gone", f"the ServiceAccount {who.namespace}/{who.name} does not exist"
+        return "account_gone", f"the ServiceAccount {who.namespace}/{who.name} does not exist", ()
     if identity.policy is ScopesPolicy.TOKEN:
-        return "token_decides", "the scopes of this issuer's tokens decide alone, whatever bindings grant"
+        return "token_decides", "the scopes of this issuer's tokens decide alone, whatever bindings grant", ()
     if binding.expires_at is not None and binding.expires_at <= review.now:
-        return "expired", f"expired at {moment(binding.expires_at)}"
+        return "expired", f"expired at {moment(binding.expires_at)}", ()
     if binding.not_before is not None and binding.not_before > review.now:
-        return "not_yet", f"begins at {moment(binding.not_before)}"
-    for denial in against:
-        if _covers(denial, binding):
-            return "denied", f"{denial.ref} denies the scope"
-    return "in_effect", ""
+        return "not_yet", f"begins at {moment(binding.not_before)}", ()
+    against = _denying(review, scope, identity, binding)
+    if against:
+        denials = ", ".join(sorted(b.ref for b in against))
+        return "denied", f"every tool that it reaches with the scope is denied: {denials}", against
+    return "in_effect", "", ()
 
 
-def _meet(denial: PublishedBinding, grant: PublishedBinding) -> bool:
-    """Whether a denial reaches any tool that the grant reaches."""
-    if denial.namespaces is None or grant.namespaces is None:
-        return True
-    return not set(denial.namespaces).isdisjoint(grant.namespaces)
-
-
-def _covers(denial: PublishedBinding, grant: PublishedBinding) -> bool:
-    """Whether a denial reaches every tool that the grant reaches."""
-    if denial.namespaces is None:
-        return True
-    return grant.namespaces is not None and set(grant.namespaces) <= set(denial.namespaces)
+def _denying(
+    review: AccessReview, scope: str, identity: Identity, binding: PublishedBinding
+) -> tuple[PublishedBinding, ...]:
+    """The bindings that deny the tools that the grant reaches with this scope, if they deny all of them."""
+    reach = None if binding.namespaces is None else frozenset(binding.namespaces)
+    found: dict[str, PublishedBinding] = {}
+    grants = granting(binding)
+    for tool_id in review.snapshot.candidates((scope,), reach):
+        tool = review.snapshot.tools[tool_id]
+        if not tool.active or not grants(tool):
+            continue
+        decision = review.decide(identity, tool)
+        if decision.reason is not Reason.DENIED or decision.binding is None:
+            return ()
+        found[decision.binding.uid] = decision.binding
+    return tuple(found.values())
 
 
 def _unknown(review: AccessReview, scope: str) -> Iterator[str]:
     """A note where nothing has this scope."""
     known = scopes(review)
     if scope not in known:
-        close = difflib.get_close_matches(scope, known, 2)
-        meant = f"; did you mean {' or '.join(close)}?" if close else ""
-        yield f"no tool and no binding has the scope {scope}{meant}"
+        yield f"no tool and no binding has the scope {scope}{meant(scope, known, cutoff=0.6)}"
 
 
 def scopes(review: AccessReview) -> list[str]:

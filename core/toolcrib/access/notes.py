@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from toolcrib.access.subjects import IN_CLUSTER, Tokens, Who
 from toolcrib.identity import Identity, ScopesPolicy
@@ -44,7 +44,7 @@ def _of_namespace(snapshot: Snapshot, namespace: str, applied: Snapshot) -> Iter
     if any(tool.namespace == namespace for tool in applied.tools.values()):
         yield f"no tool is in the namespace {namespace} any more"
     else:
-        yield f"no tool is in the namespace {namespace}{_meant(namespace, having)}"
+        yield f"no tool is in the namespace {namespace}{meant(namespace, having)}"
 
 
 def _of_subject(snapshot: Snapshot, who: Who, identity: Identity, applied: Snapshot) -> Iterator[str]:
@@ -61,7 +61,7 @@ def _of_subject(snapshot: Snapshot, who: Who, identity: Identity, applied: Snaps
             known = ", ".join(sorted(issuers))
             yield f"no binding names {who} of the issuer {who.issuer}: bindings name it with the issuer {known}"
         else:
-            yield f"no binding names {who}{_meant(_place(who), set(map(_place, same)))}"
+            yield f"no binding names {who}{meant(_place(who), set(map(_place, same)))}"
 
 
 def _of_token(tokens: Tokens, who: Who, identity: Identity) -> Iterator[str]:
@@ -75,6 +75,7 @@ def _place(who: Who) -> str:
     return f"{who.namespace}/{who.name}" if who.namespace else who.name
 
 
-def _meant(text: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(text, known, 2, cutoff=0.75)
+def meant(text: str, known: Iterable[str], cutoff: float = 0.75) -> str:
+    """Which of the known words may be meant, as the end of a note; empty: none."""
+    close = difflib.get_close_matches(text, list(known), 2, cutoff)
     return f"; did you mean {' or '.join(close)}?" if close else ""

@@ -22,6 +22,10 @@ Record = tuple[str, dict[str, Any]]
 START, ISSUERS, REVISION = "policy.start", "policy.issuers", "policy.revision"
 TOOL, BINDING, NAMESPACE, ACCOUNT = "policy.tool", "policy.binding", "policy.namespace", "policy.account"
 
+LONGEST_NAME = 128
+"""Characters of a name that means no tool, in a record; a longer one is cut, and not decided again."""
+NOT_REPLAYED = ("limits", "backends")
+"""What outcomes depend on besides, and a replay does not decide: counts of limits, and the state of backends."""
 BYTES = 62 * 1024
 """What one record holds; with the chain's members it has 64 KiB at most, unless one object alone takes more."""
 BINDING_FIELDS = frozenset({
@@ -40,6 +44,7 @@ def start(snapshot: Snapshot, issuers: Iterable[Issuer]) -> list[Record]:
         "revision": revision,
         "decider": DECIDER_VERSION,
         "records": len(told),
+        "not_replayed": list(NOT_REPLAYED),
         "anonymous_list": snapshot.policy.anonymous_list,
         "accounts": snapshot.accounts is not None,
     }
@@ -119,7 +124,10 @@ def _tool(tool: PublishedTool) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _namespaces(before: Snapshot, after: Snapshot) -> tuple[list[dict[str, Any]], list[str]]:
     """Which bindings select a namespace by its labels, where that has changed."""
-    old, new = _selected(before), _selected(after)
+    one, other = ({b.uid: b for b in s.bindings.values() if selects(b)} for s in (before, after))
+    if one.keys() == other.keys() and all(one[uid] is other[uid] for uid in one):
+        return [], []  # a thousand namespaces of hundreds of bindings are not gone through at each publish
+    old, new = _selected(one.values()), _selected(other.values())
     groups: dict[tuple[str, ...], list[str]] = {}
     for namespace, uids in sorted(new.items()):
         if old.get(namespace) != uids:
@@ -131,12 +139,11 @@ def _namespaces(before: Snapshot, after: Snapshot) -> tuple[list[dict[str, Any]]
     return found, sorted(old.keys() - new.keys())
 
 
-def _selected(snapshot: Snapshot) -> dict[str, set[str]]:
+def _selected(selecting: Iterable[PublishedBinding]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
-    for binding in snapshot.bindings.values():
-        if selects(binding):
-            for namespace in binding.namespaces or ():
-                found.setdefault(namespace, set()).add(binding.uid)
+    for binding in selecting:
+        for namespace in binding.namespaces or ():
+            found.setdefault(namespace, set()).add(binding.uid)
     return found
 
 

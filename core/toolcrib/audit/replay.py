@@ -26,9 +26,6 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.view import view_of
 from toolcrib.wire.publish import PublishedTool
 
-LONGEST_NAME = 128
-"""Characters of a name that means no tool, in a record."""
-
 
 class Why(StrEnum):
     """Why a record is not decided again."""
@@ -159,7 +156,7 @@ def _loaded(
 
 def _one(record: Mapping[str, Any], identity: Identity, snapshot: Snapshot, now: float) -> Judged:
     name, digest = record["tool"], record["digest"]
-    cut = digest is None and name is not None and len(name) >= LONGEST_NAME
+    cut = digest is None and name is not None and len(name) >= policy_records.LONGEST_NAME
     tool = None if cut or name is None else snapshot.tools.get(name)
     decision = decide(identity, tool, Action(record["action"]), snapshot.policy, now)
     binding = record["binding"]

@@ -5,7 +5,7 @@ that of DESIGN §3 and stands in `chain`: identity, tool active, no deny, a bind
 the first *no* wins and names itself.
 """
 
-from toolcrib.authorizer.bindings import Denial, denials, matcher
+from toolcrib.authorizer.bindings import Denial, denials, granting, matcher
 from toolcrib.authorizer.chain import (
     CHECKS,
     DECIDER_VERSION,
@@ -49,6 +49,7 @@ __all__ = [
     "denials",
     "deniers",
     "granted_scopes",
+    "granting",
     "has_power",
     "is_valid",
     "matcher",

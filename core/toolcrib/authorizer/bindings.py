@@ -100,18 +100,28 @@ def matcher(binding: PublishedBinding) -> Callable[[PublishedTool], bool]:
 
     What `matchedTools` counts: tools the binding grants a scope of, or those it denies where it only denies.
     """
-    b = CompiledBinding.of(binding)
+    b, grants = CompiledBinding.of(binding), granting(binding)
 
     def reaches(tool: PublishedTool) -> bool:
         if not tool.active or not b.in_namespaces(tool):
             return False
         if not b.scopes:
             return b.denies(tool)
-        if not b.in_servers(tool) or not b.scopes.intersection(tool.scopes) or not b.allows(tool):
-            return False
-        return not b.denies(tool)
+        return grants(tool) and not b.denies(tool)
 
     return reaches
+
+
+def granting(binding: PublishedBinding) -> Callable[[PublishedTool], bool]:
+    """Whether a binding, by itself and at any date, grants a scope of a tool; denials are not looked at."""
+    b = CompiledBinding.of(binding)
+
+    def grants(tool: PublishedTool) -> bool:
+        if not b.in_namespaces(tool) or not b.in_servers(tool):
+            return False
+        return bool(b.scopes.intersection(tool.scopes)) and b.allows(tool)
+
+    return grants
 
 
 def denials(binding: PublishedBinding) -> Callable[[PublishedTool], Iterator[Denial]]:

@@ -35,7 +35,7 @@ class ProbeOutcome(StrEnum):
 
 
 class BackendProbe(Wire):
-    """The last probe of one backend; no `outcome`: it was not probed yet."""
+    """The last probe of one backend; no `outcome`: it was not probed yet, or, if that is `settled`, it will not be."""
 
     backend: str = Field(description="`scheme://host:port` of the Tools' URLs, or `namespace/service`")
     place: str = Field(default="", description="`host:port` that is dialled")

@@ -43,6 +43,10 @@ class MemoryWriter:
         """The last events of an object, the oldest first."""
         return list(self._kept.get(ref, ()))
 
+    def forget(self, ref: Ref) -> None:
+        """The object is gone; one that is made again under its name begins without events."""
+        self._kept.pop(ref, None)
+
     async def write_status(self, ref: Ref, *, resource_version: str, status: Mapping[str, Any]) -> Written:
         """Merge `status` into the object's. Raises Gone."""
         entry = self._world.get(ref)

@@ -7,7 +7,7 @@ has lasted (EndpointSlices, which tell of changes only). Until then the conditio
 from __future__ import annotations
 
 from toolcrib.resources.conditions import ConditionReason
-from toolcrib.wire.probes import BackendProbe, ProbeOutcome
+from toolcrib.wire.probes import MOST_BACKENDS, BackendProbe, ProbeOutcome
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.kinds import statuses
 from toolcrib_operator.kinds.records import Record
@@ -23,6 +23,13 @@ _NO_PROBE = (
 """What EndpointSlices say: where a replica then probes the backend after all, its first result is the first one."""
 OFF = Reached(None, Cause(ConditionReason.NOT_PROBED, "Probing of backends is off."))
 DISABLED = Reached(None, Cause(ConditionReason.NOT_PROBED, "Backends of disabled tools are not probed."))
+LEFT_OUT = Reached(
+    None,
+    Cause(
+        ConditionReason.NOT_PROBED,
+        f"The registry probes {MOST_BACKENDS:,} backends at most, and this one is not among them.",
+    ),
+)
 _WAITING = Reached(None, Cause(ConditionReason.NOT_PROBED), settled=False)
 
 _SAID: dict[ProbeOutcome, tuple[ConditionReason, str]] = {
@@ -58,7 +65,7 @@ _SAID: dict[ProbeOutcome, tuple[ConditionReason, str]] = {
 def probed(probe: BackendProbe) -> Reached:
     """What a probe says."""
     if probe.outcome is None:
-        return _WAITING
+        return LEFT_OUT if probe.settled else _WAITING
     reason, text = _SAID[probe.outcome]
     message = text.format(place=probe.place or probe.backend, backend=probe.backend)
     return Reached(probe.outcome is ProbeOutcome.CONNECTED, Cause(reason, message), probe.settled)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from toolcrib.errors import EpochFenced
 from toolcrib.telemetry import logs
-from toolcrib.wire.probes import BackendProbe, ProbeOutcome, ProbeRequest, backend_key
+from toolcrib.wire.probes import MOST_BACKENDS, BackendProbe, ProbeOutcome, ProbeRequest, backend_key
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.ports import ProbeChannel
@@ -55,6 +55,7 @@ class ProbeReports:
         self._publisher, self._channel, self._clock = publisher, channel, clock
         self._on_change: Changed = lambda ids: None
         self._report: Mapping[str, BackendProbe] = {}
+        self._left_out = 0
         self._trouble = logs.Trouble(log)
         self._asked = 0
 
@@ -65,7 +66,11 @@ class ProbeReports:
     def of(self, tool: PublishedTool) -> BackendProbe | None:
         """What the last report says of a tool's backend."""
         key = backend_key(tool.backend)
-        return None if key is None else self._report.get(key)
+        if key is None:
+            return None
+        if key not in self._report and self._left_out:
+            return BackendProbe(backend=key, tools=0, settled=True)
+        return self._report.get(key)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`. Never ends otherwise: granting and revoking do not depend on probes."""
@@ -102,9 +107,18 @@ class ProbeReports:
         report = await self._channel(replica.name).backends(request)
         self._trouble.over("backends are probed again")
         self.reported_at = self._clock()
+        self._crowded(report.left_out)
         self._take({probe.backend: probe for probe in report.backends})
         known = report.looked and all(probe.outcome is not None for probe in report.backends)
         return self.settings.ask if known else min(self.settings.ask, _LOOK)
+
+    def _crowded(self, left_out: int) -> None:
+        if bool(left_out) is not bool(self._left_out):
+            log.log(
+                logging.WARNING if left_out else logging.INFO,
+                "%d backends are not probed: a replica probes %d at most", left_out, MOST_BACKENDS,
+            )  # fmt: skip
+        self._left_out = left_out
 
     def _take(self, report: Mapping[str, BackendProbe]) -> None:
         before, self._report = self._report, report

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from toolcrib.audit import chain as audit_chain
 from toolcrib.audit import redaction
 from toolcrib.audit.chain import NO_KEY, AuditKey
+from toolcrib.audit.policy_records import LONGEST_NAME
 from toolcrib.authorizer import Action, Decision, Reason
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Snapshot
@@ -34,8 +35,6 @@ log = logging.getLogger(__name__)
 
 LONGEST = 512
 """Characters of any text that a caller chose."""
-LONGEST_NAME = 128
-"""Characters of a name that means no tool."""
 PLAIN_BYTES = 4 * 1024
 """Arguments larger than this are recorded as their hash and size even where they are recorded plain."""
 READS = 600

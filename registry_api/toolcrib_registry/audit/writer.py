@@ -48,7 +48,7 @@ SYNC = 1.0
 """Seconds after which what was written is brought to the disk where nobody waits for it."""
 CLOSING = 10.0
 POLICIES = 16
-"""Snapshots that wait to be stated; of more only the latest is."""
+"""Snapshots that wait to be stated, those of failed writes included; of more only the latest is."""
 
 
 class Counts(Protocol):
@@ -270,11 +270,11 @@ class Writer:
                 self._ready.wait(TOGETHER)
             while self._queue and len(held) < AT_A_TIME:
                 held.append(self._queue.popleft())
-                self._policies -= held[-1].policy is not None
             last = self._stop.is_set() and not self._queue
             late = None
             if fresh and not self._queue:
                 late, self._late = self._late, None
+                self._policies += late is not None
         if fresh:
             held += [Waiting(record) for record in self._due(last)]
             if (gap := self._gap()) is not None:
@@ -338,9 +338,6 @@ class Writer:
                 stated, since, left = 0, 0, record["records"] + 1
             stated, since = (stated + len(line), since) if left else (stated, since + len(line))
             left = max(0, left - 1)
-        if not lines:
-            self._held = []
-            return True
         try:
             self._target.append(b"\n".join(lines) + b"\n")
         except OSError as error:
@@ -350,6 +347,8 @@ class Writer:
         self._head, self._dirty, self._stated, self._since = head, True, stated, since
         self._counts.written(told, head.seq)
         self._unsynced += [item.durable for item in self._held if item.durable is not None]
+        with self._ready:  # what could not be written yet counts as waiting
+            self._policies -= sum(item.policy is not None for item in self._held)
         self._held = []
         self._sync(bool(self._unsynced or self._retired))
         return True

@@ -47,6 +47,8 @@ class _Probed:
     due: float
     outcome: ProbeOutcome | None = None
     settled: bool = False
+    reached: bool | None = None
+    """What the last settled result said."""
     at: float | None = None
     seconds: float | None = None
     freed: bool = False
@@ -54,10 +56,17 @@ class _Probed:
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def took(self, outcome: ProbeOutcome, at: float, seconds: float) -> None:
-        """One more result. It is settled if it came twice in a row, or if it, or the one before, was the guard's."""
+        """One more result. It is settled if it came twice in a row, or if it, or the one before, was the guard's.
+
+        Two failures in a row settle that a place cannot be reached, whichever they are; then only the same one twice
+        changes what is said of it.
+        """
         before = self.outcome
         guards = self.freed if before is None else not before.dialled
-        self.settled = outcome is before or not outcome.dialled or guards
+        failed = ProbeOutcome.CONNECTED not in (outcome, before) and before is not None
+        self.settled = outcome is before or not outcome.dialled or guards or (failed and self.reached is True)
+        if self.settled:
+            self.reached = outcome is ProbeOutcome.CONNECTED
         self.outcome, self.at, self.seconds = outcome, at, seconds
 
 

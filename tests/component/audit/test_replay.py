@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +19,11 @@ from toolcrib.audit.replay import Why
 from toolcrib.authorizer import Action, Reason
 from toolcrib.authorizer.bindings import CompiledBinding
 from toolcrib.identity import Identity
+from toolcrib.snapshot import Snapshot
 from toolcrib.view import AmbiguousName
+from toolcrib.wire.publish import Revision
 from toolcrib_registry.audit import setup, writer
+from toolcrib_registry.audit.files import RotatingFile
 from toolcrib_registry.audit.log import DecisionLog
 from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls import definitions, service
@@ -234,6 +238,32 @@ def test_a_policy_that_could_not_wait_is_a_gap_and_stated_whole_as_soon_as_there
     judged = told(replayed(found))
     assert (judged["different"], judged[Why.NO_POLICY] > 0, judged["equal"] > 0) == (0, True, True)
     assert decision_logs.verify(path).findings == ()
+
+
+def test_while_a_disk_refuses_few_snapshots_are_kept_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+
+    def refuse(self: RotatingFile, data: bytes) -> None:
+        refused.set()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RotatingFile, "append", refuse)
+    monkeypatch.setattr(writer, "TICK", 0.01)
+    settings = Audit(path=str(tmp_path / "decisions.jsonl"), key_file=decision_logs.key_file(tmp_path))
+    log = setup.opened(settings, "registry-0", Clock(), Counts(), ISSUERS)
+    assert log._writer is not None
+    try:
+        for seq in range(300):
+            log.policy_changed(Snapshot(revision=Revision(epoch=1, seq=seq)))
+            refused.clear()
+            assert refused.wait(60), "what waits is tried again, with what came since"
+        kept = [item for item in (*log._writer._queue, *log._writer._held) if item.policy is not None]
+        assert len(kept) <= writer.POLICIES
+    finally:
+        monkeypatch.undo()
+        log.close()
 
 
 def test_what_another_version_decided_is_left_alone(records: list[dict[str, Any]]) -> None:

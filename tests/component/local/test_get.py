@@ -11,6 +11,7 @@ import yaml
 
 from local_mode import LocalMode
 from manifests import binding, cluster_binding, tool
+from realparts.processes import wait_until
 from toolcrib.resources import crd
 
 SECRET = {
@@ -116,3 +117,18 @@ def test_pages_of_other_origins_and_other_hosts_get_nothing_even_with_the_key(lo
             ({"Origin": "https://page.example"}, 403),
         ):
             assert client.get(f"{local.url}/local/objects", headers=headers).status_code == status
+
+
+def test_an_object_that_is_made_again_under_a_name_begins_without_events(local: LocalMode) -> None:
+    file = local.data.parent / "manifests" / "again.yaml"
+
+    def events() -> str:
+        shown = str(local.toolcrib("get", "casb", "again", "-o", "describe").stdout)
+        return shown.partition("Events:")[2]
+
+    for _ in range(2):
+        file.write_text(json.dumps(cluster_binding("again", ["calculator:use"], namespaceSelector={})))
+        wait_until(lambda: "Normal\tReady" in events())
+        assert events().count("Normal\tReady") == 1
+        file.unlink()
+        wait_until(lambda: not events())

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import ipaddress
 import socket
 import ssl
 import threading
@@ -18,6 +19,7 @@ from realparts.processes import free_port, wait_until
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from toolcrib.wire.probes import BackendReport, ProbeOutcome, ProbeRequest
 from toolcrib.wire.publish import PublishedBackend
+from toolcrib_registry.adapters.outbound import touch
 
 ROUTE = "/v1/admin/backends"
 
@@ -41,8 +43,9 @@ class Listener:
                     connection.settimeout(30)
                     if self._context is not None:
                         connection = self._context.wrap_socket(connection, server_side=True)
-                    while data := connection.recv(4096):
-                        self.received += len(data)
+                    with connection:
+                        while data := connection.recv(4096):
+                            self.received += len(data)
                 self.ended.release()
 
     def close(self) -> None:
@@ -63,13 +66,18 @@ def listening(context: ssl.SSLContext | None = None) -> Iterator[Listener]:
 
 
 @pytest.fixture(scope="module")
-def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
-    """A server's TLS with a certificate that nobody trusts."""
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and a certificate of 127.0.0.1 that is its own authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
     made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     made = made.serial_number(1).not_valid_before(now - datetime.timedelta(days=1))
+    made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    made = made.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    made = made.add_extension(
+        x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+    )
     certificate = made.not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256())
     pem = Path(tmp_path_factory.mktemp("tls")) / "server.pem"
     plain = serialization.NoEncryption()
@@ -77,8 +85,14 @@ def self_signed(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
         + certificate.public_bytes(serialization.Encoding.PEM)
     )
+    return pem
+
+
+@pytest.fixture(scope="module")
+def self_signed(certificate: Path) -> ssl.SSLContext:
+    """A server's TLS with that certificate; nobody trusts it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pem)
+    context.load_cert_chain(certificate)
     return context
 
 
@@ -135,6 +149,23 @@ def test_a_backend_is_connected_to_and_gets_no_byte(self_signed: ssl.SSLContext)
     assert tls.received == 0
     assert 'toolcrib_backends{outcome="egress_refused"} 2.0' in metrics
     assert 'toolcrib_backend_probe_duration_seconds_count{outcome="refused"} 1.0' in metrics
+
+
+def test_over_tls_the_handshake_is_all_that_is_sent(
+    certificate: Path, self_signed: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))  # what the machine trusts, as OpenSSL reads it
+    touch._context.cache_clear()
+    try:
+        with listening(self_signed) as tls:
+            url = f"https://127.0.0.1:{tls.port}"
+            with running_registry([tool("fx", backend=PublishedBackend(url=url))]) as r:
+                assert outcomes(r) == {url: ProbeOutcome.CONNECTED}
+                assert tls.ended.acquire(timeout=60)
+    finally:
+        touch._context.cache_clear()
+
+    assert (tls.connections, tls.received) == (1, 0)
 
 
 def test_plain_tcp_carries_nothing_and_a_place_that_two_tools_share_is_dialled_once() -> None:

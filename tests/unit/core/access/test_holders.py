@@ -10,6 +10,7 @@ from toolcrib.access.answers import WhoHolds
 from toolcrib.access.holders import scopes, who_holds
 from toolcrib.access.review import AccessReview
 from toolcrib.access.subjects import Tokens
+from toolcrib.authorizer import Reason, granting
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, PublishedAccount, PublishedBinding, PublishedSubject, Revision
@@ -48,6 +49,37 @@ def test_a_grant_that_decides_is_in_effect_and_one_that_is_not_never_decides() -
                 granting = set(decision.binding.scopes) & set(one.scopes)
                 assert any(lines.get((who.key, decision.binding.uid, s)) for s in granting), (seed, who)
     assert held > 100
+
+
+def test_a_grant_of_which_every_tool_is_denied_is_not_in_effect_however_it_is_denied() -> None:
+    for seed in range(60):
+        api = ApiObjects()
+        api.apply(random_world(seed).manifests)
+        review = AccessReview(api.snapshot, NOW, TOKENS)
+        for scope in SCOPES:
+            for holder in who_holds(review, scope).holders:
+                identity = review.identity(subjects.parse(holder.who.subject, holder.who.issuer))
+                by = next(b for b in api.snapshot.bindings.values() if b.uid == holder.binding.uid)
+                reached = [
+                    t
+                    for t in api.snapshot.tools.values()
+                    if scope in t.scopes and t.active and granting(by)(t)
+                ]
+                denied = [review.decide(identity, t).reason is Reason.DENIED for t in reached]
+                if holder.state in ("in_effect", "denied"):
+                    assert (holder.state == "denied") == (bool(denied) and all(denied)), (seed, scope)
+
+
+def test_denials_by_name_and_of_two_bindings_count_together() -> None:
+    wide = binding("wide", None)
+    by_name = binding("by-name", scopes=(), deny=("read",))
+    by_scope = binding("by-scope", namespace="team-b", scopes=(), deny_scopes=("use",))
+
+    (half,) = who_holds(asked(wide, by_name), "use").holders
+    (whole,) = who_holds(asked(wide, by_name, by_scope), "use").holders
+
+    assert (half.state, half.denied_by) == ("in_effect", ())
+    assert (whole.state, {b.name for b in whole.denied_by}) == ("denied", {"by-name", "by-scope"})
 
 
 def test_it_says_over_what_and_until_when() -> None:

@@ -1,6 +1,7 @@
 """What a log states of a policy: all that decides, in records of a bounded size, and each change of it."""
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -79,6 +80,21 @@ def test_a_namespace_that_is_relabelled_is_one_record_and_not_one_a_binding() ->
     assert policy_records.changes(before, after) == [
         ("policy.namespace", {"revision": "1.2", "ended": ["b"]})
     ]
+
+
+def test_a_change_of_a_tool_goes_through_no_binding_s_namespaces() -> None:
+    selecting = [binding(f"b-{i}", None, namespaces=("a", "b")) for i in range(20)]
+    before = snapshot(bindings=selecting, tools=[tool()])
+    with mock.patch.object(policy_records, "_selected", side_effect=AssertionError):
+        told = policy_records.changes(before, step(before, 2, tools=[tool(scopes=("other",))]))
+
+    assert [action for action, _ in told or ()] == ["policy.tool"]
+
+
+def test_the_start_says_what_is_not_replayed() -> None:
+    ((action, fields), *_) = policy_records.start(snapshot(), [])
+
+    assert (action, fields["not_replayed"]) == ("policy.start", ["limits", "backends"])
 
 
 def test_a_change_that_decides_nothing_is_its_revision_alone() -> None:

@@ -171,3 +171,19 @@ async def test_a_services_endpoints_change_the_condition_when_that_lasts() -> No
         stage.world.upsert("EndpointSlice", endpoints(ready=True))
         await until(lambda: said(stage, "a") == [("True", "EndpointsReady")])
         assert stage.said("heist/a", "Tool")["Ready"] == ("True", "Ready")
+
+
+async def test_a_backend_for_which_there_is_no_room_is_said_not_to_be_probed_whatever_was_said_of_it() -> (
+    None
+):
+    replica = MemoryReplica()
+    tell(replica, ProbeOutcome.CONNECTED)
+    async with staged(at("a"), replica=replica, probes=FAST) as stage:
+        await until(lambda: said(stage, "a") == [UP])
+        del replica.backend_probes[HOST]
+        replica.left_out = 1
+        await until(lambda: said(stage, "a") == [("Unknown", "NotProbed")])
+        entry = stage.world.get(Ref("Tool", "heist/a"))
+        assert entry is not None
+        (message,) = [c["message"] for c in entry.status["conditions"] if c["type"] == "BackendReachable"]
+        assert "2,000 backends at most" in message

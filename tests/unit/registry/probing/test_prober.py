@@ -123,6 +123,19 @@ async def test_one_result_is_not_settled_and_the_same_again_is() -> None:
     assert seen == [(DOWN, False), (DOWN, True), (UP, False), (DOWN, False), (UP, False), (UP, True)]
 
 
+async def test_failures_of_two_kinds_in_a_row_settle_that_it_cannot_be_reached_and_then_only_one_kind_twice() -> (
+    None
+):
+    async with running(Stage(calling(1, "https://a.test/"))) as stage:
+        seen = []
+        for answer in (UP, UP, DOWN, ProbeOutcome.TIMED_OUT, DOWN, DOWN):
+            stage.network.answers["a.test:443"] = answer
+            row = (await stage.pass_time(60))["https://a.test"]
+            seen.append((row.outcome, row.settled))
+
+    assert seen[2:] == [(DOWN, False), (ProbeOutcome.TIMED_OUT, True), (DOWN, False), (DOWN, True)]
+
+
 async def test_at_most_sixteen_connections_are_open_at_one_time() -> None:
     async with running(Stage(*(calling(n, f"http://h{n}.test/") for n in range(40)))) as stage:
         stage.network.gate = asyncio.Event()
