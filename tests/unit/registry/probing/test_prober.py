@@ -75,12 +75,16 @@ class Stage:
         """What is reported once everything that is due by then is done."""
         self.clock.advance(seconds)
         self.ask()
-        before = -1
-        while before != self.network.touched.total() or self.network.open_now:
-            before = self.network.touched.total()
-            for _ in range(20):  # a look at the snapshot takes a thread
-                await asyncio.sleep(0.005)
+        await until(self._done)
         return self.ask()
+
+    def _done(self) -> bool:
+        """It has looked at what is published, and nothing is under way or due."""
+        prober, now = self.prober, self.clock.elapsed()
+        looked = (
+            prober._seen is not None and prober._seen[0] is self.snapshot and prober._seen[1] is self.allow
+        )
+        return looked and not prober._running and not any(p.due <= now for p in prober._places.values())
 
 
 @contextlib.asynccontextmanager
@@ -161,7 +165,8 @@ async def test_places_are_spread_and_drift_apart() -> None:
 
 async def test_who_is_not_asked_probes_nothing_and_forgets() -> None:
     async with running(Stage(calling(1, "https://a.test/"))) as stage:
-        await asyncio.sleep(0.05)
+        for _ in range(3):  # it begins to wait
+            await asyncio.sleep(0)
         idle = asyncio.all_tasks()
         assert (stage.network.touched.total(), stage.prober.report().probing) == (0, False)
         await stage.pass_time(0)
