@@ -3,9 +3,10 @@
 import pytest
 
 from toolcrib.wire.publish import PublishedBackend
+from toolcrib_registry import factories
 from toolcrib_registry.adapters.weaviate.connection import WeaviateSettings
 from toolcrib_registry.adapters.weaviate.store import WeaviateStore
-from toolcrib_registry.compose import build, make_store
+from toolcrib_registry.compose import build
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.search.embedding import NullEmbedder, identity_of
 from toolcrib_registry.settings import RegistrySettings
@@ -29,7 +30,7 @@ async def test_everything_that_the_settings_say_of_a_weaviate_reaches_it() -> No
         collection_prefix="Ours",
     )
 
-    store = await make_store(settings, identity_of(NullEmbedder()))
+    store = await factories.store(settings, identity_of(NullEmbedder()))
 
     assert isinstance(store, WeaviateStore)
     assert store._settings == WeaviateSettings(
