@@ -11,15 +11,16 @@ import json
 import re
 import unicodedata
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 
 from toolcrib.errors import SchemaUnsafe
+from toolcrib.resources import mistakes
 from toolcrib.resources.admission import FEW_WORDS
 from toolcrib.resources.conditions import ConditionReason
-from toolcrib.resources.tools import Tool, ToolState
+from toolcrib.resources.tools import PLACEHOLDER, Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.schemas.cost import SchemaCost
 from toolcrib.schemas.remembered import Remembered
@@ -35,6 +36,8 @@ SHARED_BY = 3
 HINTS: dict[ConditionReason, str] = {
     ConditionReason.NO_DESCRIPTION: "say in one or two sentences what it does, to what, and when to use it",
     ConditionReason.SCHEMA_COSTLY: "use fewer alternatives and options, smaller patterns, and no nested unevaluated* keywords",
+    ConditionReason.REQUIRED_UNDECLARED: "add it to properties, with type and description, or remove it from required",
+    ConditionReason.PATH_ARGUMENT_UNDECLARED: "name a property of inputSchema in the path, or add this one to properties and required",
     ConditionReason.DESCRIPTION_REPEATS_NAME: "say what the name does not: what it works on, what comes back, when to use it",
     ConditionReason.DESCRIPTION_TOO_SHORT: "say what it does, to what, and when to use it",
     ConditionReason.DUPLICATE_DESCRIPTION: "say what each of them does that the other does not",
@@ -54,6 +57,10 @@ _CAMEL = re.compile(
 _UNSPACED = re.compile(r"([\u0e00-\u0e7f\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af]+)")
 _IDENTIFIER = re.compile(r"\S+[_\-./:]\S+|[a-z]\S*[a-z0-9][A-Z]\S*")
 _LONGEST = 4_096
+_DECLARE_TOO = frozenset({
+    "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "dependentSchemas", "dependencies", "patternProperties",
+})  # fmt: skip
+"""Keywords beside `properties` that may say what a property is."""
 # words that every description may have
 _FILLER_WORDS = """
     a an the this that these those it its is are be was to of in on at by for from with and or as into any all some
@@ -163,6 +170,7 @@ def alone(tool: Tool) -> Iterator[Weakness]:
     """What can be said of a tool without knowing any other."""
     spec = tool.spec
     yield from _costly(tool)
+    yield from _undeclared(tool)
     yield from _described(tool)
     if len(spec.description) > EMBEDDED:
         message = (
@@ -209,6 +217,37 @@ def _costly(tool: Tool) -> Iterator[Weakness]:
     if costly:
         message = "checking an ordinary call against it may take longer than 50 ms; such calls are refused"
         yield _weakness(ConditionReason.SCHEMA_COSTLY, "spec.inputSchema", message)
+
+
+def _undeclared(tool: Tool) -> Iterator[Weakness]:
+    """Arguments that a call needs and that no model is told of; of schemas that say it in another way, nothing."""
+    schema, http = tool.spec.input_schema, tool.spec.backend.http
+    properties, required = schema.get("properties", {}), schema.get("required")
+    if not isinstance(properties, dict) or not _DECLARE_TOO.isdisjoint(schema):
+        return
+    if isinstance(schema.get("additionalProperties"), dict):
+        return
+    needed = required if isinstance(required, list) else []
+    if missing := [name for name in needed if isinstance(name, str) and name not in properties]:
+        message = f"{_listed(missing, properties)}: required, but not in properties"
+        yield _weakness(ConditionReason.REQUIRED_UNDECLARED, "spec.inputSchema.required", message)
+    if http is None:
+        return
+    field, address = ("path", http.path or "") if http.url is None else ("url", http.url)
+    places = dict.fromkeys(re.findall(PLACEHOLDER, address.partition("?")[0]))
+    if missing := [name for name in places if name not in properties]:
+        message = f"{_listed(missing, properties)}: in the path, but not in inputSchema.properties"
+        yield _weakness(ConditionReason.PATH_ARGUMENT_UNDECLARED, f"spec.backend.http.{field}", message)
+
+
+def _listed(missing: list[str], known: Iterable[str]) -> str:
+    """The first three names, each with the known one that may be meant."""
+    among = [name for name in known if len(name) <= 64][:200]  # likeness of long texts takes long
+    named = []
+    for name in missing[:3]:
+        meant = mistakes.nearest(name[:64], among)
+        named.append(_shown(name, 40) + (f" (did you mean {_shown(meant, 40)}?)" if meant else ""))
+    return ", ".join(named) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
 
 
 def _described(tool: Tool) -> Iterator[Weakness]:

@@ -98,6 +98,8 @@ class ConditionReason(StrEnum):
     PARAMETERS_UNDESCRIBED = "ParametersUndescribed"
     BOILERPLATE_EXAMPLES = "BoilerplateExamples"
     SCHEMA_COSTLY = "SchemaCostly"
+    REQUIRED_UNDECLARED = "RequiredUndeclared"
+    PATH_ARGUMENT_UNDECLARED = "PathArgumentUndeclared"
 
 
 MEANINGS: dict[ConditionReason, str] = {
@@ -170,6 +172,9 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.PARAMETERS_UNDESCRIBED: "Properties of the input schema have no description.",
     ConditionReason.SCHEMA_COSTLY: "Checking an ordinary call (100 values, 1,000 characters) against the input schema may exceed 50 ms:"
     " such calls are refused with `arguments_too_complex`.",
+    ConditionReason.REQUIRED_UNDECLARED: "The input schema requires a property that it does not declare: no caller is told what to send.",
+    ConditionReason.PATH_ARGUMENT_UNDECLARED: "A {placeholder} in the backend's path names no property of the input schema: calls without"
+    " such an argument are refused, and no caller is told of it.",
     ConditionReason.BOILERPLATE_EXAMPLES: "The same example stands at three or more active tools of the namespace.",
 }
 

@@ -54,9 +54,13 @@ def close(word: str, known: Iterable[str]) -> str:
 
 def nearest(word: str, known: Iterable[str], least: float = 0.6) -> str | None:
     """Which of the known words may be meant, if one is as like as `least` (0 to 1)."""
+    return next(iter(near(word, known, least, most=1)), None)
+
+
+def near(word: str, known: Iterable[str], least: float = 0.6, *, most: int = 3) -> list[str]:
+    """The known words that are as like as `least` (0 to 1), the likest first, `most` at most."""
     by_lower = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(word.lower(), by_lower, 1, least)
-    return by_lower[near[0]] if near else None
+    return [by_lower[found] for found in difflib.get_close_matches(word.lower(), by_lower, most, least)]
 
 
 def _finding(error: Any, model: type[BaseModel]) -> Finding:

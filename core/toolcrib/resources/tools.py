@@ -28,6 +28,8 @@ JsonSchema = Annotated[
 ]
 URL = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[!-~]*)?$"
 PATH = r"^/[!-~]*$"
+PLACEHOLDER = r"\{([^{}/]+)\}"
+"""Where an argument stands in the path of a backend's address; the group is its name."""
 SECRET_KEY = r"^[-._a-zA-Z0-9]{1,253}$"
 HEADER = r"^[A-Za-z0-9-]{1,64}$"
 MAX_TIMEOUT = 300.0

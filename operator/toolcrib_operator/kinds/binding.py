@@ -24,8 +24,9 @@ from toolcrib_operator.kinds.reach import (
     MOST_ESCAPED,
     BindingReach,
     DenialHistory,
+    match,
     matched_tools,
-    wants_tools,
+    near_scopes,
 )
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.statuses import (
@@ -111,23 +112,16 @@ def binding_status(
         ready = Cause(ConditionReason.READY)
     matched = (entry.status.get("matchedTools") or 0) if reach is None else reach.matched
     odd, question = questioned(entry.status) if reach is None else summary(reach.questions)
-    for_tools = wants_tools(verdict.published)
-    nothing = for_tools and matched == 0
+    found = _match(entry, verdict.published, matched) if reach is None else reach.match
+    nothing = found.reason is ConditionReason.MATCHES_NOTHING
     if nothing and ready.reason is ConditionReason.READY:
         ready = Cause(ConditionReason.READY, "In effect, but no tool is within reach: see MatchesNothing.")
-    match = (
-        ConditionReason.MATCHES_NOTHING
-        if nothing
-        else ConditionReason.MATCHES
-        if for_tools
-        else ConditionReason.POWERS_ALONE
-    )
     rows = [
         ("Ready", ready.reason is ConditionReason.READY, ready),
         ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
         ("Propagated", propagated, spread),
         ("Expired", dates is ConditionReason.EXPIRED, Cause(dates)),
-        ("MatchesNothing", nothing, Cause(match)),
+        ("MatchesNothing", nothing, found),
         ("Questionable", odd, question),
     ]
     fields: dict[str, Any] = {"matchedTools": matched, POLICIES_SEEN: None}
@@ -145,14 +139,21 @@ def binding_status(
     return Desired(status(entry, rows, now, **fields), provisional=not propagated)
 
 
+def _match(entry: Entry, binding: PublishedBinding, matched: int) -> Cause:
+    """What is written of it, where that still holds."""
+    found, written = match(binding, matched), kept(entry.status, "MatchesNothing")
+    return written[1] if written is not None and written[1].reason is found.reason else found
+
+
 def reached(status: Status) -> tuple[Any, ...]:
     """What a status says of a binding's reach: to tell whether it has changed. Its first item is None if it says nothing."""
     found = condition(status, "Questionable")
     if status.get("matchedTools") is None or found is None:
         return (None,)
     said = [status["matchedTools"], found.get("status"), found.get("reason"), found.get("message")]
-    weak = condition(status, WEAKENED)
-    said += [None, None] if weak is None else [weak.get("reason"), weak.get("message")]
+    for kind in ("MatchesNothing", WEAKENED):
+        row = condition(status, kind)
+        said += [None, None] if row is None else [row.get("reason"), row.get("message")]
     return (*said, *(tuple(status.get(name) or ()) for name in ("firedDenials", "escapedTools")))
 
 
@@ -161,7 +162,8 @@ def told(reach: BindingReach) -> tuple[Any, ...]:
     odd, why = summary(reach.questions)
     held = reach.held or DenialHistory()
     weak = (None, None) if reach.held is None else (held.problem.reason.value, _text(held.problem))
-    return (reach.matched, str(odd), why.reason.value, _text(why), *weak, held.fired, held.escaped)
+    nothing = (reach.match.reason.value, _text(reach.match))
+    return (reach.matched, str(odd), why.reason.value, _text(why), *nothing, *weak, held.fired, held.escaped)
 
 
 def _text(problem: Cause) -> str:
@@ -301,7 +303,9 @@ def _look(
     tools = facts.territories.tools_of(binding, snapshot)
     found = questions(binding, tools, exists=facts.accounts.exists, applied=_applied(entry, record, now))
     held = _held(entry, binding, tools, situation) if binding.denies else None
-    return BindingReach(matched_tools(binding, snapshot), found, held)
+    matched = matched_tools(binding, snapshot)
+    near = "" if matched else near_scopes(binding, snapshot, facts.territories.scopes_of(binding, snapshot))
+    return BindingReach(matched, match(binding, matched, near), found, held)
 
 
 def _held(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from toolcrib import authorizer
 from toolcrib.names import is_reserved_scope
-from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources import mistakes
+from toolcrib.resources.conditions import MEANINGS, ConditionReason
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds.questions import Question
@@ -15,6 +18,8 @@ from toolcrib_operator.kinds.verdicts import Cause
 
 MOST_ESCAPED = 16
 """Tools that are named of one binding."""
+MOST_SCOPES = 1_000
+"""Different scopes in a binding's reach, above which none is looked for that may be meant: 8 ms a thousand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,10 @@ class DenialHistory:
 
 @dataclass(frozen=True, slots=True)
 class BindingReach:
-    """What there is for a binding to reach: how many tools, what is odd about it; `held` where it denies."""
+    """What there is for a binding to reach: how many tools, `match` in words, what is odd about it; `held` where it denies."""
 
     matched: int
+    match: Cause
     questions: tuple[Question, ...] = ()
     held: DenialHistory | None = None
 
@@ -56,6 +62,44 @@ def wants_tools(binding: PublishedBinding) -> bool:
 def matched_tools(binding: PublishedBinding, snapshot: Snapshot) -> int:
     """How many active tools are within reach: those it grants, or those it denies where it only denies."""
     return len(matched_ids(binding, snapshot))
+
+
+def match(binding: PublishedBinding, matched: int, near: str = "") -> Cause:
+    """What the condition MatchesNothing says; `near` are scopes that may be meant (`near_scopes`)."""
+    if not wants_tools(binding):
+        return Cause(ConditionReason.POWERS_ALONE)
+    if matched:
+        return Cause(ConditionReason.MATCHES)
+    reason = ConditionReason.MATCHES_NOTHING
+    return Cause(reason, f"{MEANINGS[reason]} {near}" if near else "")
+
+
+def near_scopes(binding: PublishedBinding, snapshot: Snapshot, carried: frozenset[str]) -> str:
+    """The scopes of a binding that no tool of its namespaces carries, each with one that may be meant; empty if there is none.
+
+    Only a scope by which the binding would reach an active tool is named: no other tool shows in its status.
+
+    Args:
+        carried: the scopes of the tools of its namespaces.
+    """
+    if len(carried) > MOST_SCOPES:
+        return ""
+    missing = (s for s in binding.scopes if s not in carried and not is_reserved_scope(s))
+    meant = ((scope, next(_reaching(binding, snapshot, scope, carried), None)) for scope in missing)
+    return " ".join(f"No tool there has the scope {s!r}; did you mean {m!r}?" for s, m in meant if m)
+
+
+def _reaching(
+    binding: PublishedBinding, snapshot: Snapshot, scope: str, carried: frozenset[str]
+) -> Iterator[str]:
+    for meant in _near(scope, carried):
+        if matched_ids(binding.model_copy(update={"scopes": (meant,)}), snapshot):
+            yield meant
+
+
+@lru_cache(maxsize=1_024)
+def _near(scope: str, carried: frozenset[str]) -> list[str]:
+    return mistakes.near(scope, sorted(carried))
 
 
 def matched_ids(binding: PublishedBinding, snapshot: Snapshot) -> list[str]:
@@ -77,6 +121,7 @@ class Territories:
     def __init__(self) -> None:
         self._of: Snapshot | None = None
         self._tools: defaultdict[str, list[PublishedTool]] = defaultdict(list)
+        self._scopes: defaultdict[str, set[str]] = defaultdict(set)
 
     def tools_of(self, binding: PublishedBinding, snapshot: Snapshot) -> list[PublishedTool]:
         """Every tool of a binding's territory, whatever its state; none where nothing asks for one."""
@@ -84,8 +129,20 @@ class Territories:
             return []
         if binding.namespaces is None:
             return list(snapshot.tools.values())
-        if self._of is not snapshot:
-            self._of, self._tools = snapshot, defaultdict(list)
-            for tool in snapshot.tools.values():
-                self._tools[tool.namespace].append(tool)
+        self._sort(snapshot)
         return [tool for namespace in binding.namespaces for tool in self._tools.get(namespace, ())]
+
+    def scopes_of(self, binding: PublishedBinding, snapshot: Snapshot) -> frozenset[str]:
+        """Every scope that a tool of the binding's namespaces carries."""
+        self._sort(snapshot)
+        namespaces = self._scopes if binding.namespaces is None else binding.namespaces
+        return frozenset().union(*(self._scopes.get(namespace, ()) for namespace in namespaces))
+
+    def _sort(self, snapshot: Snapshot) -> None:
+        if self._of is snapshot:
+            return
+        self._of, self._tools, self._scopes = snapshot, defaultdict(list), defaultdict(set)
+        for tool in snapshot.tools.values():
+            self._tools[tool.namespace].append(tool)
+        for namespace, scope in snapshot.by_scope:
+            self._scopes[namespace].add(scope)

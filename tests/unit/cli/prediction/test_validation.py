@@ -75,6 +75,26 @@ def test_a_binding_is_told_what_is_odd_about_it(
     assert said(tmp_path, world, manifest) == [(PLANNER, reason, field, True) for reason, field in found]
 
 
+def test_a_mistyped_scope_is_named_with_the_one_that_may_be_meant(tmp_path: Path) -> None:
+    world, file = there(tool("calculator"), tool("vault", "bank"), account()), tmp_path / "new.yaml"
+    file.write_text(yaml.safe_dump_all([binding("planner", ["calculater:use"])]))
+    (found,) = in_cluster(world, [manifests.read(file)], now=NOW)
+    expected = "No tool there has the scope 'calculater:use'; did you mean 'calculator:use'?"
+    assert found.finding.message.endswith(expected)
+
+
+def test_a_tool_whose_calls_need_what_no_model_is_told_of_is_told_so(tmp_path: Path) -> None:
+    lost = tool(
+        "calculator",
+        inputSchema={"type": "object", "required": ["a"]},
+        backend={"http": {"url": "https://api.example.com/sums/{id}"}},
+    )
+    assert said(tmp_path, there(), lost) == [
+        ("Tool heist/calculator", "RequiredUndeclared", "spec.inputSchema.required", True),
+        ("Tool heist/calculator", "PathArgumentUndeclared", "spec.backend.http.url", True),
+    ]
+
+
 def test_what_the_files_bring_along_counts_as_there(tmp_path: Path) -> None:
     fresh = {k: v for k, v in account().items() if k != "metadata"}
     fresh["metadata"] = {"name": "planner", "namespace": "heist"}

@@ -12,6 +12,11 @@ from toolcrib.resources.conditions import MEANINGS, ConditionReason
 GOOD = "Look up who guards which corridor"
 
 
+def at(path: str) -> dict[str, Any]:
+    """A backend with this path."""
+    return {"http": {"service": {"name": "guards", "port": 80}, "path": path}}
+
+
 def tool(name: str = "guard_schedule", namespace: str = "heist", **spec: Any) -> Tool:
     body = {"description": GOOD, "scopes": ["s:use"], "backend": {"none": {}}, **spec}
     slug = name.lower().replace("_", "-")
@@ -57,6 +62,19 @@ def found(*tools: Tool) -> list[set[str]]:
         ({"inputSchema": {"type": "object", "properties": {"a": True}}}, {"ParametersUndescribed"}),
         ({"inputSchema": {"type": "object", "properties": {"a": {"description": "which"}}}}, set()),
         ({"inputSchema": {"type": "object", "properties": {}}}, set()),
+        ({"inputSchema": {"type": "object", "required": ["a"]}}, {"RequiredUndeclared"}),
+        ({"inputSchema": {"required": ["a", "b"], "properties": {"a": {"description": "which"}}}}, {"RequiredUndeclared"}),
+        ({"inputSchema": {"required": ["a"], "properties": {"a": {"description": "which"}}}}, set()),
+        # it may be said elsewhere what they are
+        ({"inputSchema": {"required": ["a"], "allOf": [{"properties": {"a": {}}}]}}, set()),
+        ({"inputSchema": {"required": ["a"], "patternProperties": {"^a$": {}}}}, set()),
+        ({"inputSchema": {"required": ["a"], "additionalProperties": {"type": "string"}}}, set()),
+        ({"inputSchema": {"required": ["a"], "additionalProperties": True}}, {"RequiredUndeclared"}),
+        ({"backend": at(path="/guards/{who}")}, {"PathArgumentUndeclared"}),
+        ({"backend": at(path="/guards/{who}"), "inputSchema": {"properties": {"who": {"description": "which"}}}}, set()),
+        ({"backend": {"http": {"url": "https://api.example.com/guards/{who}"}}}, {"PathArgumentUndeclared"}),
+        ({"backend": {"http": {"url": "https://api.example.com/guards/{who}"}},
+          "inputSchema": {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"who": {}}}}}}, set()),
         ({"description": "", "state": "Disabled"}, set()),
         ({"description": "", "state": "Deprecated"}, set()),
     ],
@@ -128,6 +146,20 @@ def test_weaknesses_come_in_the_order_of_the_rules_and_say_what_to_do() -> None:
     assert [w.reason.value for w in told] == ["NoDescription", "NameSaysNothing", "ParametersUndescribed"]
     assert all(w.hint == HINTS[w.reason] for w in told)
     assert told[2].message == "9 of 9 without a description: p0, p1, p2 and 6 more"
+
+
+def test_what_a_call_needs_and_no_model_is_told_of_is_named_with_what_may_be_meant() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"employee_id": {"description": "who"}},
+        "required": ["employee", "b", "c", "d", "zz"],
+    }
+    lint, weak = SearchLint(), tool(inputSchema=schema, backend=at(path="/staff/{employeeid}/{year}"))
+    lint.update(weak.tool_id, weak)
+    assert [str(w) for w in lint.weaknesses(weak)] == [
+        "spec.inputSchema.required: employee (did you mean employee_id?), b, c and 2 more: required, but not in properties",
+        "spec.backend.http.path: employeeid (did you mean employee_id?), year: in the path, but not in inputSchema.properties",
+    ]
 
 
 def test_every_rule_has_a_meaning_and_a_hint() -> None:

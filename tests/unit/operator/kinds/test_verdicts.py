@@ -305,7 +305,7 @@ def test_a_bindings_dates_are_judged_by_the_clock(
 ) -> None:
     found = entry(binding("planner", ["calculator:use"], **dates))
     verdict = assess_binding(found, namespaces={}, trusted=())
-    desired = binding_status(found, verdict, DONE, BindingReach(1), NOW)
+    desired = binding_status(found, verdict, DONE, BindingReach(1, Cause(ConditionReason.MATCHES)), NOW)
     assert conditions(desired.status)["Ready"] == ready
     assert conditions(desired.status)["Expired"] == expired
 
@@ -326,7 +326,9 @@ def test_what_waited_and_is_then_refused_is_told_twice_and_each_once() -> None:
     def refused(reason: ConditionReason, message: str, before: dict[str, Any]) -> dict[str, Any]:
         found = entry(binding("planner", ["calculator:use"]) | {"status": before})
         verdict = BindingVerdict(None, Cause(reason, message))
-        return binding_status(found, verdict, DONE, BindingReach(0), NOW).status
+        return binding_status(
+            found, verdict, DONE, BindingReach(0, Cause(ConditionReason.MATCHES_NOTHING)), NOW
+        ).status
 
     waits = refused(ConditionReason.ADMISSION_POLICY_UNREAD, "It waits.", {})
     missing = refused(ConditionReason.ADMISSION_POLICY_MISSING, "Nobody checked.", waits)

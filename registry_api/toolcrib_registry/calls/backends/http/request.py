@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
-from toolcrib.resources.tools import Method
+from toolcrib.resources.tools import PLACEHOLDER, Method
 from toolcrib_registry.calls.arguments import CheckedArguments, serialised
 from toolcrib_registry.calls.errors import InvalidArguments
 
-_PLACE = re.compile(r"\{([^{}/]+)\}")
+_PLACE = re.compile(PLACEHOLDER)
 _IN_QUERY = (Method.GET, Method.DELETE)
 _SEPARATORS = re.compile("[&;]")
 
