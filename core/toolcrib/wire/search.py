@@ -23,6 +23,8 @@ def _whole(given: object) -> object:
 
 Whole = Annotated[int, Strict(), BeforeValidator(_whole)]
 """A whole number as JSON Schema has it: `5` and `5.0`, neither `"5"` nor `true`."""
+MinScore = Annotated[float, Strict()]
+"""A confidence, 0 to 1, as a number: not `"0.1"`."""
 
 
 def _is_none(value: object) -> bool:
@@ -67,7 +69,7 @@ class SearchRequest(Request):
         description="Two stages: servers are ranked by their best tool, then the tools of the best so many servers are "
         "ranked among themselves. Tools without a server count as one server a namespace.",
     )
-    min_score: Annotated[float, Strict()] | None = Field(
+    min_score: MinScore | None = Field(
         default=None,
         ge=0,
         le=1,

@@ -17,7 +17,7 @@ from toolcrib.view import AmbiguousName
 from toolcrib.wire.api import DescribedTool, LoadRequest, Request, ToolName
 from toolcrib.wire.compat import FinderRequest, SemanticRequest
 from toolcrib.wire.publish import PublishedTool
-from toolcrib.wire.search import ServerName, Tag, Whole
+from toolcrib.wire.search import MinScore, ServerName, Tag, Whole
 from toolcrib_registry.calls import definitions, service
 from toolcrib_registry.calls.service import Named
 from toolcrib_registry.mcp import calling, results, tool_texts
@@ -39,6 +39,7 @@ _EXPECTED = {
     "string_type": "a text is expected",
     "bool_type": "true or false is expected",
     "bool_parsing": "true or false is expected",
+    "float_type": "a number is expected",
     "int_type": "a whole number is expected",
     "int_parsing": "a whole number is expected",
     "int_from_float": "a whole number is expected",
@@ -51,6 +52,7 @@ class _Search(Request):
     tags: Annotated[tuple[Tag, ...], FailFast()] = Field(default=(), max_length=16)
     allow_servers: Annotated[tuple[ServerName, ...], FailFast()] = Field(default=(), max_length=32)
     max_results: Whole = Field(default=5, ge=1, le=100)
+    min_score: MinScore | None = Field(default=None, ge=0, le=1)
     schemas: bool = False
 
 
@@ -137,7 +139,8 @@ class MetaTools:
     async def _search(self, client: Client, call: ToolCall) -> Outcome:
         asked = _Search.model_validate(call.arguments)
         wanted = Wanted(
-            query=asked.query, tags=asked.tags, servers=asked.allow_servers, limit=asked.max_results
+            query=asked.query, tags=asked.tags, servers=asked.allow_servers, limit=asked.max_results,
+            min_score=asked.min_score,
         )  # fmt: skip
 
         def value(found: Findings) -> dict[str, Any]:

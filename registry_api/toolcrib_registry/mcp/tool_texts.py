@@ -39,6 +39,7 @@ SEARCH = _tool(
     tags=_TEXTS,
     allow_servers=_TEXTS,
     max_results={"type": "integer", "default": 5},
+    min_score={"type": "number", "description": "Least confidence, 0 to 1"},
     schemas={"type": "boolean", "description": "Add input schemas"},
 )
 DESCRIBE = _tool(

@@ -113,6 +113,12 @@ def test_a_search_is_narrowed(client: McpClient) -> None:
     assert names(tags=["maths"]) == {"calculator"}
     assert names(allow_servers=["maths"]) == {"calculator", "sum"}
     assert len(names(max_results=1)) == 1
+    # the same request that all of them answer to, asked for more than the second best is sure of
+    hits = client.value("search_tools", {"query": "add numbers", "min_score": 0})["tools"]
+    sure = [hit for hit in hits if hit["confidence"] >= hits[1]["confidence"] + 0.001]
+    kept = client.value("search_tools", {"query": "add numbers", "min_score": hits[1]["confidence"] + 0.001})
+    assert kept["tools"] == sure
+    assert len(sure) < len(hits)
     assert McpClient(client.r, client.version, "/mcp", "nobody").value("search_tools", {"query": "numbers"}) == {
         "tools": []
     }  # fmt: skip
@@ -195,6 +201,9 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("search_tools", {"query": 5}, "/query: a text is expected (got integer)"),
     ("search_tools", {"query": "x", "max_results": 0}, "/max_results"),
     ("search_tools", {"query": "x", "max_results": True}, "/max_results"),
+    ("search_tools", {"query": "x", "min_score": 1.01}, "/min_score"),
+    ("search_tools", {"query": "x", "min_score": -0.01}, "/min_score"),
+    ("search_tools", {"query": "x", "min_score": "0.1"}, "/min_score: a number is expected (got string)"),
     ("search_tools", {"query": "x", "tags": "y"}, "/tags: an array is expected (got string)"),
     ("search_tools", {"query": "x", "schemas": []}, "/schemas: true or false is expected (got array)"),
     ("search_tools", {"query": "x", "other": "hush-hush"}, "/other"),
