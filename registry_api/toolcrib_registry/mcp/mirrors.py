@@ -8,29 +8,40 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolcrib_registry.mcp.protocol import HEADER_MISMATCH, RpcError
+from toolcrib_registry.upstream.header_fields import (
+    MARK,
+    METHOD,
+    NAME,
+    NAMED,
+    PARAM,
+    VERSION,
+    WRAPPED,
+    Mirror,
+    at,
+    marks,
+    written,
+)
 
-VERSION, METHOD, NAME, PARAM = "mcp-protocol-version", "mcp-method", "mcp-name", "mcp-param-"
-"""Names of fields, in lower case; the last is a prefix."""
-MARK = "x-mcp-header"
-"""In a property's schema: the field that repeats the argument."""
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-_WRAPPED = re.compile(r"=\?base64\?(.*)\?=")
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+__all__ = [
+    "MARK",
+    "VERSION",
+    "Fields",
+    "Mirror",
+    "check",
+    "check_arguments",
+    "decoded",
+    "mirrors_of",
+    "mismatch",
+    "one",
+]
+
 _WHOLE = re.compile(r"(-?[0-9]{1,400})(?:\.0+)?")
-_TYPES = ("string", "integer", "boolean")
-_ONE = ("items", "contains", "unevaluatedItems", "additionalProperties", "propertyNames", "unevaluatedProperties",
-        "not", "if", "then", "else", "contentSchema")  # fmt: skip
-_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NAMES = ("patternProperties", "dependentSchemas", "$defs", "definitions")
-
 Fields = Sequence[tuple[str, str]]
 """Header fields whose names begin with `mcp-`, in lower case, as they came."""
-Mirror = tuple[tuple[str, ...], str, str]
-"""Where an argument stands, the field that repeats it, and its type."""
 
 
 def one(fields: Fields, name: str) -> str | None:
@@ -54,7 +65,7 @@ def check(fields: Fields, method: str, params: Mapping[str, Any]) -> None:
     """
     if one(fields, METHOD) != method:
         raise mismatch("The header Mcp-Method does not equal the method in the body.")
-    key = _NAMED.get(method)
+    key = NAMED.get(method)
     named = None if key is None else params.get(key)
     field = one(fields, NAME)
     if named is not None and (field is None or decoded(field) != named):
@@ -69,21 +80,21 @@ def check_arguments(mirrors: Sequence[Mirror], arguments: Mapping[str, Any], fie
     """
     for path, name, kind in mirrors:
         field = one(fields, PARAM + name.lower())
-        value = _at(arguments, path)
+        value = at(arguments, path)
         shown, where = f"Mcp-Param-{name}", ".".join(path)
-        written = _written(value)
-        if written is None:
+        expected = written(value)
+        if expected is None:
             if field is not None:
                 raise mismatch(f"The header {shown} is there, but the argument {where} is not.")
         elif field is None:
             raise mismatch(f"The header {shown} is missing, but the argument {where} is there.")
-        elif (text := decoded(field)) is None or not _same(kind, value, written, text):
+        elif (text := decoded(field)) is None or not _same(kind, value, expected, text):
             raise mismatch(f"The header {shown} does not equal the argument {where}.")
 
 
 def decoded(field: str) -> str | None:
     """What a field's value stands for; None: it claims to be base64 and is not, in its one form."""
-    wrapped = _WRAPPED.fullmatch(field)
+    wrapped = WRAPPED.fullmatch(field)
     if wrapped is None:
         return field
     try:
@@ -98,55 +109,12 @@ def mirrors_of(schema: Mapping[str, Any]) -> tuple[Mirror, ...]:
 
     Clients leave out a tool with a wrong mark, so none of its fields is sent by a client that follows the rules.
     """
-    found: list[Mirror] = []
-    for path, node in _positions(schema):
-        if MARK not in node:
-            continue
-        name, kind = node[MARK], node.get("type")
-        if not path or type(name) is not str or _TOKEN.fullmatch(name) is None or kind not in _TYPES:
-            return ()
-        found.append((path, name, kind))
-    names = [name.lower() for _, name, _ in found]
-    return tuple(found) if len(set(names)) == len(names) else ()
+    return marks(schema) or ()
 
 
 def mismatch(message: str) -> RpcError:
     """Refuse fields that deceive."""
     return RpcError(HEADER_MISMATCH, message, refused=True)
-
-
-def _positions(schema: Any) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
-    """Every schema in `schema`, with the names of properties that lead there; None where other keywords do, too."""
-    stack: list[tuple[tuple[str, ...] | None, Any]] = [((), schema)]
-    while stack:
-        path, node = stack.pop()
-        if type(node) is not dict:
-            continue
-        yield path, node
-        for keyword, value in node.items():
-            if keyword == "properties" and type(value) is dict:
-                stack += [(None if path is None else (*path, name), inner) for name, inner in value.items()]
-            elif keyword in _ONE:
-                stack.append((None, value))
-            elif keyword in _MANY and type(value) is list:
-                stack += [(None, inner) for inner in value]
-            elif keyword in _NAMES and type(value) is dict:
-                stack += [(None, inner) for inner in value.values()]
-
-
-def _at(arguments: Any, path: Sequence[str]) -> Any:
-    for key in path:
-        arguments = arguments.get(key) if type(arguments) is dict else None
-    return arguments
-
-
-def _written(value: Any) -> str | None:
-    """A value as a client writes it into a field; None: it writes none."""
-    if type(value) is bool:
-        return "true" if value else "false"
-    if type(value) is int and value.bit_length() > 1_300:  # Python writes no longer ones, nor do clients
-        return None
-    return str(value) if type(value) in (str, int, float) else None
 
 
 def _same(kind: str, value: Any, written: str, text: str) -> bool:

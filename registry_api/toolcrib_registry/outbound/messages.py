@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +17,7 @@ class OutboundRequest:
     """One request. `path` is complete (with query) and already percent-encoded; it is sent as it stands.
 
     Attributes:
-        timeout: seconds for everything, from resolving the name to the last byte.
+        timeout: seconds for everything, from resolving the name to the last byte; `NO_END` for a stream of notices.
         max_bytes: bound of the answer's body, after decoding.
         ca_file: a CA bundle to trust instead of the system's.
         owner: the namespace on whose behalf it is sent; empty: the registry's own.
@@ -43,7 +45,41 @@ class OutboundResponse:
     @property
     def content_type(self) -> str:
         """The media type alone, lower case; empty where none was sent."""
-        return self.headers.get("content-type", "").split(";", 1)[0].strip().lower()
+        return media_type(self.headers)
+
+
+def media_type(headers: Mapping[str, str]) -> str:
+    """That of an answer, without parameters, lower case; empty where none was sent."""
+    return headers.get("content-type", "").split(";", 1)[0].strip().lower()
+
+
+NO_END = math.inf
+"""The timeout of a stream that lasts for as long as both sides want it."""
+UNBOUNDED = 1 << 62
+"""The bound of its bytes."""
+
+
+class OutboundStream(Protocol):
+    """An answer whose body is read as it comes; header names in lower case, of repeated ones the first."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def content_type(self) -> str:
+        """The media type alone, lower case; empty where none was sent."""
+        ...
+
+    async def read(self) -> bytes:
+        """The next piece of the body; empty at its end.
+
+        Raises:
+            OutboundError: see `outbound.errors`.
+        """
+        ...
 
 
 class Toucher(Protocol):
@@ -54,7 +90,7 @@ class Toucher(Protocol):
         ...
 
 
-class Outbound(Protocol):
+class Sender(Protocol):
     """Sends requests to where the guard lets them."""
 
     async def send(self, request: OutboundRequest) -> OutboundResponse:
@@ -62,6 +98,19 @@ class Outbound(Protocol):
 
         Raises:
             OutboundError: see `outbound.errors`.
+        """
+        ...
+
+
+class Outbound(Sender, Protocol):
+    """Reads answers as they come, too; to be closed at the end."""
+
+    def open(self, request: OutboundRequest) -> AbstractAsyncContextManager[OutboundStream]:
+        """The answer to `request`, to be read within the context; what is not read when it ends is not read any more, and its
+        connection is closed.
+
+        Raises:
+            OutboundError: see `outbound.errors`; the deadline ends what is awaited inside.
         """
         ...
 

@@ -12,7 +12,8 @@ import asyncio
 import os
 import socket
 import ssl
-import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -22,23 +23,20 @@ from yarl import URL
 
 from toolcrib.telemetry import tracing
 from toolcrib.wire.probes import ProbeOutcome
+from toolcrib_registry.adapters.outbound.answers import CHUNK, CONNECT_SECONDS, Answer, translated
 from toolcrib_registry.adapters.outbound.cares import OWNER, CaresResolver
-from toolcrib_registry.adapters.outbound.dns_cache import Names, NotFound, Resolve
+from toolcrib_registry.adapters.outbound.dns_cache import Names, Resolve
 from toolcrib_registry.adapters.outbound.forbidden_hosts import ForbiddenNames
 from toolcrib_registry.adapters.outbound.touch import touch
 from toolcrib_registry.outbound import hosts
 from toolcrib_registry.outbound.errors import (
-    Disconnected,
-    OutboundError,
     ProtocolViolation,
     TimedOut,
-    TooLarge,
     Unreachable,
 )
 from toolcrib_registry.outbound.guard import EgressRule, PolicySource, Target, check_address, dns_name
-from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse
+from toolcrib_registry.outbound.messages import NO_END, OutboundRequest, OutboundResponse
 
-CONNECT_SECONDS = 5.0
 KEEPALIVE_SECONDS = 1.5
 """Shorter than common servers' (gunicorn closes idle connections after 2 s): a call that may not be retried should
 not meet a connection that is just being closed."""
@@ -46,7 +44,6 @@ MAX_SPOILT = 256
 """Idle connections to one host that are closed for one call, since something has arrived on them unasked."""
 MAX_HEADERS = 100
 MAX_LINE = 8_190
-_CHUNK = 64 * 1024
 _AUTOMATIC = ("accept", "user-agent", "content-type")
 """What aiohttp would add by itself."""
 
@@ -83,23 +80,40 @@ class OutboundHttp:
         Raises:
             OutboundError: see `outbound.errors`.
         """
-        if self._closed:
-            raise Unreachable("the registry is stopping")
-        OWNER.set(request.owner)
         try:
             async with asyncio.timeout(request.timeout):
-                if not self._forbidden.known:  # wait for both lookups at the same time
-                    self._look_ahead(request.target)
-                await self._forbidden.refresh()
-                return await self._send(request)
-        except OutboundError:
-            raise
-        except aiohttp.ServerTimeoutError as error:
-            raise Unreachable(f"no connection within {CONNECT_SECONDS:g} s") from error
+                response = await self._answered(request)
+                try:
+                    answer = Answer(response, request.max_bytes)
+                    return OutboundResponse(answer.status, answer.headers, await answer.whole())
+                except BaseException:
+                    response.close()  # the rest must not be read, nor the connection used again
+                    raise
         except TimeoutError:
-            raise TimedOut(f"no whole answer within {request.timeout:g} s") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _translated(error) from error
+            raise _late(request) from None
+
+    @asynccontextmanager
+    async def open(self, request: OutboundRequest) -> AsyncIterator[Answer]:
+        """The answer to `request`, to be read inside; a connection whose answer is not read whole is closed.
+
+        Raises:
+            OutboundError: see `outbound.errors`.
+        """
+        try:
+            async with asyncio.timeout(None if request.timeout == NO_END else request.timeout) as scope:
+                response = await self._answered(request)
+                ended = False
+                try:
+                    answer = Answer(response, request.max_bytes)
+                    yield answer
+                    ended = answer.ended
+                finally:
+                    if not ended:
+                        response.close()
+        except TimeoutError:
+            if scope.expired():
+                raise _late(request) from None
+            raise
 
     async def touch(self, target: Target, *, seconds: float, owner: str = "") -> ProbeOutcome:
         """Open a connection and close it: see `touch`."""
@@ -109,22 +123,29 @@ class OutboundHttp:
         await self._forbidden.refresh()
         return await touch(target, self._guard(target.reach), seconds=seconds)
 
-    async def _send(self, request: OutboundRequest) -> OutboundResponse:
-        place = request.target
-        url = URL(place.origin + request.path, encoded=True)
-        if not tracing.is_on():
-            return await self._exchange(request, url)
-        about: dict[str, tracing.Value | None] = {
-            "http.request.method": request.method,
-            "server.address": place.host,
-            "server.port": place.port,
-        }
-        with tracing.span(request.method, about, kind="client") as span:
-            response = await self._exchange(request, url)
-            span.set({"http.response.status_code": response.status})
-        return response
+    async def _answered(self, request: OutboundRequest) -> aiohttp.ClientResponse:
+        """The head of an answer; whoever asks reads the rest."""
+        if self._closed:
+            raise Unreachable("the registry is stopping")
+        OWNER.set(request.owner)
+        if not self._forbidden.known:  # wait for both lookups at the same time
+            self._look_ahead(request.target)
+        with translated():
+            await self._forbidden.refresh()
+            url = URL(request.target.origin + request.path, encoded=True)
+            if not tracing.is_on():
+                return await self._exchange(request, url)
+            about: dict[str, tracing.Value | None] = {
+                "http.request.method": request.method,
+                "server.address": request.target.host,
+                "server.port": request.target.port,
+            }
+            with tracing.span(request.method, about, kind="client") as span:
+                response = await self._exchange(request, url)
+                span.set({"http.response.status_code": response.status})
+            return response
 
-    async def _exchange(self, request: OutboundRequest, url: URL) -> OutboundResponse:
+    async def _exchange(self, request: OutboundRequest, url: URL) -> aiohttp.ClientResponse:
         place = request.target
         headers = {
             "accept-encoding": "identity",
@@ -133,7 +154,7 @@ class OutboundHttp:
             "host": place.authority,
         }
         context = None if request.ca_file is None else await self._context(request.ca_file)
-        async with self._session(place.reach).request(
+        return await self._session(place.reach).request(
             request.method,
             url,
             data=request.body,
@@ -143,16 +164,7 @@ class OutboundHttp:
             skip_auto_headers=[name for name in _AUTOMATIC if name not in headers] or None,
             ssl=context if context is not None else True,
             server_hostname=place.host if place.address is not None and place.scheme == "https" else None,
-        ) as response:
-            try:
-                body = await _read(response, request.max_bytes)
-            except BaseException:
-                response.close()  # the rest must not be read, nor the connection used again
-                raise
-            first: dict[str, str] = {}
-            for name, value in response.headers.items():
-                first.setdefault(name.lower(), value)
-            return OutboundResponse(response.status, first, body)
+        )
 
     def _look_ahead(self, target: Target) -> None:
         if target.address is None and hosts.address(target.host) is None:
@@ -181,7 +193,7 @@ class OutboundHttp:
                 max_line_size=MAX_LINE,
                 max_field_size=MAX_LINE,
                 max_headers=MAX_HEADERS,
-                read_bufsize=_CHUNK,
+                read_bufsize=CHUNK,
             )
             # aiohttp repeats GET, PUT and DELETE by itself where a connection dies, and has no public switch for it
             # (its own test client sets this too); whether a call may be repeated is the tool's to say
@@ -267,59 +279,5 @@ class _Guard(AbstractResolver):
         """Nothing is held here."""
 
 
-async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, decoded, never holding more than `limit` bytes of it."""
-    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip", "deflate", ""):
-        raise ProtocolViolation("the answer has an encoding that was not asked for")
-    declared = response.content_length
-    if declared is not None and declared > limit:
-        raise TooLarge(f"the answer is larger than {limit} bytes")
-    unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32) if encoding in ("gzip", "deflate") else None
-    parts: list[bytes] = []
-    room = limit
-    content = response.content
-    while not content.at_eof():
-        chunk = await content.read(_CHUNK)
-        piece = chunk if unpack is None else _unpacked(unpack, chunk, room)
-        room -= len(piece)
-        if room < 0:
-            raise TooLarge(f"the answer is larger than {limit} bytes")
-        parts.append(piece)
-    if (broken := content.exception()) is not None:
-        raise broken
-    if unpack is not None and parts and not unpack.eof:
-        raise ProtocolViolation("the answer's compressed body is cut short")
-    return b"".join(parts)
-
-
-def _unpacked(unpack: Any, chunk: bytes, room: int) -> bytes:
-    try:
-        piece: bytes = unpack.decompress(chunk, room + 1)
-    except zlib.error as error:
-        raise ProtocolViolation("the answer's compressed body is broken") from error
-    return piece
-
-
-def _translated(error: Exception) -> OutboundError:
-    """aiohttp's errors as ours; their texts stay behind, since they may quote what the other side sent."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError():
-            return Unreachable("the server's certificate is not trusted")
-        case aiohttp.ClientConnectorDNSError(os_error=NotFound() as why):
-            return Unreachable(f"the host's name cannot be resolved: {why}")
-        case aiohttp.ClientConnectorDNSError():
-            return Unreachable("the host's name cannot be resolved")
-        case aiohttp.ClientSSLError():
-            return Unreachable("the TLS handshake failed")
-        case aiohttp.ClientConnectorError():
-            return Unreachable("the connection was refused")
-        case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
-            return Disconnected("the connection died before an answer")
-        case aiohttp.ClientPayloadError():
-            return ProtocolViolation("the answer ended early or its framing is broken")
-        case aiohttp.ClientResponseError():
-            return ProtocolViolation("the answer is not sound HTTP")
-        case ValueError():
-            return ProtocolViolation("the request or its answer cannot be expressed in HTTP")
-    return Unreachable("the connection failed")
+def _late(request: OutboundRequest) -> TimedOut:
+    return TimedOut(f"no whole answer within {request.timeout:g} s")

@@ -46,7 +46,7 @@ from toolcrib_registry.outbound.errors import (
     TooLarge,
 )
 from toolcrib_registry.outbound.guard import PolicySource, Target, target
-from toolcrib_registry.outbound.messages import Outbound, OutboundRequest, OutboundResponse
+from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse, Sender
 
 _TELLING = 8
 """Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
@@ -81,7 +81,7 @@ class HttpBackend:
 
     def __init__(
         self,
-        outbound: Outbound,
+        outbound: Sender,
         credentials: CredentialStore,
         policy: PolicySource,
         limits: CallBounds | None = None,

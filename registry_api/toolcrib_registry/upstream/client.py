@@ -1,0 +1,340 @@
+"""The client: it finds out once how a server is spoken to, remembers it, and asks.
+
+ask ──► link known? ──no──► server/discover ──┬─ stateless ─────────────────► link
+         │ yes                                └─ else initialize ─► session ─► link
+         ▼
+       POST ──► result
+         └─ 404 of a session: one initialize, one retry · another era: one probe, one retry
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolcrib_registry.outbound.errors import OutboundError, TimedOut
+from toolcrib_registry.outbound.messages import Outbound
+from toolcrib_registry.upstream import eras, messages, sessions
+from toolcrib_registry.upstream.errors import AnswerBroken, McpFailure, RefusedByRpc, RefusedByStatus
+from toolcrib_registry.upstream.exchanges import Answered, Exchanges
+from toolcrib_registry.upstream.header_fields import METHOD, NAME, NAMED, VERSION, wrapped
+from toolcrib_registry.upstream.messages import Notification, ServerRequest
+from toolcrib_registry.upstream.protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO,
+    CLIENT_INFO_META_KEY,
+    PROGRESS_TOKEN,
+    PROTOCOL_VERSION_META_KEY,
+)
+from toolcrib_registry.upstream.servers import Asking, Bounds, Facts, Link, Question, Server
+
+log = logging.getLogger(__name__)
+_MOST_SERVERS = 4_096
+_MOST_REQUESTS = 100
+"""That a server may make during one call; each is answered by a POST."""
+_ASIDE_SECONDS = 2.0
+"""For what is told a server beside calls: that one is cancelled, that a session ends, an answer to a request of its own."""
+_MOST_ASIDE = 1_000
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one server, at one route."""
+
+    server: Server
+    link: Link | None = None
+    handshake: bool = False
+    """It is of the handshake era: after a session is lost, it is not asked again."""
+    sign: Callable[[str, bytes | None], Mapping[str, str]] | None = field(default=None, repr=False)
+    """Signs what ends the session."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolList:
+    """The tools of a server, as it has them.
+
+    Attributes:
+        tools: all of them, or those of the pages that were read.
+        facts: what the server says of itself.
+        ttl_ms: for how long the list may be kept; None: it does not say.
+        cut: why reading ended before the list did; None: it is whole.
+    """
+
+    tools: tuple[Any, ...] = field(repr=False)
+    facts: Facts
+    ttl_ms: int | None = None
+    cut: str | None = None
+
+
+class McpClient:
+    """Asks MCP servers. Used from one event loop only.
+
+    Args:
+        outbound: the guarded client.
+        bounds: how much is sent and read.
+    """
+
+    def __init__(self, outbound: Outbound, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds or Bounds()
+        self._exchanges = Exchanges(outbound, self._bounds)
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._ids = itertools.count(1).__next__
+        self._aside: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def close(self) -> None:
+        """End all sessions; what servers are still to be told is told, or given up after a moment."""
+        self._closed = True
+        known, self._known = list(self._known.values()), OrderedDict()
+        for each in known:
+            self._end(each)
+        if self._aside:
+            await asyncio.wait(set(self._aside), timeout=_ASIDE_SECONDS)
+        for task in list(self._aside):
+            task.cancel()
+        await asyncio.gather(*self._aside, return_exceptions=True)
+
+    async def discover(self, server: Server, asking: Asking) -> Facts:
+        """What the server says of itself now; nothing is taken from memory.
+
+        Raises:
+            McpFailure, OutboundError: it says nothing.
+        """
+        async with _deadline(asking):
+            known = self._of(server)
+            async with known.lock:
+                self._forget(known)
+                return (await self._linked(known, asking)).facts
+
+    async def ask(self, server: Server, asking: Asking, question: Question) -> messages.Result:
+        """The result of one request.
+
+        If the caller is cancelled, or the deadline passes, the server is told: by `notifications/cancelled`, or by
+        the end of the connection.
+
+        Raises:
+            McpFailure, OutboundError: there is none.
+        """
+        async with _deadline(asking):
+            return (await self._asked(server, asking, question)).result
+
+    async def tools(self, server: Server, asking: Asking) -> ToolList:
+        """The server's tools, page by page, within the bounds of lists.
+
+        Raises:
+            McpFailure, OutboundError: one of the pages did not come.
+        """
+        tools: list[Any] = []
+        seen: set[str] = set()
+        cursor: str | None = None
+        left, ttl, cut = self._bounds.list_bytes, None, None
+        async with _deadline(asking):
+            for _ in range(self._bounds.pages):
+                params = {} if cursor is None else {"cursor": cursor}
+                answered = await self._asked(server, asking, Question("tools/list", params, at_most=left))
+                page = answered.result.fields
+                listed, cursor, ttl = page.get("tools"), page.get("nextCursor"), page.get("ttlMs", ttl)
+                if type(listed) is not list or not isinstance(cursor, str | None):
+                    raise AnswerBroken("the server's list of tools is not one")
+                tools += listed
+                left -= answered.size
+                if cursor is None:
+                    break
+                if cursor in seen:
+                    cut = "a cursor came twice"
+                elif left <= 0:
+                    cut = f"the list is larger than {self._bounds.list_bytes} bytes"
+                if cut is not None:
+                    break
+                seen.add(cursor)
+            else:
+                cut = f"the list has more than {self._bounds.pages} pages"
+            known = self._of(server)
+            facts = (known.link or await self._link(known, asking)).facts
+        return ToolList(tuple(tools), facts, ttl if type(ttl) is int and ttl >= 0 else None, cut)
+
+    @asynccontextmanager
+    async def listen(self, server: Server, asking: Asking) -> AsyncIterator[AsyncIterator[Notification]]:
+        """The server's notices that its list of tools has changed, for as long as it sends any; `asking.seconds` is for
+        the beginning. The iterator ends with the stream.
+
+        Raises:
+            RefusedByStatus: 405: the server offers none.
+            McpFailure, OutboundError: there is no stream.
+        """
+        known = self._of(server)
+        async with _deadline(asking):
+            link = await self._link(known, asking)
+        if link.stateless:
+            question = Question("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            body, fields = self._written(link, question, self._ids())
+            stream = self._exchanges.notices(server, asking, "POST", body, fields)
+        else:
+            stream = self._exchanges.notices(server, asking, "GET", None, sessions.fields_of(link))
+        try:
+            async with stream as values:
+                yield _notifications(values)
+        except (RefusedByRpc, RefusedByStatus) as refused:
+            self._refused(known, link, refused)
+            raise
+
+    async def _asked(self, server: Server, asking: Asking, question: Question) -> Answered:
+        known = self._of(server)
+        link = await self._link(known, asking)
+        try:
+            return await self._exchanged(server, asking, question, link)
+        except (RefusedByRpc, RefusedByStatus) as refused:
+            if not self._refused(known, link, refused):
+                raise
+        link = await self._link(known, asking)
+        return await self._exchanged(server, asking, question, link)
+
+    async def _exchanged(self, server: Server, asking: Asking, question: Question, link: Link) -> Answered:
+        id_, asked = self._ids(), 0
+
+        async def hear(heard: Notification | ServerRequest) -> None:
+            nonlocal asked
+            if isinstance(heard, ServerRequest):
+                asked += 1
+                if asked > _MOST_REQUESTS:
+                    raise AnswerBroken(f"the server made more than {_MOST_REQUESTS} requests during one call")
+                if not link.stateless:
+                    await self._aside_now(server, asking, messages.answer_to(heard), sessions.fields_of(link))
+            elif (
+                question.progress is not None
+                and heard.method == "notifications/progress"
+                and heard.params.get(PROGRESS_TOKEN) == id_
+            ):
+                await question.progress(heard.params)
+
+        body, fields = self._written(link, question, id_)
+        try:
+            return await self._exchanges.ask(server, asking, body, id_, fields, hear, question.at_most)
+        except asyncio.CancelledError:
+            if not link.stateless:  # there the end of the connection says it
+                told = messages.notification("notifications/cancelled", {"requestId": id_})
+                self._later(self._aside_now(server, asking, told, sessions.fields_of(link)))
+            raise
+
+    def _written(self, link: Link, question: Question, id_: int) -> tuple[bytes, dict[str, str]]:
+        """A request, and its header fields."""
+        meta = dict(question.meta)
+        if question.progress is not None:
+            meta[PROGRESS_TOKEN] = id_
+        if not link.stateless:
+            params = {**question.params, "_meta": meta} if meta else question.params
+            return messages.request(id_, question.method, params), sessions.fields_of(link)
+        meta |= {
+            PROTOCOL_VERSION_META_KEY: link.facts.version,
+            CLIENT_INFO_META_KEY: CLIENT_INFO,
+            CLIENT_CAPABILITIES_META_KEY: question.capabilities,
+        }
+        fields = {VERSION: link.facts.version, METHOD: question.method, **question.fields}
+        name = question.params.get(NAMED.get(question.method, ""))
+        if isinstance(name, str):
+            fields[NAME] = wrapped(name)
+        return messages.request(id_, question.method, {**question.params, "_meta": meta}), fields
+
+    def _of(self, server: Server) -> _Known:
+        """What is known of a server; nothing, where its route is another than before."""
+        known = self._known.get(server.key)
+        if known is None or known.server.route != server.route:
+            if known is not None:
+                self._end(known)
+            known = self._known[server.key] = _Known(server)
+        self._known.move_to_end(server.key)
+        if len(self._known) > _MOST_SERVERS:
+            self._end(self._known.popitem(last=False)[1])
+        return known
+
+    async def _link(self, known: _Known, asking: Asking) -> Link:
+        if known.link is not None:
+            return known.link
+        async with known.lock:  # one asks, all get its answer
+            return await self._linked(known, asking)
+
+    async def _linked(self, known: _Known, asking: Asking) -> Link:
+        if known.link is not None:
+            return known.link
+        link: Link | None = None
+        if known.handshake:
+            try:
+                link = await sessions.begin(self._exchanges, known.server, asking, self._ids())
+            except (RefusedByRpc, RefusedByStatus, AnswerBroken):
+                known.handshake = False
+        if link is None:
+            link = await eras.link(self._exchanges, known.server, asking, self._ids)
+            log.info("MCP server %s speaks %s", known.server.key, link.facts.version)
+        known.link, known.handshake, known.sign = link, not link.stateless, asking.sign
+        return link
+
+    def _refused(self, known: _Known, link: Link, refused: RefusedByRpc | RefusedByStatus) -> bool:
+        """Whether a request that was refused should be sent again, over another link; the one that was used is forgotten."""
+        lost = eras.lost_session(refused, link)
+        if not lost and not eras.is_of_another(refused, link):
+            return False
+        if known.link is link:
+            known.link = None
+            known.handshake = lost
+        return True
+
+    def _forget(self, known: _Known) -> None:
+        """Begin again with a server; its session ends."""
+        self._end(known)
+        known.link, known.handshake = None, False
+
+    def _end(self, known: _Known) -> None:
+        link, sign = known.link, known.sign
+        if link is None or link.session is None or sign is None:
+            return
+
+        async def end() -> None:
+            with contextlib.suppress(OutboundError):
+                asking = Asking(_ASIDE_SECONDS, sign)
+                await self._exchanges.end(known.server, asking, sessions.fields_of(link))
+
+        self._later(end())
+
+    async def _aside_now(
+        self, server: Server, asking: Asking, body: bytes, fields: Mapping[str, str]
+    ) -> None:
+        """Tell a server something; whether it listens does not matter."""
+        with contextlib.suppress(OutboundError, McpFailure):
+            await self._exchanges.tell(server, replace(asking, seconds=_ASIDE_SECONDS), body, fields)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        if len(self._aside) >= _MOST_ASIDE:
+            work.close()
+            return
+        task = asyncio.create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+
+@asynccontextmanager
+async def _deadline(asking: Asking) -> AsyncIterator[None]:
+    """Of all requests that one question takes."""
+    scope = asyncio.timeout(asking.seconds)
+    try:
+        async with scope:
+            yield
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise TimedOut(f"no whole answer within {asking.seconds:g} s") from None
+
+
+async def _notifications(values: AsyncIterator[Any]) -> AsyncIterator[Notification]:
+    async for value in values:
+        for each in value if type(value) is list else (value,):
+            if type(each) is dict and type(each.get("method")) is str and "id" not in each:
+                params = each.get("params")
+                yield Notification(each["method"], params if type(params) is dict else {})

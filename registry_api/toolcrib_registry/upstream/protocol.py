@@ -1,0 +1,50 @@
+"""The revisions of MCP that servers are asked in, and what is said of us to them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+from mcp_types.jsonrpc import HEADER_MISMATCH, INVALID_REQUEST, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+
+from toolcrib.version import __version__
+
+__all__ = [
+    "CLIENT_CAPABILITIES_META_KEY",
+    "CLIENT_INFO",
+    "CLIENT_INFO_META_KEY",
+    "HANDSHAKE",
+    "HEADER_MISMATCH",
+    "INVALID_REQUEST",
+    "LATEST_HANDSHAKE",
+    "METHOD_NOT_FOUND",
+    "OWN",
+    "PROGRESS_TOKEN",
+    "PROTOCOL_VERSION_META_KEY",
+    "SERVER_INFO_META_KEY",
+    "STATELESS",
+    "UNSUPPORTED_PROTOCOL_VERSION",
+    "text_of",
+]
+
+HANDSHAKE: Final = tuple(v for v in HANDSHAKE_PROTOCOL_VERSIONS if v != "2024-11-05")
+"""2024-11-05 has another transport."""
+LATEST_HANDSHAKE: Final = HANDSHAKE[-1]
+STATELESS: Final = LATEST_MODERN_VERSION
+CLIENT_INFO: Final = {"name": "toolcrib", "title": "Toolcrib", "version": __version__}
+OWN: Final = "io.modelcontextprotocol/"
+"""What keys of `_meta` begin with that are the protocol's own."""
+PROGRESS_TOKEN: Final = "progressToken"
+_SHOWN = 64
+
+
+def text_of(value: Any) -> str:
+    """A value of a server's, to be shown: a short text of ASCII."""
+    text = value if isinstance(value, str) else type(value).__name__
+    return text[:_SHOWN].encode("ascii", "backslashreplace").decode()
