@@ -10,14 +10,17 @@ from typing import Any
 
 from toolcrib import digest
 from toolcrib.resources import durations
+from toolcrib.resources.backends import Auth, Backend, McpBackend
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
 from toolcrib.resources.meta import API_VERSION
-from toolcrib.resources.tools import Backend, Tool
+from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
+from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.wire.publish import (
     PublishedAuth,
     PublishedBackend,
     PublishedBinding,
     PublishedLimits,
+    PublishedMcp,
     PublishedSubject,
     PublishedTool,
     SecretReference,
@@ -52,16 +55,17 @@ def with_digests(**fields: Any) -> PublishedTool:
 
 def _route(backend: PublishedBackend) -> dict[str, Any]:
     """What the route digest covers; a backend without what came later keeps the digest it always had."""
-    later = {"cluster_ip": backend.cluster_ip, "assertion": backend.assertion}
+    later = {"cluster_ip": backend.cluster_ip, "assertion": backend.assertion, "mcp": backend.mcp}
     return backend.model_dump(mode="json", exclude={name for name, value in later.items() if value is None})
 
 
-def tool(resource: Tool, *, cluster_ip: str | None = None) -> PublishedTool:
+def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | None = None) -> PublishedTool:
     """What a Tool object publishes.
 
     Args:
         resource: the object.
-        cluster_ip: the address of the Service that its backend names, where the operator has read it.
+        cluster_ip: the address of the Service that its backend or its server names, where the operator has read it.
+        server: the ToolServer that its backend names; the tools of a disabled one are disabled.
 
     Raises:
         ValueError: a schema holds numbers or text that JSON cannot carry.
@@ -86,23 +90,22 @@ def tool(resource: Tool, *, cluster_ip: str | None = None) -> PublishedTool:
         output_schema=spec.output_schema,
         returns=spec.returns,
         annotations=hints,
-        state=spec.state,
+        state=ToolState.DISABLED if server is not None and server.disabled else spec.state,
         replaced_by=spec.replaced_by,
         message=spec.message,
-        backend=_backend(spec.backend, namespace, cluster_ip),
+        backend=_backend(spec.backend, namespace, cluster_ip, server),
         source=meta.labels.get("toolcrib.dev/source", "manifest"),
     )
 
 
-def _backend(backend: Backend, namespace: str, cluster_ip: str | None) -> PublishedBackend | None:
-    http, auth = backend.http, backend.auth
+def _backend(
+    backend: Backend, namespace: str, cluster_ip: str | None, server: ToolServer | None
+) -> PublishedBackend | None:
+    http = backend.http
+    if backend.mcp is not None:
+        return None if server is None else _mcp_backend(backend.mcp, server, namespace, cluster_ip)
     if http is None:
         return None
-    published_auth = None
-    if auth is not None:
-        ref = auth.secret_key_ref
-        secret = SecretReference(namespace=namespace, name=ref.name, key=ref.key)
-        published_auth = PublishedAuth(type=auth.type, header=auth.header, secret=secret)
     return PublishedBackend(
         service_namespace=namespace if http.service else None,
         service_name=http.service.name if http.service else None,
@@ -112,9 +115,35 @@ def _backend(backend: Backend, namespace: str, cluster_ip: str | None) -> Publis
         path=http.path or "/",
         method=http.method,
         timeout=durations.seconds(http.timeout),
-        auth=published_auth,
+        auth=_auth(backend.auth, namespace),
         assertion=backend.assertion,
     )
+
+
+def _mcp_backend(
+    backend: McpBackend, server: ToolServer, namespace: str, cluster_ip: str | None
+) -> PublishedBackend:
+    mcp = server.spec.mcp
+    return PublishedBackend(
+        service_namespace=namespace if mcp.service else None,
+        service_name=mcp.service.name if mcp.service else None,
+        service_port=mcp.service.port if mcp.service else None,
+        cluster_ip=cluster_ip if mcp.service else None,
+        url=mcp.url,
+        path=mcp.path or DEFAULT_PATH,
+        timeout=durations.seconds(mcp.timeout),
+        auth=_auth(mcp.auth, namespace),
+        assertion=mcp.assertion,
+        mcp=PublishedMcp(server=server.server_id, tool=backend.tool, transport=mcp.transport),
+    )
+
+
+def _auth(auth: Auth | None, namespace: str) -> PublishedAuth | None:
+    if auth is None:
+        return None
+    ref = auth.secret_key_ref
+    secret = SecretReference(namespace=namespace, name=ref.name, key=ref.key)
+    return PublishedAuth(type=auth.type, header=auth.header, secret=secret)
 
 
 def binding(

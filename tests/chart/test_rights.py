@@ -67,6 +67,7 @@ def test_the_operator_writes_nothing_of_ours_but_status_and_finalizers() -> None
         ("clusteragentscopebindings", "patch"),
         ("bindings", "release"),
         ("tools/status", "patch"),
+        ("toolservers/status", "patch"),
         ("agentscopebindings/status", "patch"),
         ("clusteragentscopebindings/status", "patch"),
         ("events", "create"),

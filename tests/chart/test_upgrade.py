@@ -139,7 +139,7 @@ def test_definitions_that_were_applied_first_are_taken_over_when_told_to(
     history: History, server: ApiServer
 ) -> None:
     """Helm 4 applies on the server, where kubectl's fields are its own until conflicts are forced."""
-    names = ("tools", "agentscopebindings", "clusteragentscopebindings")
+    names = ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings")
     deleted = server.kubectl("delete", "crd", *(f"{name}.toolcrib.dev" for name in names))
     assert deleted.returncode == 0, deleted.stderr
     applied = server.kubectl("apply", "-f", str(ROOT / "crds"))

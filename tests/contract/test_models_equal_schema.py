@@ -44,6 +44,17 @@ def cluster_grant(**spec: Any) -> Manifest:
     )  # fmt: skip
 
 
+def server(mcp: Manifest | None = None, /, **spec: Any) -> Manifest:
+    way = {"service": {"name": "mcp", "port": 8080}} if mcp is None else mcp
+    return manifest("ToolServer", {"mcp": way, "defaults": {"scopes": ["a:use"]}, **spec})
+
+
+def served(**spec: Any) -> Manifest:
+    return tool(
+        backend={"mcp": {"serverRef": {"name": "files"}, "tool": "read"}}, **{"server": "files", **spec}
+    )
+
+
 def manifest(kind: str, spec: Manifest) -> Manifest:
     kept = {k: v for k, v in spec.items() if v is not DROP}
     return manifests.manifest(kind, "sample", "default" if KINDS[kind].namespaced else None, **kept)
@@ -146,8 +157,27 @@ GOOD: list[Manifest] = [
     grant(tools=None),
     grant(notBefore=None),
     {**cluster_grant(), "metadata": {"name": "sample", "namespace": "default"}},
+    served(), server(), server({"url": "https://mcp.example/mcp"}), server({"url": "https://mcp.example/mcp", "assertion": True, "timeout": "5m"}),
+    server({"service": {"name": "a", "port": 1}, "path": "/x", "transport": "StreamableHTTP"}), server(state="Disabled"),
+    server(**{"import": {"include": ["read_*", "a b"], "exclude": [], "refreshInterval": "10s", "approval": "Manual", "shrinkGrace": "24h"}}),
+    server(overrides=[]), server(overrides=[{"tool": "a"}, {"tool": "b", "scopes": ["b:use"], "annotations": {"readOnlyHint": True}}]),
 ]  # fmt: skip
 BAD: list[Manifest] = [
+    served(server=DROP), served(server="other"), tool(server="f", backend={"mcp": {"serverRef": {"name": "f"}}}),
+    tool(server="f", backend={"mcp": {"serverRef": {"name": "f"}, "tool": "a"}, "none": {}}),
+    tool(server="f", backend={"mcp": {"serverRef": {"name": "f"}, "tool": ""}}),
+    tool(server="f", backend={"mcp": {"serverRef": {"name": "f"}, "tool": "a"}, "assertion": True}),
+    server({}), server({"url": "https://a", "service": {"name": "a", "port": 1}}), server({"url": "https://a", "path": "/x"}),
+    server({"service": {"name": "a", "port": 1}, "path": "/{a}"}), server({"url": "https://a", "transport": "SSE"}),
+    server({"url": "https://a", "timeout": "6m"}), server({"command": "npx"}), server(defaults=DROP), server(defaults={"scopes": []}),
+    server({"url": "https://a", "auth": {"type": "Header", "header": "Mcp-Session-Id", "secretKeyRef": {"name": "a", "key": "b"}}}),
+    server({"url": "https://a", "auth": {"type": "Header", "header": "ACCEPT", "secretKeyRef": {"name": "a", "key": "b"}}}),
+    server(defaults={"scopes": ["registry:admin"]}), server(overrides=[{"tool": "a", "scopes": ["Registry:x"]}]),
+    server(overrides=[{"tool": "a"}, {"tool": "a"}]), server(overrides=[{"tool": "a*"}]), server(overrides=[{"scopes": ["a"]}]),
+    server(overrides=[{"tool": f"t{i}"} for i in range(129)]), server(state="Deprecated"),
+    server(**{"import": {"include": []}}), server(**{"import": {"refreshInterval": "9s"}}), server(**{"import": {"refreshInterval": "25h"}}),
+    server(**{"import": {"approval": "manual"}}), server(**{"import": {"shrinkGrace": "25h"}}),
+    {**server(), "metadata": {"name": "a" * 64, "namespace": "default"}},
     grant(tools={"denyScopes": []}), grant(tools={"denyScopes": [*S16, "z"]}), grant(tools={"denyScopes": ["a", "a"]}),
     grant(tools={"denyScopes": ["a b"]}), grant(tools={"denyScopes": [""]}), grant(tools={"denyScopes": "a"}),
     grant(tools={"denyScopes": ["a" * 129]}), grant(tools={"denyScopes": [None]}), grant(tools={"denyScopes": ["*"]}),
@@ -273,6 +303,13 @@ FULL: dict[str, Manifest] = {
             "http": {"service": {"name": "s", "port": 80}, "path": "/a", "method": "POST", "timeout": "10s"},
             "auth": {"type": "Header", "header": "X-Key", "secretKeyRef": {"name": "n", "key": "k"}},
         },
+    ),
+    "ToolServer": server(
+        {"service": {"name": "mcp", "port": 8080}, "path": "/mcp", "transport": "StreamableHTTP", "timeout": "30s", "assertion": True,
+         "auth": {"type": "Header", "header": "X-Api-Key", "secretKeyRef": {"name": "a", "key": "b"}}},
+        **{"import": {"include": ["a*"], "exclude": ["b"], "refreshInterval": "1m", "approval": "Manual", "shrinkGrace": "10m"}},
+        defaults={"scopes": ["a:use"], "tags": ["x"]}, state="Active",
+        overrides=[{"tool": "a", "scopes": ["b:use"], "tags": ["y"], "title": "A", "description": "Does a", "annotations": {"readOnlyHint": True}}],
     ),
     "AgentScopeBinding": grant(
         subjects=[

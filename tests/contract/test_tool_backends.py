@@ -11,7 +11,7 @@ import pytest
 
 from evil_upstream import Upstream, response, upstream
 from published import bot, tool
-from toolcrib.resources.tools import AuthType
+from toolcrib.resources.backends import AuthType
 from toolcrib.wire.publish import (
     Credential,
     Credentials,

@@ -48,7 +48,7 @@ def get(
     kind: Annotated[
         str,
         typer.Argument(
-            help="tools (tl), agentscopebindings (asb), clusteragentscopebindings (casb), or toolcrib for all.",
+            help="tools (tl), toolservers (ts), agentscopebindings (asb), clusteragentscopebindings (casb), or toolcrib for all.",
             autocompletion=_kinds,
         ),
     ],

@@ -13,13 +13,13 @@ EDIT = "rbac.authorization.k8s.io/aggregate-to-edit"
 EVERYBODY = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts")
 
 OPERATOR: dict[tuple[str, str], frozenset[str]] = {
-    (GROUP, "tools"): frozenset({"list", "watch"}),
+    **{(GROUP, plural): frozenset({"list", "watch"}) for plural in ("tools", "toolservers")},
     (GROUP, "agentscopebindings"): frozenset({"list", "watch", "patch"}),
     (GROUP, "clusteragentscopebindings"): frozenset({"list", "watch", "patch"}),
     (GROUP, "bindings"): frozenset({"release"}),
     **{
         (GROUP, f"{plural}/status"): frozenset({"patch"})
-        for plural in ("tools", "agentscopebindings", "clusteragentscopebindings")
+        for plural in ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings")
     },
     **{
         ("", plural): frozenset({"list", "watch"}) for plural in ("namespaces", "serviceaccounts", "services")

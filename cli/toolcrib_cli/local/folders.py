@@ -22,7 +22,7 @@ import watchfiles
 
 from toolcrib.errors import Finding
 from toolcrib.lint.hidden_text import Hidden
-from toolcrib.resources import KINDS, Tool
+from toolcrib.resources import AgentScopeBinding, ClusterAgentScopeBinding, Tool, ToolServer
 from toolcrib_cli import manifests
 from toolcrib_cli.manifests import FileContent, Loaded, ManifestProblem
 from toolcrib_operator.kinds.secret import SECRET
@@ -275,7 +275,7 @@ class Folders:
         """`namespace/name` of every service account that a manifest declares or a binding names."""
         found = {f"{ns}/{name}" for kind, ns, name in self.objects if kind == "ServiceAccount"}
         for item in self.objects.values():
-            if item.kind in KINDS and item.kind != "Tool":
+            if isinstance(item.resource, AgentScopeBinding | ClusterAgentScopeBinding):
                 for subject in item.body["spec"]["subjects"]:
                     if subject["kind"] in ("ServiceAccount", "Agent"):
                         found.add(f"{subject.get('namespace') or item.namespace}/{subject['name']}")
@@ -283,11 +283,16 @@ class Folders:
 
     @property
     def backends(self) -> list[str]:
-        """`namespace/name` of every Service that a manifest declares or a Tool names."""
+        """`namespace/name` of every Service that a manifest declares, or a Tool or ToolServer names."""
         found = set(self.services)
         for item in self.objects.values():
-            if isinstance(item.resource, Tool) and (http := item.resource.spec.backend.http) and http.service:
-                found.add(f"{item.namespace}/{http.service.name}")
+            resource, service = item.resource, None
+            if isinstance(resource, Tool) and resource.spec.backend.http:
+                service = resource.spec.backend.http.service
+            elif isinstance(resource, ToolServer):
+                service = resource.spec.mcp.service
+            if service is not None:
+                found.add(f"{item.namespace}/{service.name}")
         return sorted(found)
 
     @property

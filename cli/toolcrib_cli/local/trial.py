@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from toolcrib import entropy
 from toolcrib.identity import Identity
-from toolcrib.resources.tools import ASSERTION_HEADER
+from toolcrib.resources.backends import ASSERTION_HEADER
 from toolcrib.wire.publish import Credential, Credentials, PublishedTool
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local.hosts import Hosts, LocalRemedies

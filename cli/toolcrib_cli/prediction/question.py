@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolcrib.authorizer import Action
-from toolcrib.resources import KINDS
 from toolcrib_cli.manifests import FileContent
 from toolcrib_cli.prediction.outcome import read_files
+from toolcrib_operator.kinds.binding import BINDINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,7 @@ class AccessQuestion:
     @property
     def of_bindings(self) -> bool:
         """Whether the manifests hold bindings alone, which is all that a registry is asked about."""
-        return all(
-            item.kind in KINDS and item.kind != "Tool"
-            for content in self.contents()
-            for item in content.objects
-        )
+        return all(item.kind in BINDINGS for content in self.contents() for item in content.objects)
 
     def contents(self) -> list[FileContent]:
         """The manifests, read once: standard input can be read no second time."""

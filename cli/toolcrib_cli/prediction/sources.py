@@ -20,7 +20,6 @@ from toolcrib.access.holders import who_holds
 from toolcrib.access.notes import no_account, notes
 from toolcrib.access.review import AccessReview, UnknownTool
 from toolcrib.access.subjects import SubjectError, Tokens, Who
-from toolcrib.resources import KINDS
 from toolcrib.view import AmbiguousName
 from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.errors import CliError, Exit
@@ -35,6 +34,7 @@ from toolcrib_cli.prediction.outcome import (
 )
 from toolcrib_cli.prediction.question import AccessQuestion
 from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
+from toolcrib_operator.kinds.binding import BINDINGS
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
@@ -293,7 +293,7 @@ class Asked:
     def _bindings(self) -> list[dict[str, Any]]:
         found = []
         for item in (item for content in self.question.contents() for item in content.objects):
-            if item.kind not in KINDS or item.kind == "Tool":
+            if item.kind not in BINDINGS:
                 raise CliError(
                     f"{item.file}:{item.line}: a registry is asked about bindings alone, not about a {item.kind}",
                     hint="ask the cluster instead, by a kubeconfig",

@@ -1,5 +1,6 @@
 """The custom resources as models: one source for the CRDs, for `validate` and for what the services read."""
 
+from toolcrib.resources.backends import Auth, AuthType, Backend, HttpBackend, ServiceReference
 from toolcrib.resources.bindings import (
     AgentScopeBinding,
     BindingSpec,
@@ -13,18 +14,8 @@ from toolcrib.resources.bindings import (
 from toolcrib.resources.conditions import Condition
 from toolcrib.resources.kinds import KINDS, parse
 from toolcrib.resources.meta import API_VERSION, GROUP, VERSION, ObjectMeta
-from toolcrib.resources.tools import (
-    Auth,
-    AuthType,
-    Backend,
-    HttpBackend,
-    ScopeMatch,
-    ServiceReference,
-    Tool,
-    ToolAnnotations,
-    ToolSpec,
-    ToolState,
-)
+from toolcrib.resources.servers import McpServer, ToolServer
+from toolcrib.resources.tools import Approval, ScopeMatch, Tool, ToolAnnotations, ToolSpec, ToolState
 
 __all__ = [
     "API_VERSION",
@@ -32,6 +23,7 @@ __all__ = [
     "KINDS",
     "VERSION",
     "AgentScopeBinding",
+    "Approval",
     "Auth",
     "AuthType",
     "Backend",
@@ -41,6 +33,7 @@ __all__ = [
     "Condition",
     "HttpBackend",
     "LabelSelector",
+    "McpServer",
     "ObjectMeta",
     "ScopeMatch",
     "ServiceReference",
@@ -49,6 +42,7 @@ __all__ = [
     "Tool",
     "ToolAnnotations",
     "ToolPatterns",
+    "ToolServer",
     "ToolSpec",
     "ToolState",
     "parse",

@@ -3,7 +3,7 @@
 Four verbs on three resources of our group that exist in RBAC alone, after `escalate` and `bind`:
 
 * `grant` on `scopes/<scope>`: hand a scope out in a binding; in the binding's namespace, or in the whole cluster
-* `gate` on `scopes/<scope>`: put a scope on a Tool, in the Tool's namespace
+* `gate` on `scopes/<scope>`: put a scope on a Tool or on the tools of a ToolServer, in its namespace
 * `equip` on `subjects/<name>`: give tools to that subject; in its namespace (ServiceAccount, Agent), or in the whole
   cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient). A binding without
   scopes gives nobody a tool
@@ -110,6 +110,7 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "bindings-lift": (_lift(), "Deny"),
         "bindings-release": (_release(), "Deny"),
         "tools-gate": (_gate(), "Deny"),
+        "servers-gate": (_gate_of_servers(), "Deny"),
         "operator": (_operator(is_operator(account)), "Deny"),
         "warnings": (_warnings(), "Warn"),
         "tools-warnings": (_tool_warnings(), "Warn"),
@@ -242,6 +243,28 @@ def _gate() -> dict[str, Any]:
     return _policy(("Tool",), ["CREATE", "UPDATE"], [_SPEC_CHANGES], variables, checks)
 
 
+def _gate_of_servers() -> dict[str, Any]:
+    """The scopes of the defaults one by one. For those that an override brings in there is no room: it takes all."""
+    variables = [
+        *_WHERE,
+        {"name": "scopes", "expression": "object.spec.defaults.scopes"},
+        {
+            "name": "known",
+            "expression": "!has(object.spec.overrides) || object.spec.overrides.all(o, !has(o.scopes)"
+            " || o.scopes.all(s, s in object.spec.defaults.scopes))",
+        },
+    ]
+    rest = _validation(
+        "variables.known || " + _may("gate", "scopes", "variables.within", "'*'"),
+        '"an override puts a scope on a tool that spec.defaults.scopes does not have: that takes the verb gate on all scopes,'
+        ' {apiGroups: [toolcrib.dev], resources: [scopes], verbs: [gate]}, in " + variables.role'
+        f' + " (see {_DOCS})"',
+        f"an override puts a further scope on a tool: that takes the verb gate on all scopes (see {_DOCS})",
+    )
+    checks = [*_scope_checks("gate", "put", " on a ToolServer's tools"), rest]
+    return _policy(("ToolServer",), ["CREATE", "UPDATE"], [_SPEC_CHANGES], variables, checks)
+
+
 def _lift() -> dict[str, Any]:
     """A deny is kept if each of its patterns and scopes, its subjects and its territory is still there.
 
@@ -323,7 +346,9 @@ def _operator(is_operator_: str) -> dict[str, Any]:
         "the operator may not write specs: it carries out what people write",
     )
     conditions = [{"name": "operator", "expression": is_operator_}]
-    return _policy(("Tool", *_BINDING_KINDS), ["CREATE", "UPDATE", "DELETE"], conditions, [], [check])
+    return _policy(
+        ("Tool", "ToolServer", *_BINDING_KINDS), ["CREATE", "UPDATE", "DELETE"], conditions, [], [check]
+    )
 
 
 def _tool_warnings() -> dict[str, Any]:

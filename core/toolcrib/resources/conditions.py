@@ -55,6 +55,9 @@ class ConditionReason(StrEnum):
     DISABLED = "Disabled"
     SERVICE_UNSUPPORTED = "ServiceUnsupported"
     SERVICE_MISSING = "ServiceMissing"
+    SERVER_MISSING = "ServerMissing"
+    SERVER_NOT_ACCEPTED = "ServerNotAccepted"
+    NOT_YET_IMPORTED = "NotYetImported"
     ENDPOINTS_READY = "EndpointsReady"
     NO_READY_ENDPOINTS = "NoReadyEndpoints"
     CONNECTED = "Connected"
@@ -123,6 +126,10 @@ MEANINGS: dict[ConditionReason, str] = {
     " EndpointSlice that its controller did not make. The message says which, and the remedy.",
     ConditionReason.SERVICE_MISSING: "The Service that the backend names does not exist, or has no such TCP port. Calls answer 503"
     " `service_pending` until it does.",
+    ConditionReason.SERVER_MISSING: "The ToolServer that the backend names does not exist.",
+    ConditionReason.SERVER_NOT_ACCEPTED: "The ToolServer that the backend names is not accepted; see its conditions.",
+    ConditionReason.NOT_YET_IMPORTED: "The server's list of tools has not been read: this version imports none. Tools that are"
+    " written by hand can call it.",
     ConditionReason.ENDPOINTS_READY: "The backend's Service has at least one ready endpoint for the port.",
     ConditionReason.NO_READY_ENDPOINTS: "The backend's Service has no ready endpoint for the port: check its pods and its selector.",
     ConditionReason.CONNECTED: "The registry connected to the backend. It sent no request.",

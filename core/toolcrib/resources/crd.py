@@ -59,6 +59,21 @@ COLUMNS: dict[str, list[dict[str, Any]]] = {
         _QUESTIONABLE,
         _AGE,
     ],
+    "ToolServer": [
+        _READY,
+        _column(
+            "Verified",
+            ".status.conditions[?(@.type=='Verified')].status",
+            "Whether the server answered a handshake and gave a full list.",
+        ),
+        _column("Tools", ".status.toolCount", "Tools in the server's list.", kind="integer"),
+        _column("State", ".spec.state", "Active or Disabled."),
+        _column("URL", ".spec.mcp.url", "Where the server is.", wide=True),
+        _column("Service", ".spec.mcp.service.name", "The Service that the server is.", wide=True),
+        _column("Approval", ".spec.import.approval", "Manual or Automatic, where it is set.", wide=True),
+        _REASON,
+        _AGE,
+    ],
     "AgentScopeBinding": [
         _READY,
         _column("Subjects", ".spec.subjects[*].name", "Who gets the grant."),
@@ -77,6 +92,7 @@ COLUMNS["ClusterAgentScopeBinding"] = [
 ]
 _CONDITION_TYPES = {
     "Tool": ("Ready", "Accepted", "Indexed"),
+    "ToolServer": ("Ready", "Accepted", "Verified"),
     "AgentScopeBinding": ("Ready", "Accepted", "Propagated"),
     "ClusterAgentScopeBinding": ("Ready", "Accepted", "Propagated"),
 }

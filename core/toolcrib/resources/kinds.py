@@ -11,9 +11,10 @@ from toolcrib.errors import Finding, InvalidManifest
 from toolcrib.resources import metadata, mistakes
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding
 from toolcrib.resources.meta import API_VERSION, ObjectMeta
+from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool
 
-Resource = Tool | AgentScopeBinding | ClusterAgentScopeBinding
+Resource = Tool | ToolServer | AgentScopeBinding | ClusterAgentScopeBinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +26,14 @@ class Kind:
     singular: str
     short: str
     namespaced: bool
-    model: type[Tool] | type[AgentScopeBinding] | type[ClusterAgentScopeBinding]
+    model: type[Tool] | type[ToolServer] | type[AgentScopeBinding] | type[ClusterAgentScopeBinding]
 
 
 KINDS: dict[str, Kind] = {
     k.kind: k
     for k in (
         Kind("Tool", "tools", "tool", "tl", True, Tool),
+        Kind("ToolServer", "toolservers", "toolserver", "ts", True, ToolServer),
         Kind("AgentScopeBinding", "agentscopebindings", "agentscopebinding", "asb", True, AgentScopeBinding),
         Kind(
             "ClusterAgentScopeBinding",

@@ -12,14 +12,15 @@ from pydantic import BaseModel
 
 from toolcrib import wording
 from toolcrib.errors import Finding
-from toolcrib.resources import bindings, durations, tools
+from toolcrib.resources import backends, bindings, durations, servers
 
 WORDS = {
     **wording.FORMS,
-    tools.URL: "an http:// or https:// address, as in https://api.example.com/v1, without user, query or fragment",
-    tools.PATH: "a path that begins with '/', of printable ASCII characters",
-    tools.HEADER: "1 to 64 letters, digits or '-'",
-    tools.SECRET_KEY: "1 to 253 letters, digits, '_', '.' or '-'",
+    backends.URL: "an http:// or https:// address, as in https://api.example.com/v1, without user, query or fragment",
+    backends.PATH: "a path that begins with '/', of printable ASCII characters",
+    backends.HEADER: "1 to 64 letters, digits or '-'",
+    backends.SECRET_KEY: "1 to 253 letters, digits, '_', '.' or '-'",
+    servers.GLOB: "1 to 128 characters without control characters",
     bindings.OPERATOR: "In, NotIn, Exists or DoesNotExist",
     durations.DURATION: "a duration of one number and one unit (ms, s, m, h), as in 10s",
     durations.INSTANT: "a time with a zone (RFC 3339), as in 2027-01-31T12:00:00Z",

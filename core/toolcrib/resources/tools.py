@@ -8,11 +8,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from toolcrib import names
-from toolcrib.resources import durations
+from toolcrib.resources.backends import Backend
 from toolcrib.resources.conditions import Condition
 from toolcrib.resources.meta import (
-    DnsLabel,
-    DnsSubdomain,
     ListOf,
     Model,
     ObjectMeta,
@@ -20,21 +18,11 @@ from toolcrib.resources.meta import (
     Scope,
     ServerName,
     ToolName,
-    Whole,
 )
 
 JsonSchema = Annotated[
     dict[str, Any], Field(json_schema_extra={"type": "object", "x-kubernetes-preserve-unknown-fields": True})
 ]
-URL = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[!-~]*)?$"
-PATH = r"^/[!-~]*$"
-PLACEHOLDER = r"\{([^{}/]+)\}"
-"""Where an argument stands in the path of a backend's address; the group is its name."""
-SECRET_KEY = r"^[-._a-zA-Z0-9]{1,253}$"
-HEADER = r"^[A-Za-z0-9-]{1,64}$"
-MAX_TIMEOUT = 300.0
-ASSERTION_HEADER = "toolcrib-assertion"
-"""The header of the call assertion, as headers are compared: in lower case."""
 
 
 class ScopeMatch(StrEnum):
@@ -52,22 +40,11 @@ class ToolState(StrEnum):
     DISABLED = "Disabled"
 
 
-class AuthType(StrEnum):
-    """How a credential is presented to the backend."""
+class Approval(StrEnum):
+    """Whether new and changed tools are used as they come, or wait until somebody approves them."""
 
-    BEARER = "Bearer"
-    BASIC = "Basic"
-    HEADER = "Header"
-
-
-class Method(StrEnum):
-    """HTTP methods a backend may be called with."""
-
-    GET = "GET"
-    POST = "POST"
-    PUT = "PUT"
-    PATCH = "PATCH"
-    DELETE = "DELETE"
+    AUTOMATIC = "Automatic"
+    MANUAL = "Manual"
 
 
 class ToolAnnotations(Model):
@@ -80,145 +57,6 @@ class ToolAnnotations(Model):
         description="Calling again with the same arguments changes nothing more; such calls may be retried.",
     )
     open_world_hint: bool | None = Field(default=None, description="The tool reaches out of a closed domain.")
-
-
-class ServiceReference(Model):
-    """A Service of the tool's own namespace."""
-
-    name: DnsLabel = Field(description="Name of the Service, in the namespace of the Tool.")
-    port: Whole = Field(ge=1, le=65535, description="Port number of the Service.")
-
-
-class HttpBackend(Model):
-    """A plain HTTP endpoint: arguments go out as JSON, the answer comes back."""
-
-    service: ServiceReference | None = Field(
-        default=None, description="A Service of the Tool's own namespace."
-    )
-    url: str | None = Field(
-        default=None,
-        pattern=URL,
-        max_length=2048,
-        description="An address elsewhere; the registry's egress.allow must list its host.",
-    )
-    path: str | None = Field(
-        default=None,
-        pattern=PATH,
-        max_length=1024,
-        description="Path at the Service, / if absent. {argument} is replaced by that argument, percent-encoded.",
-    )
-    method: Method = Field(
-        default=Method.POST,
-        strict=False,
-        description="HTTP method; GET and DELETE send arguments as the query.",
-    )
-    timeout: str = Field(
-        default="10s",
-        pattern=durations.DURATION,
-        max_length=9,
-        description="Deadline of one call, at most 5m.",
-    )
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.service) != has(self.url)",
-            "exactly one of service and url must be set",
-            lambda b: (b.service is None) != (b.url is None),
-        ),
-        Rule(
-            "!has(self.url) || !has(self.path)",
-            "path goes with service; write the path into url",
-            lambda b: b.url is None or b.path is None,
-        ),
-        Rule(
-            "!has(self.path) || !(self.path.contains('/../') || self.path.endsWith('/..') || self.path.contains('?') || self.path.contains('#'))",
-            "path has no query, no fragment and no .. segment",
-            lambda b: (
-                b.path is None
-                or not ("/../" in b.path or b.path.endswith("/..") or "?" in b.path or "#" in b.path)
-            ),
-        ),
-        Rule(
-            "duration(self.timeout) <= duration('5m')",
-            "timeout is at most 5m",
-            lambda b: durations.seconds(b.timeout) <= MAX_TIMEOUT,
-        ),
-    )
-
-
-class SecretKeyReference(Model):
-    """A key of a Secret of the tool's own namespace that is labelled as a backend credential."""
-
-    name: DnsSubdomain = Field(description="Name of the Secret.")
-    key: str = Field(pattern=SECRET_KEY, max_length=253, description="Key within the Secret.")
-
-
-_FORBIDDEN_HEADERS = (
-    "host", "content-length", "content-type", "transfer-encoding", "connection", "upgrade", "te", "trailer",
-    "keep-alive", "proxy-authorization", "expect", ASSERTION_HEADER,
-)  # fmt: skip
-
-
-class Auth(Model):
-    """How the registry authenticates to the backend; the caller's own token is never forwarded."""
-
-    type: AuthType = Field(strict=False, description="Bearer, Basic (the value is user:password) or Header.")
-    header: str | None = Field(
-        default=None, pattern=HEADER, max_length=64, description="Header name, for type Header."
-    )
-    secret_key_ref: SecretKeyReference = Field(description="Where the value is.")
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "(self.type == 'Header') == has(self.header)",
-            "header is set exactly when type is Header",
-            lambda a: (a.type is AuthType.HEADER) == (a.header is not None),
-        ),
-        Rule(
-            "!has(self.header) || !(self.header.lowerAscii() in ["
-            + ", ".join(f"'{h}'" for h in _FORBIDDEN_HEADERS)
-            + "])",
-            "this header belongs to the connection or to the registry; choose another",
-            lambda a: a.header is None or a.header.lower() not in _FORBIDDEN_HEADERS,
-        ),
-    )
-
-
-class NoBackend(Model):
-    """Nothing executes the tool yet: it is listed, and its calls answer 503 `no_backend`."""
-
-
-class Backend(Model):
-    """What executes the tool: exactly one kind of backend (MCP backends come with ToolServer)."""
-
-    http: HttpBackend | None = Field(default=None, description="A plain HTTP endpoint.")
-    none: NoBackend | None = Field(
-        default=None, description="{}: nothing yet; the tool is listed, and its calls answer 503 no_backend."
-    )
-    auth: Auth | None = Field(default=None, description="How the registry authenticates to it.")
-    assertion: bool | None = Field(
-        default=None,
-        description="Whether each call carries a Toolcrib-Assertion: a JWT of one minute that says who calls. If absent: for "
-        "service, not for url, since it tells the caller's name.",
-    )
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.http) != has(self.none)",
-            "exactly one backend must be set: http or none",
-            lambda b: (b.http is None) != (b.none is None),
-        ),
-        Rule(
-            "!has(self.auth) || has(self.http)",
-            "auth goes with http",
-            lambda b: b.auth is None or b.http is not None,
-        ),
-        Rule(
-            "!has(self.assertion) || has(self.http)",
-            "assertion goes with http",
-            lambda b: b.assertion is None or b.http is not None,
-        ),
-    )
 
 
 class ToolSpec(Model):
@@ -279,6 +117,11 @@ class ToolSpec(Model):
             "!has(self.replacedBy) || self.state == 'Deprecated'",
             "replacedBy goes with state: Deprecated",
             lambda s: s.replaced_by is None or s.state is ToolState.DEPRECATED,
+        ),
+        Rule(
+            "!has(self.backend.mcp) || (has(self.server) && self.server == self.backend.mcp.serverRef.name)",
+            "a tool of a ToolServer belongs to it: set spec.server to the name in backend.mcp.serverRef",
+            lambda s: s.backend.mcp is None or s.server == s.backend.mcp.server_ref.name,
         ),
     )
 

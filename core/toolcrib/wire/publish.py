@@ -13,13 +13,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from toolcrib.resources.backends import AuthType, McpTransport, Method
 from toolcrib.resources.bindings import SubjectKind
-from toolcrib.resources.tools import AuthType, Method, ScopeMatch, ToolState
+from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.condensed import expanded
 
 DENY_SCOPES = "deny_scopes"
 SNAPSHOT_CHUNKS = "snapshot_chunks"
-FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS)
+MCP_BACKENDS = "mcp_backends"
+FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS)
 """What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
 
@@ -64,10 +66,18 @@ class PublishedAuth(Wire):
     secret: SecretReference
 
 
+class PublishedMcp(Wire):
+    """Which tool of which MCP server a call is for; the address stands beside it."""
+
+    server: str = Field(description="namespace/name of the ToolServer")
+    tool: str = Field(description="the tool's name at the server")
+    transport: McpTransport = McpTransport.STREAMABLE_HTTP
+
+
 class PublishedBackend(Wire):
     """Where a call goes: a Service `namespace/name:port` with a path, or a full URL.
 
-    `cluster_ip` is the Service's address as the operator read it; None: it has not read one.
+    `cluster_ip` is the Service's address as the operator read it; None: it has not read one. `mcp` None: plain HTTP.
     """
 
     service_namespace: str | None = None
@@ -80,6 +90,7 @@ class PublishedBackend(Wire):
     timeout: float = Field(default=10.0, gt=0, description="seconds")
     auth: PublishedAuth | None = None
     assertion: bool | None = None
+    mcp: PublishedMcp | None = None
 
     @property
     def asserted(self) -> bool:
@@ -262,12 +273,16 @@ def enforceable(step: Publish, features: Collection[str]) -> Publish:
     """The step as a replica with these `features` can enforce it: it grants no more than is meant, at times less.
 
     A replica that does not know `deny_scopes` would ignore it, as it ignores every unknown field. Until it is replaced,
-    it denies the subjects of such a binding every tool within the binding's reach.
+    it denies the subjects of such a binding every tool within the binding's reach. One that does not know MCP backends
+    would send them plain HTTP: it gets no backend of such tools.
     """
-    if DENY_SCOPES in features or not any(b.deny_scopes for b in step.bindings):
-        return step
-    made = tuple(enforceable_binding(b, features) for b in step.bindings)
-    return step.model_copy(update={"bindings": made})
+    known = features
+    update: dict[str, Any] = {}
+    if DENY_SCOPES not in known and any(b.deny_scopes for b in step.bindings):
+        update["bindings"] = tuple(enforceable_binding(b, known) for b in step.bindings)
+    if any(_foreign(t, known) for t in step.tools):
+        update["tools"] = tuple(enforceable_tool(t, known) for t in step.tools)
+    return step.model_copy(update=update) if update else step
 
 
 def enforceable_binding(binding: PublishedBinding, features: Collection[str]) -> PublishedBinding:
@@ -275,6 +290,15 @@ def enforceable_binding(binding: PublishedBinding, features: Collection[str]) ->
     if DENY_SCOPES in features or not binding.deny_scopes:
         return binding
     return binding.model_copy(update={"deny": ("*",), "deny_scopes": ()})
+
+
+def enforceable_tool(tool: PublishedTool, features: Collection[str]) -> PublishedTool:
+    """The tool as a replica with these `features` can enforce it (see `enforceable`)."""
+    return tool.model_copy(update={"backend": None}) if _foreign(tool, features) else tool
+
+
+def _foreign(tool: PublishedTool, features: Collection[str]) -> bool:
+    return MCP_BACKENDS not in features and tool.backend is not None and tool.backend.mcp is not None
 
 
 class SnapshotChunk(Wire):

@@ -89,6 +89,11 @@ TOOLS = Slot("tools", lambda item: item.tool_id)
 BINDINGS = Slot("bindings", lambda item: item.uid)
 
 
+NOWHERE = Slot("", lambda item: "")
+"""Of a kind of which nothing is published."""
+SERVER = "ToolServer"
+
+
 @dataclass
 class Batch:
     """What one turn of the loop publishes; `changed` are the objects whose published form is another now.
@@ -133,6 +138,12 @@ class Facts:
         self.left: dict[Ref, PublishedTool] = {}
         """The last tools that went, without their definitions: one that comes back is compared with what it was."""
         self._labels: dict[str, dict[str, dict[str, str]]] = {}
+
+    def users(self, ref: Ref) -> Set[Ref]:
+        """The objects that name `ref`; where that is a ToolServer, its tools too."""
+        named = self.links.of(ref)
+        behind = {tool for user in named if user.kind == SERVER for tool in self.links.of(user)}
+        return named | behind if behind else named
 
     def labels(self, kind: str) -> Mapping[str, Mapping[str, str]]:
         """The labels of all objects of a kind by key; read once for all objects that are assessed together."""

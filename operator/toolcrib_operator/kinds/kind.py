@@ -91,7 +91,7 @@ class Kind:
 
     def touched(self, change: Change, facts: Facts) -> Collection[Ref]:
         """Whom a change concerns."""
-        return facts.links.of(change.ref)
+        return facts.users(change.ref)
 
 
 class Situation(Protocol):

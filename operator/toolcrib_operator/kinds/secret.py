@@ -9,8 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolcrib.resources import credential_hosts
+from toolcrib.resources.backends import Auth, HttpBackend
 from toolcrib.resources.conditions import ConditionReason
-from toolcrib.resources.tools import HttpBackend, Tool
+from toolcrib.resources.servers import McpServer, ToolServer
+from toolcrib.resources.tools import Tool
 from toolcrib.wire.publish import Credential
 from toolcrib_operator.kinds.kind import Kind, made
 from toolcrib_operator.kinds.verdicts import Cause
@@ -41,28 +43,32 @@ class SecretKind(Kind):
 SECRETS = SecretKind()
 
 
-def secret_of(tool: Tool) -> Ref | None:
-    """The Secret that a tool's backend needs, in the tool's own namespace."""
-    auth = tool.spec.backend.auth
+def secret_of(resource: Tool | ToolServer) -> Ref | None:
+    """The Secret that a tool's backend or a server needs, in its own namespace."""
+    auth = _auth(resource)
     if auth is None:
         return None
-    return Ref(SECRET, f"{tool.metadata.namespace or 'default'}/{auth.secret_key_ref.name}")
+    return Ref(SECRET, f"{resource.metadata.namespace or 'default'}/{auth.secret_key_ref.name}")
+
+
+def _auth(resource: Tool | ToolServer) -> Auth | None:
+    return resource.spec.mcp.auth if isinstance(resource, ToolServer) else resource.spec.backend.auth
 
 
 def assess_credential(
-    tool: Tool, secret: Entry | None, *, allowed: Collection[str] | None, domain: str
+    resource: Tool | ToolServer, secret: Entry | None, *, allowed: Collection[str] | None, domain: str
 ) -> tuple[Credential | None, Cause | None]:
-    """The credential of a tool's backend, or what is wrong with it; (None, None) if it needs none.
+    """The credential of a tool's backend or of a server, or what is wrong with it; (None, None) if it needs none.
 
     Args:
-        tool: whose backend.
+        resource: whose.
         secret: the Secret it names, if it exists and may be read.
         allowed: namespaces whose Secrets the operator reads; None means all.
         domain: the cluster's DNS domain: a Service's whole name ends in it.
 
     No message ever holds a value.
     """
-    auth, ref = tool.spec.backend.auth, secret_of(tool)
+    auth, ref = _auth(resource), secret_of(resource)
     if auth is None or ref is None or ref.namespace is None:
         return None, None
     key = auth.secret_key_ref.key
@@ -75,8 +81,8 @@ def assess_credential(
     if secret.labels.get(LABEL) != "true":
         return None, Cause(ConditionReason.CREDENTIAL_NOT_ALLOWED, f'{ref} is not labelled {LABEL}: "true"')
     hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
-    http = tool.spec.backend.http
-    names = frozenset() if http is None else hosts_of(http, ref.namespace, domain)
+    place = resource.spec.mcp if isinstance(resource, ToolServer) else resource.spec.backend.http
+    names = frozenset() if place is None else hosts_of(place, ref.namespace, domain)
     if names.isdisjoint(credential_hosts.entries(hosts)):
         wanted = min(names, key=lambda name: (len(name), name), default="")
         return None, Cause(
@@ -88,12 +94,12 @@ def assess_credential(
     return Credential(namespace=ref.namespace, name=ref.name, key=key, hosts=hosts, value=value), None
 
 
-def hosts_of(http: HttpBackend, namespace: str, domain: str) -> frozenset[str]:
+def hosts_of(place: HttpBackend | McpServer, namespace: str, domain: str) -> frozenset[str]:
     """Every entry of the annotation that allows a backend's calls."""
-    if http.service is not None:
-        return credential_hosts.of_service(http.service.name, namespace, http.service.port, domain)
+    if place.service is not None:
+        return credential_hosts.of_service(place.service.name, namespace, place.service.port, domain)
     try:
-        url = urlsplit(http.url or "")
+        url = urlsplit(place.url or "")
         host, port = url.hostname, url.port or (443 if url.scheme == "https" else 80)
     except ValueError:
         return frozenset()

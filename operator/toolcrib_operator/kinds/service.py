@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from toolcrib.resources.backends import ServiceReference
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool
 from toolcrib_operator.kinds.facts import Facts
 from toolcrib_operator.kinds.kind import Change, Kind, made
@@ -48,36 +50,39 @@ NOT_ASKED = ServiceVerdict()
 """Of a Tool that names no Service, and where nobody reads Services: the registry knows the way, or refuses."""
 
 
-def service_of(tool: Tool) -> str | None:
-    """`namespace/name` of the Service that the tool's backend names."""
-    http = tool.spec.backend.http
-    if http is None or http.service is None:
-        return None
-    return f"{tool.metadata.namespace or 'default'}/{http.service.name}"
+def service_of(resource: Tool | ToolServer) -> str | None:
+    """`namespace/name` of the Service that a tool's backend names, or that a server is."""
+    reference = _reference(resource)
+    return None if reference is None else f"{resource.metadata.namespace or 'default'}/{reference.name}"
+
+
+def _reference(resource: Tool | ToolServer) -> ServiceReference | None:
+    if isinstance(resource, ToolServer):
+        return resource.spec.mcp.service
+    http = resource.spec.backend.http
+    return None if http is None else http.service
 
 
 def assess_service(
-    tool: Tool,
+    resource: Tool | ToolServer,
     service: Mapping[str, Any] | None,
     foreign: Iterable[tuple[str, str]],
     ready: Collection[str] = (),
 ) -> ServiceVerdict:
-    """Whether calls of a Tool may go to the Service that it names.
+    """Whether calls may go to the Service that a Tool or a ToolServer names.
 
     Args:
-        tool: it names a Service.
+        resource: it names a Service.
         service: the facts of that Service, None if there is none.
         foreign: name and reason of each EndpointSlice that bears the Service's name and is not its controller's.
         ready: names of the ports for which one of its EndpointSlices has a ready endpoint.
     """
-    key, http = service_of(tool), tool.spec.backend.http
+    key, reference = service_of(resource), _reference(resource)
     assert key is not None
-    assert http is not None
-    assert http.service is not None
+    assert reference is not None
     if service is None:
-        return _missing(
-            f"Service {key} does not exist. Create it, or correct spec.backend.http.service.name."
-        )
+        field = "spec.mcp" if isinstance(resource, ToolServer) else "spec.backend.http"
+        return _missing(f"Service {key} does not exist. Create it, or correct {field}.service.name.")
     if (why := service.get("unsupported")) is not None:
         return _refused(f"Service {key} {why}. {_REMEDY}.")
     for name, reason in sorted(foreign):
@@ -86,7 +91,7 @@ def assess_service(
         )
     if not service["ip"]:
         return _missing(f"Service {key} has no cluster IP yet.")
-    if (port := http.service.port) not in service["ports"]:
+    if (port := reference.port) not in service["ports"]:
         has = ", ".join(map(str, service["ports"])) or "none"
         return _missing(f"Service {key} has no TCP port {port} (it has: {has}). Correct one of the two.")
     if service["names"][service["ports"].index(port)] in ready:
@@ -136,16 +141,16 @@ class EndpointSliceKind(Kind):
         """The tools of the Service whose name it bears, or bore."""
         service = None if change.entry is None else change.entry.body.get("service")
         named = facts.slices.put(change.ref, service and f"{change.ref.namespace}/{service}")
-        return {user for key in named for user in facts.links.of(Ref(SERVICE, key))}
+        return {user for key in named for user in facts.users(Ref(SERVICE, key))}
 
 
 SERVICES = ServiceKind()
 ENDPOINT_SLICES = EndpointSliceKind()
 
 
-def backend_service(tool: Tool, facts: Facts) -> ServiceVerdict:
-    """What is known of the Service that a tool's backend names."""
-    key = service_of(tool)
+def backend_service(resource: Tool | ToolServer, facts: Facts) -> ServiceVerdict:
+    """What is known of the Service that a tool's backend names, or that a server is."""
+    key = service_of(resource)
     if not facts.settings.services or key is None:
         return NOT_ASKED
     service = facts.objects.get(Ref(SERVICE, key))
@@ -154,7 +159,7 @@ def backend_service(tool: Tool, facts: Facts) -> ServiceVerdict:
         (ref.name, entry.body["foreign"]) for ref, entry in slices if entry and "foreign" in entry.body
     ]
     ready = {port for _, entry in slices if entry for port in entry.body.get("ready", ())}
-    return assess_service(tool, None if service is None else service.body, foreign, ready)
+    return assess_service(resource, None if service is None else service.body, foreign, ready)
 
 
 def _placed(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from toolcrib_operator.kinds.binding import BINDING, CLUSTER_BINDING
 from toolcrib_operator.kinds.kind import Kind
 from toolcrib_operator.kinds.namespace import NAMESPACES
 from toolcrib_operator.kinds.secret import SECRETS
+from toolcrib_operator.kinds.server import TOOL_SERVER
 from toolcrib_operator.kinds.service import ENDPOINT_SLICES, SERVICES
 from toolcrib_operator.kinds.service_account import SERVICE_ACCOUNTS
 from toolcrib_operator.kinds.tool import TOOL_KIND
@@ -17,6 +18,7 @@ from toolcrib_operator.objects import Entry
 
 KINDS: tuple[Kind, ...] = (
     TOOL_KIND,
+    TOOL_SERVER,
     BINDING,
     CLUSTER_BINDING,
     SERVICE_ACCOUNTS,

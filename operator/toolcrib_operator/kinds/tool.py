@@ -12,6 +12,7 @@ from toolcrib.lint.hidden_text import Hidden
 from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.kinds import Resource
+from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.publish import PublishedTool
@@ -22,6 +23,7 @@ from toolcrib_operator.kinds.quotas import TOOL, as_written
 from toolcrib_operator.kinds.reachability import BACKEND_REACHABLE, observed, told
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.secret import assess_credential, secret_of
+from toolcrib_operator.kinds.server import backend_server, server_of
 from toolcrib_operator.kinds.service import NOT_ASKED, SERVICE, ServiceVerdict, backend_service, service_of
 from toolcrib_operator.kinds.statuses import Desired, Progress, condition, holds, status
 from toolcrib_operator.kinds.verdicts import Cause, Published, Reached, ToolVerdict, invalid
@@ -47,7 +49,7 @@ def name_owner(entries: Iterable[Entry]) -> Entry | None:
 
 def assess_tool(
     entry: Entry, *, owner: Entry | None, credential: Cause | None, service: ServiceVerdict = NOT_ASKED,
-    hidden: Hidden = Hidden.REFUSE,
+    server: ToolServer | None = None, hidden: Hidden = Hidden.REFUSE,
 ) -> ToolVerdict:  # fmt: skip
     """Whether a Tool is used, and what is published of it.
 
@@ -55,7 +57,8 @@ def assess_tool(
         entry: the object.
         owner: which object keeps its name (`name_owner`); None if that is not in question.
         credential: what is wrong with the Secret that its backend needs, if anything.
-        service: what is known of the Service that its backend names.
+        service: what is known of the Service that its backend or its server names.
+        server: the ToolServer that its backend names.
         hidden: what becomes of hidden characters in its texts.
     """
     tool = entry.resource
@@ -80,7 +83,7 @@ def assess_tool(
     if service.refusal is not None:
         return ToolVerdict(None, service.refusal)
     try:
-        published = publishing.tool(tool, cluster_ip=service.cluster_ip)
+        published = publishing.tool(tool, cluster_ip=service.cluster_ip, server=server)
     except ValueError as error:
         return ToolVerdict(None, Cause(ConditionReason.INVALID, f"spec: {error}"))
     odd = tuple(
@@ -166,13 +169,14 @@ class ToolKind(Governed):
         return super().kept(resource, condense=condense) if packed is None else packed
 
     def keys(self, entry: Entry) -> Sequence[Hashable]:
-        """Its name first; its Secret and its Service."""
+        """Its name first; its Secret, its Service, its ToolServer."""
         tool = entry.head
         if not isinstance(tool, Tool):
             return ()
-        secret, service = secret_of(tool), service_of(tool)
+        secret, service, server = secret_of(tool), service_of(tool), server_of(tool)
         return (
             name_key(tool),
+            *(() if server is None else (server,)),
             *(() if secret is None else (secret,)),
             *(() if service is None else (Ref(SERVICE, service),)),
         )
@@ -192,7 +196,7 @@ class ToolKind(Governed):
     def assess(self, entry: Entry, record: Record, facts: Facts) -> ToolVerdict:
         """`assess_tool`, with what is known of name, Secret and Service; unless its namespace has no room for it."""
         head, settings = entry.head, facts.settings
-        owner, problem, service = None, None, NOT_ASKED
+        owner, problem, service, server = None, None, NOT_ASKED, None
         record.credential = None
         if isinstance(head, Tool):
             holders = facts.links.of(name_key(head))
@@ -206,9 +210,19 @@ class ToolKind(Governed):
                     allowed=settings.credential_namespaces,
                     domain=settings.cluster_domain,
                 )
-            service = backend_service(head, facts)
+            if server_of(head) is None:
+                service = backend_service(head, facts)
+            else:
+                way = backend_server(head, facts)
+                server, service = way.server, way.service
+                record.credential, problem = way.credential, way.problem
         verdict = assess_tool(
-            entry, owner=owner, credential=problem, service=service, hidden=settings.hidden_text
+            entry,
+            owner=owner,
+            credential=problem,
+            service=service,
+            server=server,
+            hidden=settings.hidden_text,
         )
         tool = verdict.published
         if tool is None:

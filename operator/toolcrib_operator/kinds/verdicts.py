@@ -57,6 +57,15 @@ class ToolVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerVerdict:
+    """Nothing is published of a ToolServer itself: its tools carry the way to it. `lacking` keeps Ready false."""
+
+    published: None = None
+    refusal: Cause | None = None
+    lacking: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BindingVerdict:
     """A refused binding grants nothing; `published` then is None, or holds its denials alone. Times: seconds.
 
@@ -84,7 +93,7 @@ class BindingVerdict:
         return min((t for t in times if t is not None and t > now), default=None)
 
 
-AnyVerdict = Verdict | ToolVerdict | BindingVerdict
+AnyVerdict = Verdict | ToolVerdict | ServerVerdict | BindingVerdict
 
 
 def invalid(findings: tuple[Finding, ...]) -> Cause:

@@ -25,6 +25,7 @@ from toolcrib.wire.publish import (
     SnapshotCommit,
     enforceable,
     enforceable_binding,
+    enforceable_tool,
 )
 from toolcrib_operator.ports import Replica
 
@@ -112,7 +113,7 @@ class SnapshotTransfer:
             yield body
         taken = 0
         async for tool in self.tools(held):
-            if chunk.is_full_with(encoded := _encoded(tool)):
+            if chunk.is_full_with(encoded := _encoded(enforceable_tool(tool, features))):
                 yield chunk.close()
             chunk.add("tools", encoded)
             taken += 1

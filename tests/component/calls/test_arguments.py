@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.resources.tools import Method
+from toolcrib.resources.backends import Method
 from toolcrib_registry.calls.arguments import Arguments, CheckedArguments
 from toolcrib_registry.calls.backends.http.request import fill
 from toolcrib_registry.calls.bounds import CallBounds

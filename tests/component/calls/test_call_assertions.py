@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from evil_upstream import Request, response, upstream
 from registry_harness import ISSUER, RunningRegistry, binding, running_registry, tool
-from toolcrib.resources.tools import AuthType, Method
+from toolcrib.resources.backends import AuthType, Method
 from toolcrib.wire.publish import Credential, Credentials, PublishedAuth, PublishedBackend, SecretReference
 from toolcrib_cli.example_tools import JWKS_PATH, Address, CallAssertions, keys_at, serving
 

@@ -12,7 +12,7 @@ from evil_upstream import Request, Upstream, response, upstream
 from published import bot
 from published import tool as published_tool
 from toolcrib.errors import EpochFenced
-from toolcrib.resources.tools import AuthType, Method
+from toolcrib.resources.backends import AuthType, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import (
     Credential,

@@ -26,7 +26,7 @@ from evil_upstream import (
 )
 from published import bot
 from published import tool as published_tool
-from toolcrib.resources.tools import Method
+from toolcrib.resources.backends import Method
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from attack.stage import Backend, Stage, Target, hold, remembering, service, text
 from registry_harness import binding, tool
 from stub_server import Asked
-from toolcrib.resources.tools import Method
+from toolcrib.resources.backends import Method
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_cli.example_tools.assertion import CallAssertions
 

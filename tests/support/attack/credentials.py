@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, urlsplit
 from attack.stage import OK, Stage, code_of, hold, service, text
 from registry_harness import binding, tool
 from stub_server import Answer
-from toolcrib.resources.tools import AuthType, Method
+from toolcrib.resources.backends import AuthType, Method
 from toolcrib.wire.publish import Credential, PublishedAuth, SecretReference
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

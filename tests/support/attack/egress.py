@@ -13,7 +13,7 @@ from typing import Any
 from attack.stage import OK, Backend, Stage, Target, code_of, hold, remembering, service, text
 from registry_harness import binding, tool
 from stub_server import Answer
-from toolcrib.resources.tools import Method
+from toolcrib.resources.backends import Method
 from toolcrib.wire.publish import PublishedBackend
 
 NAMES = (sys.executable, str(Path(__file__).with_name("hostile_names.py")))

@@ -15,7 +15,16 @@ from published import bot
 from published import tool as published_tool
 from toolcrib.authorizer import Action, Policy, decide
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.publish import FEATURES, Publish, PublishedBinding, ReplicaState, Revision, enforceable
+from toolcrib.wire.publish import (
+    FEATURES,
+    Publish,
+    PublishedBackend,
+    PublishedBinding,
+    PublishedMcp,
+    ReplicaState,
+    Revision,
+    enforceable,
+)
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import PublisherSettings
@@ -159,6 +168,19 @@ async def test_a_replica_that_comes_to_other_content_by_every_delta_gets_no_full
             beats = len(replica.heartbeats)
             await until(lambda beats=beats: len(replica.heartbeats) > beats)
     assert full(replica) == 2
+
+
+async def test_an_older_replica_gets_no_backend_of_a_tool_that_it_would_call_over_plain_http() -> None:
+    old, new = older("old"), MemoryReplica("new")
+    way = PublishedBackend(url="https://mcp.example/mcp", mcp=PublishedMcp(server="heist/srv", tool="echo"))
+    async with publishing(old, new) as publisher, asyncio.timeout(60):
+        await publisher.wait_confirmed(publisher.publish())
+        await publisher.wait_confirmed(publisher.publish(tools=[published_tool("heist/echo", backend=way)]))
+        assert old.snapshot.tools["heist/echo"].backend is None
+        assert new.snapshot.tools["heist/echo"].backend == way
+        old.restart()
+        await until(lambda: "heist/echo" in old.snapshot.tools)
+        assert old.snapshot.tools["heist/echo"].backend is None
 
 
 @given(st.data())

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
-from toolcrib.resources.tools import ASSERTION_HEADER, AuthType, Method
+from toolcrib.resources.backends import ASSERTION_HEADER, AuthType, Method
 from toolcrib.version import __version__
 from toolcrib.wire.publish import PublishedAuth, PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments

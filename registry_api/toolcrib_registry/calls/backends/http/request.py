@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote_plus
 
-from toolcrib.resources.tools import PLACEHOLDER, Method
+from toolcrib.resources.backends import PLACEHOLDER, Method
 from toolcrib_registry.calls.arguments import CheckedArguments, serialised
 from toolcrib_registry.calls.errors import InvalidArguments
 

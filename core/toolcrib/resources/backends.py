@@ -1,0 +1,206 @@
+"""What executes a tool: where it is, how it is called, and how the registry authenticates to it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import ClassVar
+
+from pydantic import Field
+
+from toolcrib import names
+from toolcrib.resources import durations
+from toolcrib.resources.meta import DnsLabel, DnsSubdomain, Model, Rule, Whole
+
+URL = r"^https?://([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[!-~]*)?$"
+PATH = r"^/[!-~]*$"
+PLACEHOLDER = r"\{([^{}/]+)\}"
+"""Where an argument stands in the path of a backend's address; the group is its name."""
+SECRET_KEY = r"^[-._a-zA-Z0-9]{1,253}$"
+HEADER = r"^[A-Za-z0-9-]{1,64}$"
+MCP_NAME = r"^[^\x00-\x1f\x7f]{1,128}$"
+"""A tool's name at its server: servers use more than the characters that MCP recommends."""
+MAX_TIMEOUT = 300.0
+ASSERTION_HEADER = "toolcrib-assertion"
+"""The header of the call assertion, as headers are compared: in lower case."""
+
+
+class AuthType(StrEnum):
+    """How a credential is presented to the backend."""
+
+    BEARER = "Bearer"
+    BASIC = "Basic"
+    HEADER = "Header"
+
+
+class Method(StrEnum):
+    """HTTP methods a backend may be called with."""
+
+    GET = "GET"
+    POST = "POST"
+    PUT = "PUT"
+    PATCH = "PATCH"
+    DELETE = "DELETE"
+
+
+class McpTransport(StrEnum):
+    """How an MCP server is spoken to."""
+
+    STREAMABLE_HTTP = "StreamableHTTP"
+
+
+class ServiceReference(Model):
+    """A Service of the object's own namespace."""
+
+    name: DnsLabel = Field(description="Name of the Service, in the namespace of the object.")
+    port: Whole = Field(ge=1, le=65535, description="Port number of the Service.")
+
+
+class HttpBackend(Model):
+    """A plain HTTP endpoint: arguments go out as JSON, the answer comes back."""
+
+    service: ServiceReference | None = Field(
+        default=None, description="A Service of the Tool's own namespace."
+    )
+    url: str | None = Field(
+        default=None,
+        pattern=URL,
+        max_length=2048,
+        description="An address elsewhere; the registry's egress.allow must list its host.",
+    )
+    path: str | None = Field(
+        default=None,
+        pattern=PATH,
+        max_length=1024,
+        description="Path at the Service, / if absent. {argument} is replaced by that argument, percent-encoded.",
+    )
+    method: Method = Field(
+        default=Method.POST,
+        strict=False,
+        description="HTTP method; GET and DELETE send arguments as the query.",
+    )
+    timeout: str = Field(
+        default="10s",
+        pattern=durations.DURATION,
+        max_length=9,
+        description="Deadline of one call, at most 5m.",
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "has(self.service) != has(self.url)",
+            "exactly one of service and url must be set",
+            lambda b: (b.service is None) != (b.url is None),
+        ),
+        Rule(
+            "!has(self.url) || !has(self.path)",
+            "path goes with service; write the path into url",
+            lambda b: b.url is None or b.path is None,
+        ),
+        Rule(
+            "!has(self.path) || !(self.path.contains('/../') || self.path.endsWith('/..') || self.path.contains('?') || self.path.contains('#'))",
+            "path has no query, no fragment and no .. segment",
+            lambda b: (
+                b.path is None
+                or not ("/../" in b.path or b.path.endswith("/..") or "?" in b.path or "#" in b.path)
+            ),
+        ),
+        Rule(
+            "duration(self.timeout) <= duration('5m')",
+            "timeout is at most 5m",
+            lambda b: durations.seconds(b.timeout) <= MAX_TIMEOUT,
+        ),
+    )
+
+
+class SecretKeyReference(Model):
+    """A key of a Secret of the tool's own namespace that is labelled as a backend credential."""
+
+    name: DnsSubdomain = Field(description="Name of the Secret.")
+    key: str = Field(pattern=SECRET_KEY, max_length=253, description="Key within the Secret.")
+
+
+_FORBIDDEN_HEADERS = (
+    "host", "content-length", "content-type", "transfer-encoding", "connection", "upgrade", "te", "trailer",
+    "keep-alive", "proxy-authorization", "expect", ASSERTION_HEADER,
+)  # fmt: skip
+
+
+class Auth(Model):
+    """How the registry authenticates to the backend; the caller's own token is never forwarded."""
+
+    type: AuthType = Field(strict=False, description="Bearer, Basic (the value is user:password) or Header.")
+    header: str | None = Field(
+        default=None, pattern=HEADER, max_length=64, description="Header name, for type Header."
+    )
+    secret_key_ref: SecretKeyReference = Field(description="Where the value is.")
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(self.type == 'Header') == has(self.header)",
+            "header is set exactly when type is Header",
+            lambda a: (a.type is AuthType.HEADER) == (a.header is not None),
+        ),
+        Rule(
+            "!has(self.header) || !(self.header.lowerAscii() in ["
+            + ", ".join(f"'{h}'" for h in _FORBIDDEN_HEADERS)
+            + "])",
+            "this header belongs to the connection or to the registry; choose another",
+            lambda a: a.header is None or a.header.lower() not in _FORBIDDEN_HEADERS,
+        ),
+    )
+
+
+class NoBackend(Model):
+    """Nothing executes the tool yet: it is listed, and its calls answer 503 `no_backend`."""
+
+
+class ServerReference(Model):
+    """A ToolServer of the tool's own namespace."""
+
+    name: str = Field(pattern=names.DNS_SUBDOMAIN, max_length=63, description="Name of the ToolServer.")
+
+
+class McpBackend(Model):
+    """A tool of an MCP server: address and credential stand in the ToolServer."""
+
+    server_ref: ServerReference = Field(description="The ToolServer, in the namespace of the Tool.")
+    tool: str = Field(
+        pattern=MCP_NAME, max_length=128, description="The tool's name at the server, as tools/call names it."
+    )
+
+
+class Backend(Model):
+    """What executes the tool: exactly one kind of backend."""
+
+    http: HttpBackend | None = Field(default=None, description="A plain HTTP endpoint.")
+    mcp: McpBackend | None = Field(default=None, description="A tool of a ToolServer.")
+    none: NoBackend | None = Field(
+        default=None, description="{}: nothing yet; the tool is listed, and its calls answer 503 no_backend."
+    )
+    auth: Auth | None = Field(
+        default=None,
+        description="How the registry authenticates to an http backend; of mcp the ToolServer says it.",
+    )
+    assertion: bool | None = Field(
+        default=None,
+        description="Whether each call carries a Toolcrib-Assertion: a JWT of one minute that says who calls. If absent: for "
+        "service, not for url, since it tells the caller's name.",
+    )
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "(has(self.http) ? 1 : 0) + (has(self.mcp) ? 1 : 0) + (has(self.none) ? 1 : 0) == 1",
+            "exactly one backend must be set: http, mcp or none",
+            lambda b: sum(x is not None for x in (b.http, b.mcp, b.none)) == 1,
+        ),
+        Rule(
+            "!has(self.auth) || has(self.http)",
+            "auth goes with http; of an mcp backend, the ToolServer holds it",
+            lambda b: b.auth is None or b.http is not None,
+        ),
+        Rule(
+            "!has(self.assertion) || has(self.http)",
+            "assertion goes with http; of an mcp backend, the ToolServer holds it",
+            lambda b: b.assertion is None or b.http is not None,
+        ),
+    )

@@ -1,0 +1,149 @@
+"""ToolServers: whether the way to a server is known, and what its tools get of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.servers import ToolServer
+from toolcrib.resources.tools import Tool
+from toolcrib.wire.publish import Credential
+from toolcrib_operator.kinds.facts import NOWHERE, SERVER, Facts
+from toolcrib_operator.kinds.kind import Governed, Situation
+from toolcrib_operator.kinds.records import Record
+from toolcrib_operator.kinds.secret import assess_credential, secret_of
+from toolcrib_operator.kinds.service import NOT_ASKED, SERVICE, ServiceVerdict, backend_service, service_of
+from toolcrib_operator.kinds.statuses import Desired, status
+from toolcrib_operator.kinds.verdicts import Cause, ServerVerdict, invalid
+from toolcrib_operator.objects import Entry, Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way to a server.
+
+    Attributes:
+        server: None where there is none that can be used; then `service` has the refusal.
+        service: what is known of its Service.
+        credential: what authenticates to it.
+        problem: what is wrong with the credential.
+    """
+
+    server: ToolServer | None = None
+    service: ServiceVerdict = NOT_ASKED
+    credential: Credential | None = None
+    problem: Cause | None = None
+
+
+NO_SERVER = Way()
+"""Of a Tool whose backend names no ToolServer."""
+
+
+def way_to(server: ToolServer, facts: Facts) -> Way:
+    """The way to a server, by its Service and its Secret."""
+    credential, problem = None, None
+    if (secret := secret_of(server)) is not None:
+        credential, problem = assess_credential(
+            server,
+            facts.objects.get(secret),
+            allowed=facts.settings.credential_namespaces,
+            domain=facts.settings.cluster_domain,
+        )
+    return Way(server, backend_service(server, facts), credential, problem)
+
+
+def server_of(tool: Tool) -> Ref | None:
+    """The ToolServer that a tool's backend names."""
+    mcp = tool.spec.backend.mcp
+    return (
+        None if mcp is None else Ref(SERVER, f"{tool.metadata.namespace or 'default'}/{mcp.server_ref.name}")
+    )
+
+
+def backend_server(tool: Tool, facts: Facts) -> Way:
+    """The way to the server that a tool's backend names."""
+    if (ref := server_of(tool)) is None:
+        return NO_SERVER
+    entry = facts.objects.get(ref)
+    if entry is None or entry.deleting is not None:
+        message = f"{ref} does not exist. Create it, or correct spec.backend.mcp.serverRef.name."
+        return _refused(ConditionReason.SERVER_MISSING, message)
+    server = entry.resource
+    if not isinstance(server, ToolServer):
+        return _refused(ConditionReason.SERVER_NOT_ACCEPTED, f"{ref} is not accepted; see its conditions.")
+    way = way_to(server, facts)
+    if way.service.refusal is not None:
+        message = f"{ref} is not accepted: {way.service.refusal.message}"
+        return _refused(ConditionReason.SERVER_NOT_ACCEPTED, message)
+    return way
+
+
+def _refused(reason: ConditionReason, message: str) -> Way:
+    return Way(service=ServiceVerdict(refusal=Cause(reason, message)))
+
+
+class ServerKind(Governed):
+    """ToolServers."""
+
+    name = SERVER
+    plural = "toolservers"
+    slot = NOWHERE
+
+    def keys(self, entry: Entry) -> Sequence[Hashable]:
+        """Its Secret and its Service."""
+        server = entry.resource
+        if not isinstance(server, ToolServer):
+            return ()
+        secret, service = secret_of(server), service_of(server)
+        return (
+            *(() if secret is None else (secret,)),
+            *(() if service is None else (Ref(SERVICE, service),)),
+        )
+
+    def assess(self, entry: Entry, record: Record, facts: Facts) -> ServerVerdict:
+        """Whether its Service may be used, and what is missing."""
+        server = entry.resource
+        record.credential = None
+        if not isinstance(server, ToolServer):
+            return ServerVerdict(refusal=invalid(entry.findings))
+        way = way_to(server, facts)
+        if way.service.refusal is not None:
+            return ServerVerdict(refusal=way.service.refusal)
+        record.credential = way.credential
+        return ServerVerdict(lacking=way.service.missing or way.problem)
+
+    def refused(self, cause: Cause) -> ServerVerdict:
+        """A ToolServer's verdict."""
+        return ServerVerdict(refusal=cause)
+
+    def forget(self, record: Record, facts: Facts) -> None:
+        """It needs no credential."""
+        record.credential = None
+
+    def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
+        """Ready, Accepted, Verified, Imported. No server is contacted yet, and the status says so."""
+        verdict, server = record.verdict, entry.resource
+        assert isinstance(verdict, ServerVerdict)
+        if verdict.refusal is not None:
+            none = Cause(ConditionReason.NOT_ACCEPTED)
+            ready = Cause(ConditionReason.NOT_ACCEPTED, verdict.refusal.message)
+            rows = [("Ready", False, ready), ("Accepted", False, verdict.refusal),
+                    ("Verified", None, none), ("Imported", False, none)]  # fmt: skip
+            return Desired(status(entry, rows, now))
+        open_ = Cause(ConditionReason.NOT_YET_IMPORTED)
+        if isinstance(server, ToolServer) and server.disabled:
+            ready = Cause(
+                ConditionReason.DISABLED, "spec.state is Disabled: the server's tools are absent everywhere."
+            )
+        else:
+            ready = verdict.lacking or open_
+        return Desired(status(
+            entry,
+            [("Ready", False, ready), ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
+             ("Verified", None, open_), ("Imported", False, open_)],
+            now,
+        ))  # fmt: skip
+
+
+TOOL_SERVER = ServerKind()
