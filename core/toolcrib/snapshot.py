@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Generic, NamedTuple, TypeVar
 
 from toolcrib.authorizer import Policy
 from toolcrib.errors import EpochFenced, RevisionMismatch
@@ -139,10 +139,8 @@ class Draft:
     ) -> None:
         """Add these, in the place of earlier ones; `accounts` None: nothing is known of more accounts."""
         for tool in tools:
-            if (old := self._tools.get(tool.tool_id)) is not None:
-                self._index.remove(old)
+            self._index.put(self._tools.get(tool.tool_id), tool)
             self._tools[tool.tool_id] = tool
-            self._index.add(tool)
             self._count("t:" + tool.tool_id, fingerprint(tool))
         for binding in bindings:
             self._rebound = True
@@ -165,16 +163,16 @@ class Draft:
             )
         elif self._accounts is not None:
             policy = replace(policy, accounts=_uids(accounts))  # they come and go more often than bindings
-        by_scope = self._index.by_scope
+        index = self._index.made()
         return Snapshot(
             revision=revision,
             tools=self._tools,
             bindings=self._bindings,
             policy=policy,
-            by_scope=by_scope,
-            by_name=self._index.by_name,
-            namespaces=frozenset(ns for ns, _ in by_scope),
-            active_tools=self._index.active,
+            by_scope=index.by_scope,
+            by_name=index.by_name,
+            namespaces=index.namespaces,
+            active_tools=index.active_tools,
             total=self._total % HASH_MODULUS,
             prints=self._prints,
             accounts=accounts,
@@ -195,47 +193,80 @@ def _uids(accounts: Mapping[str, PublishedAccount] | None) -> dict[tuple[str, st
 
 
 class _Index:
-    """The lookup tables while they are being changed; only touched sets are copied."""
+    """The lookup tables while they are being changed; what is not touched is shared with those before."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._scopes: dict[tuple[str, str], set[str] | frozenset[str]] = dict(snapshot.by_scope)
-        self._names: dict[str, set[str] | frozenset[str]] = dict(snapshot.by_name)
-        self._open_scopes: set[tuple[str, str]] = set()
-        self._open_names: set[str] = set()
-        self.active = snapshot.active_tools
+    def __init__(self, before: Snapshot) -> None:
+        self._before = before
+        self._scopes: _Table[tuple[str, str]] = _Table(before.by_scope)
+        self._names: _Table[str] = _Table(before.by_name)
+        self._active = before.active_tools
 
-    def add(self, tool: PublishedTool) -> None:
-        for scope in tool.scopes:
-            self._scope(tool.namespace, scope).add(tool.tool_id)
-        self._name(tool.name).add(tool.tool_id)
-        self.active += tool.active
+    def put(self, old: PublishedTool | None, new: PublishedTool) -> None:
+        """`new` is there, in the place of `old`."""
+        if old is not None and _places(old) == _places(new):
+            self._active += new.active - old.active
+            return
+        if old is not None:
+            self.remove(old)
+        for scope in new.scopes:
+            self._scopes.open((new.namespace, scope)).add(new.tool_id)
+        self._names.open(new.name.lower()).add(new.tool_id)
+        self._active += new.active
 
     def remove(self, tool: PublishedTool) -> None:
+        """It is gone."""
         for scope in tool.scopes:
-            self._scope(tool.namespace, scope).discard(tool.tool_id)
-        self._name(tool.name).discard(tool.tool_id)
-        self.active -= tool.active
+            self._scopes.open((tool.namespace, scope)).discard(tool.tool_id)
+        self._names.open(tool.name.lower()).discard(tool.tool_id)
+        self._active -= tool.active
 
-    def _scope(self, namespace: str, scope: str) -> set[str]:
-        key = (namespace, scope)
-        return _opened(self._scopes, self._open_scopes, key)
-
-    def _name(self, name: str) -> set[str]:
-        return _opened(self._names, self._open_names, name.lower())
-
-    @property
-    def by_scope(self) -> dict[tuple[str, str], frozenset[str]]:
-        return {k: frozenset(v) for k, v in self._scopes.items() if v}
-
-    @property
-    def by_name(self) -> dict[str, frozenset[str]]:
-        return {k: frozenset(v) for k, v in self._names.items() if v}
+    def made(self) -> _Tables:
+        """The tables. Nothing must be put or removed afterwards."""
+        by_scope = self._scopes.made()
+        same = by_scope is self._before.by_scope
+        namespaces = self._before.namespaces if same else frozenset(ns for ns, _ in by_scope)
+        return _Tables(by_scope, self._names.made(), namespaces, self._active)
 
 
-def _opened(table: dict[Any, set[str] | frozenset[str]], opened: set[Any], key: Any) -> set[str]:
-    if key not in opened:
-        table[key] = set(table.get(key, ()))
-        opened.add(key)
-    found = table[key]
-    assert isinstance(found, set)
-    return found
+class _Tables(NamedTuple):
+    """The lookup tables of a snapshot."""
+
+    by_scope: Mapping[tuple[str, str], frozenset[str]]
+    by_name: Mapping[str, frozenset[str]]
+    namespaces: frozenset[str]
+    active_tools: int
+
+
+def _places(tool: PublishedTool) -> tuple[str, str, frozenset[str]]:
+    """Where the lookup tables have it."""
+    return tool.namespace, tool.name.lower(), frozenset(tool.scopes)
+
+
+_Key = TypeVar("_Key")
+
+
+class _Table(Generic[_Key]):
+    """Sets by key, of which a few are changed."""
+
+    def __init__(self, before: Mapping[_Key, frozenset[str]]) -> None:
+        self._before = before
+        self._open: dict[_Key, set[str]] = {}
+
+    def open(self, key: _Key) -> set[str]:
+        """The set of a key, which may be changed."""
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = set(self._before.get(key, ()))
+        return found
+
+    def made(self) -> Mapping[_Key, frozenset[str]]:
+        """All that are not empty."""
+        if not self._open:
+            return self._before
+        table = dict(self._before)
+        for key, changed in self._open.items():
+            if changed:
+                table[key] = frozenset(changed)
+            else:
+                table.pop(key, None)
+        return table

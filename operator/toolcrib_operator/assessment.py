@@ -17,6 +17,7 @@ from toolcrib.wire.publish import Credential, Removed
 from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.facts import Batch, Facts
 from toolcrib_operator.kinds.kind import Change, Governed
+from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.verdicts import AnyVerdict, Cause, Published
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.packing import PackedTool
@@ -39,6 +40,9 @@ class Assessor:
         self.kinds = {name: kind for name, kind in world.kinds.items() if isinstance(kind, Governed)}
         self._world = world
         self._pending: set[Ref] = set()
+        self._needed: dict[Ref, Credential] = {}
+        """By the tool that needs it: a change of one is no reason to look at all."""
+        self._credentials: tuple[Credential, ...] | None = ()
 
     @property
     def verdicts(self) -> dict[Ref, AnyVerdict]:
@@ -55,11 +59,12 @@ class Assessor:
         }
 
     @property
-    def credentials(self) -> list[Credential]:
-        """What the backends of accepted tools need, each once."""
-        found = (r.credential for name in self.kinds for r in self.facts.records.of(name))
-        unique = {(c.namespace, c.name, c.key): c for c in found if c is not None}
-        return [unique[key] for key in sorted(unique)]
+    def credentials(self) -> tuple[Credential, ...]:
+        """What the backends of accepted tools need, each once; the same object until that changes."""
+        if self._credentials is None:
+            unique = {(c.namespace, c.name, c.key): c for c in self._needed.values()}
+            self._credentials = tuple(unique[key] for key in sorted(unique))
+        return self._credentials
 
     def expand(self, dirty: Iterable[Ref]) -> list[Ref]:
         """The dirty objects of our kinds and those that a change of them or of other kinds touches."""
@@ -94,6 +99,7 @@ class Assessor:
             if entry is None or kind.ends(entry, self.facts):
                 record.verdict = None
                 kind.forget(record, self.facts)
+                self._need(record)
                 continue
             try:
                 record.verdict = kind.assess(entry, record, self.facts)
@@ -103,6 +109,7 @@ class Assessor:
                 # it may fail for the same reason
                 with contextlib.suppress(Exception):
                     record.verdict = kind.failed(_POISON, entry, record, self.facts)
+            self._need(record)
 
     def settle(self) -> tuple[list[Ref], list[Ref]]:
         """Have the quotas decide, once everything that changed was judged; `batch` publishes what follows.
@@ -114,6 +121,7 @@ class Assessor:
             record = self.facts.records[ref]
             assert record.crowded is not None
             record.verdict, record.credential = self.kinds[ref.kind].refused(record.crowded), None
+            self._need(record)
             self._pending.add(ref)
         return sorted(moved.regained), sorted(moved.lost)
 
@@ -139,6 +147,17 @@ class Assessor:
         batch.accounts, gone["accounts"], batch.renamed = facts.accounts.batch()
         batch.removed = Removed(**{name: tuple(keys) for name, keys in gone.items()})
         return batch
+
+    def _need(self, record: Record) -> None:
+        """Note what a judged tool's backend needs."""
+        before, now = self._needed.get(record.ref), record.credential
+        if before == now:
+            return
+        self._credentials = None
+        if now is None:
+            del self._needed[record.ref]
+        else:
+            self._needed[record.ref] = now
 
     def surveying(self, namespaces: Collection[str]) -> list[Ref]:
         """Published objects whose status tells of tools in one of `namespaces`."""

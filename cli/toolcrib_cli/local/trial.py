@@ -109,7 +109,7 @@ def assessed(content: FileContent, others: Iterable[FileContent]) -> Assessed:
         if ref.kind == "Tool" and verdict.refusal is not None
     }
     batch = assessor.batch()
-    return Assessed({t.tool_id: t for t in batch.tools}, tuple(assessor.credentials), refusals)
+    return Assessed({t.tool_id: t for t in batch.tools}, assessor.credentials, refusals)
 
 
 async def call(

@@ -79,6 +79,7 @@ class Publisher:
         self._known = False
         self._history: deque[Publish] = deque(maxlen=self.settings.history)
         self._credentials: tuple[int, Credentials] | None = None
+        self._given: tuple[Credential, ...] | None = None
         self._indexer: str | None = None
         self._trace: tuple[Revision, tracing.Headers] | None = None
         self._progress: list[Callable[[], None]] = []
@@ -181,8 +182,11 @@ class Publisher:
         """What carries the span of a publish to the tasks that deliver it; the latest one's alone is kept."""
         return self._trace[1] if self._trace is not None and self._trace[0] == revision else None
 
-    def set_credentials(self, credentials: Iterable[Credential]) -> None:
-        """Replace the credentials; equal ones are not sent again."""
+    def set_credentials(self, credentials: tuple[Credential, ...]) -> None:
+        """Replace the credentials; equal ones are not sent again, and the same object is not even compared."""
+        if credentials is self._given:
+            return
+        self._given = credentials
         new = Credentials(epoch=self.epoch, credentials=tuple(credentials))
         if self._credentials is not None and self._credentials[1] == new:
             return

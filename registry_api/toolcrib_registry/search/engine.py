@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from toolcrib.authorizer import granted_scopes
 from toolcrib.identity import ScopesPolicy
+from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.policy.state import CallerView, PolicyState
@@ -25,6 +27,9 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two looks for vectors that the store did not have. A search looks at once."""
+_WHOLE_SECONDS = 60.0
+"""After which a new snapshot is taken in whole. Until then only what has changed is: a search of an older view may
+have put back what it ranks, and the ranker holds that until somebody searches the newer one."""
 _FEW = 32
 """Scopes or namespaces worth pushing down; a longer list costs more than it saves."""
 
@@ -95,18 +100,31 @@ class SearchEngine:
 
     async def follow(self, state: PolicyState) -> None:
         """Take in the words and vectors of every new snapshot ahead of searches; ends when the service stops."""
+        before: Mapping[str, PublishedTool] | None = None
+        whole_at = -math.inf
         while not state.closing:
-            changed = state.changed
-            tools = state.snapshot.tools
+            changed, snapshot = state.changed, state.snapshot
             try:
-                self._entries.keep(tools)
-                entries = await asyncio.to_thread(self._all, list(tools.values()))
-                if await self._searcher.prepare(entries):
+                self._entries.keep(snapshot.tools)
+                now = self._clock.elapsed()
+                recent = now - whole_at < _WHOLE_SECONDS
+                if before is None or not recent or not await self._step(before, snapshot):
+                    await self._searcher.replace(await asyncio.to_thread(self._all, snapshot))
+                    whole_at = now
+                before = snapshot.tools
+                if await self._searcher.complete():
                     await self._complete(changed)
             except Exception:
                 # searches take in what they lack; whatever it is, it must not end this for all later snapshots
                 log.exception("a snapshot was not taken in ahead of searches")
+                before = None
             await changed.wait()
+
+    async def _step(self, before: Mapping[str, PublishedTool], snapshot: Snapshot) -> bool:
+        """Take in what differs from `before`; False: more than that is other than it should be."""
+        entries, gone = await asyncio.to_thread(self._differing, before, snapshot.tools)
+        count = snapshot.active_tools
+        return await self._searcher.update(entries, gone, count=count) == count
 
     async def _complete(self, changed: asyncio.Event) -> None:
         """Fetch vectors as the store gets them, until all are here or there is another snapshot."""
@@ -122,8 +140,18 @@ class SearchEngine:
         """The vectors of `entries` were put into the store by this replica."""
         await self._searcher.learn(entries, vectors)
 
-    def _all(self, tools: list[PublishedTool]) -> list[IndexEntry]:
-        return [self._entries.of(tool) for tool in tools if tool.active]
+    def _all(self, snapshot: Snapshot) -> list[IndexEntry]:
+        return [self._entries.of(tool) for tool in snapshot.tools.values() if tool.active]
+
+    def _differing(
+        self, before: Mapping[str, PublishedTool], after: Mapping[str, PublishedTool]
+    ) -> tuple[list[IndexEntry], list[str]]:
+        """The entries of tools that are other objects than before, and the ids of those that are searched no more."""
+        other = [tool for i, tool in after.items() if before.get(i) is not tool]
+        gone = [tool.tool_id for tool in other if not tool.active]
+        if len(before) + sum(tool.tool_id not in before for tool in other) != len(after):
+            gone += before.keys() - after.keys()
+        return [self._entries.of(tool) for tool in other if tool.active], gone
 
     def close(self) -> None:
         """Stop the searcher's threads."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import TypeVar
@@ -61,15 +61,22 @@ class Ranker:
             keep = set(ids)
             with self._lock:
                 gone = [e.tool_id for e in self._index.entries() if e.tool_id not in keep]
-                for tool_id in gone:
-                    self._index.discard(tool_id)
-                # no search is older than the snapshots in which more tools than there are were removed
-                known = self._gone if len(self._gone) <= len(keep) + _GONE else ()
-                self._gone = {*known, *gone} - keep
-                if not with_vectors:
-                    self._index.unlearn()
+                self._forget(gone, keep, with_vectors)
 
         await self._run(work)
+
+    async def update(
+        self, entries: Collection[IndexEntry], gone: Collection[str], *, with_vectors: bool = True
+    ) -> int:
+        """`retain` and `follow` where nothing differs but `entries` and `gone`; how many entries are held then."""
+
+        def work() -> int:
+            with self._lock:
+                self._forget(gone, {e.tool_id for e in entries}, with_vectors)
+            self._follow(entries)
+            return len(self._index)
+
+        return await self._run(work)
 
     @property
     def version(self) -> int:
@@ -127,6 +134,16 @@ class Ranker:
     def close(self) -> None:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self, gone: Collection[str], there: Set[str], with_vectors: bool) -> None:
+        """`gone` left the snapshot, and `there` are in it."""
+        for tool_id in gone:
+            self._index.discard(tool_id)
+        # no search is older than the snapshots in which more tools than there are were removed
+        known = self._gone if len(self._gone) <= max(len(self._index), len(there)) + _GONE else ()
+        self._gone = {*known, *gone} - there
+        if not with_vectors:
+            self._index.unlearn()
 
     def _ranked(self, question: Question, told: Mapping[str, Vector], reach: float | None) -> list[Ranked]:
         return self._index.rank(

@@ -96,10 +96,23 @@ class Searcher:
         Returns:
             Whether vectors are lacking, since the store has not all of them or does not answer: `complete` them later.
         """
+        await self.replace(entries)
+        return await self.complete()
+
+    async def replace(self, entries: Collection[IndexEntry]) -> None:
+        """The words of a new snapshot: those of `entries`, and of nothing else."""
         self._views.resident.expect(len(entries))
         await self._ranker.retain([e.tool_id for e in entries], with_vectors=self._views.resident.fit)
         await self._ranker.follow(entries)
-        return await self.complete()
+
+    async def update(self, entries: Collection[IndexEntry], gone: Collection[str], *, count: int) -> int:
+        """The words of a new snapshot of `count` tools, of which only `entries` and `gone` differ from the last one.
+
+        Returns:
+            How many are held then: not `count` where something else changed meanwhile, and `replace` puts that right.
+        """
+        self._views.resident.expect(count)
+        return await self._ranker.update(entries, gone, with_vectors=self._views.resident.fit)
 
     async def complete(self) -> bool:
         """Fetch the vectors that are lacking; whether some still are."""

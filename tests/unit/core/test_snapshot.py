@@ -44,6 +44,20 @@ def test_a_step_continues_the_revision_that_is_held() -> None:
     assert second.revision == at(1, 2)
 
 
+def test_an_edit_that_moves_no_tool_shares_the_lookup_tables_with_the_snapshot_before() -> None:
+    first = Snapshot().apply(FULL)
+    edited = tool("team-a/a", description="edited", state=ToolState.DISABLED)
+
+    second = first.apply(publish(at(1, 2), at(1, 1), tools=(edited,)))
+    moved = second.apply(publish(at(1, 3), at(1, 2), tools=(tool("team-a/a", scopes=("other",)),)))
+
+    assert second.by_scope is first.by_scope
+    assert second.by_name is first.by_name
+    assert (first.active_tools, second.active_tools, moved.active_tools) == (2, 1, 2)
+    assert moved.by_scope == {("team-a", "use"): {"team-a/b"}, ("team-a", "other"): {"team-a/a"}}
+    assert moved.by_name == first.by_name
+
+
 @pytest.mark.parametrize("base", [at(1, 2), at(1, 0), at(2, 1), at(0, 1)])
 def test_a_step_from_another_revision_is_refused(base: Revision) -> None:
     with pytest.raises(RevisionMismatch):

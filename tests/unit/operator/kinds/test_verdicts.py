@@ -13,7 +13,7 @@ from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.publish import Publish, Revision
+from toolcrib.wire.publish import Credential, Publish, Revision
 from toolcrib_operator import options
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
@@ -228,6 +228,55 @@ def test_a_services_whole_name_in_hosts_ends_in_the_clusters_own_domain(domain: 
     assessor.judge(assessor.expand(world.take()[0]))
 
     assert [c.value for c in assessor.credentials] == (["v"] if domain == listed else [])
+
+
+def test_credentials_are_put_together_again_only_where_a_tool_needs_another() -> None:
+    world = World()
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "key", "key": "token"}}
+    needing = tool("remote", backend={"http": {"url": "https://api.example.com/"}, "auth": auth})
+    metadata = {
+        "name": "key",
+        "namespace": "heist",
+        "labels": {LABEL: "true"},
+        "annotations": {HOSTS: "api.example.com"},
+    }
+
+    def told(value: bytes) -> None:
+        world.upsert("Secret", {"metadata": metadata, "data": {"token": base64.b64encode(value).decode()}})
+
+    settings = replace(
+        options.parse(["--registry-url", "http://registry", "--credential-namespaces", "heist"], {}).loop,
+        services=False,
+    )
+    assessor = Assessor(world, settings)
+
+    def credentials() -> tuple[Credential, ...]:
+        assessor.judge(assessor.expand(world.take()[0]))
+        return assessor.credentials
+
+    world.upsert("Tool", needing)
+    told(b"first")
+    first = credentials()
+    assert [c.value for c in first] == ["first"]
+
+    world.upsert("Tool", tool("another"))
+    assert credentials() is first, "no other tool's change matters"
+
+    world.upsert(
+        "Tool",
+        {
+            **needing,
+            "metadata": {**needing["metadata"], "name": "twin"},
+            "spec": {**needing["spec"], "name": "twin"},
+        },
+    )
+    assert credentials() == first, "two tools need one"
+    told(b"second")
+    assert [c.value for c in credentials()] == ["second"]
+    world.remove("Tool", "heist/remote")
+    assert [c.value for c in credentials()] == ["second"]
+    world.remove("Tool", "heist/twin")
+    assert credentials() == ()
 
 
 DONE = Progress(published=True, propagated=True, replicas=1, indexed=True)

@@ -11,7 +11,8 @@ import pytest
 from hash_embedder import HashEmbedder
 from published import account, binding, bot, tool
 from registry_harness import ManualClock
-from toolcrib.wire.publish import Publish, PublishedTool, Revision
+from toolcrib.resources.tools import ToolState
+from toolcrib.wire.publish import Publish, PublishedTool, Removed, Revision
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.policy.state import PolicyState
 from toolcrib_registry.search.embedding import identity_of
@@ -105,4 +106,73 @@ async def test_entries_of_a_large_view_are_made_off_the_event_loop_and_once(
     assert one is twin
     assert threading.main_thread() not in made
     engine.close()
+    await store.aclose()
+
+
+async def test_of_a_large_catalog_only_what_changed_is_taken_in_until_a_minute_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, embedder, looked_at = ManualClock(), HashEmbedder(), list[str]()
+    store = await EmbeddedStore.open(tmp_path, identity_of(embedder))
+    searcher = Searcher(store, embedder)
+    engine, state = SearchEngine(searcher, EntryCache(), clock), PolicyState(clock)
+    taken_in, following = asyncio.Semaphore(0), searcher.complete
+    tools = {i: tool(f"team-a/tool-{i}") for i in range(300)}
+    real = EntryCache.of
+
+    def of(self: EntryCache, one: PublishedTool) -> IndexEntry:
+        looked_at.append(one.tool_id)
+        return real(self, one)
+
+    async def complete() -> bool:
+        await following()
+        taken_in.release()
+        return False
+
+    async def after(**step: Any) -> list[str]:
+        """What is looked at after a step."""
+        looked_at.clear()
+        held = state.snapshot.revision
+        to = Revision(epoch=1, seq=1 if held is None else held.seq + 1)
+        await state.publish(Publish(base=held, to=to, **step))
+        await asyncio.wait_for(taken_in.acquire(), 30)
+        return sorted(looked_at)
+
+    monkeypatch.setattr(EntryCache, "of", of)
+    monkeypatch.setattr(searcher, "complete", complete)
+    task = asyncio.create_task(engine.follow(state))
+    await asyncio.wait_for(taken_in.acquire(), 30)  # nothing yet
+    try:
+        everything = len(await after(tools=tuple(tools.values()), bindings=(binding(),)))
+        assert everything == 300
+        assert await after(tools=(tool("team-a/tool-7", description="changed"),)) == ["team-a/tool-7"]
+        gone = Removed(tools=("team-a/tool-8",))
+        assert await after(tools=(tool("team-a/new"),), removed=gone) == ["team-a/new"]
+        off = tool("team-a/tool-9", state=ToolState.DISABLED)
+        assert await after(tools=(off,)) == []
+        assert await searcher.update([], [], count=299) == 299, "the disabled one is searched no more"
+
+        clock.advance(61)
+        assert len(await after(tools=(tool("team-a/tool-7"),))) == 299
+    finally:
+        state.close()
+        await asyncio.wait_for(task, 30)
+        engine.close()
+        await store.aclose()
+
+
+async def test_what_a_search_of_an_older_view_left_in_the_ranker_is_gone_after_the_next_change(
+    tmp_path: Path,
+) -> None:
+    embedder = HashEmbedder()
+    store = await EmbeddedStore.open(tmp_path, identity_of(embedder))
+    searcher = Searcher(store, embedder)
+    entries = [EntryCache().of(tool(f"team-a/tool-{i}")) for i in range(3)]
+    stranger = EntryCache().of(tool("team-a/stranger"))
+
+    await searcher.replace([*entries, stranger])
+    assert await searcher.update(entries[:1], [], count=3) == 4, "so the whole is taken in"
+    await searcher.replace(entries)
+    assert await searcher.update(entries[:1], [], count=3) == 3
+    searcher.close()
     await store.aclose()

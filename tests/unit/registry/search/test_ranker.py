@@ -90,3 +90,32 @@ async def test_the_words_of_many_tools_are_frozen_once_they_are_taken_in() -> No
         assert await frozen_by(lambda: taken_in(1 + LARGE)) > 0
     finally:
         index.close()
+
+
+async def test_a_tool_that_left_and_came_back_is_ranked_again_and_one_that_left_is_not_kept() -> None:
+    index = Ranker(0)
+    visible = view(("a", "weather"), ("b", "file"))
+    try:
+        await index.follow(visible.values())
+        assert await index.update([], ["ns/b"]) == 1
+        assert await found(index, visible, "file") == ["ns/b"], "a search of the older view still finds it"
+        assert await index.update([], []) == 1, "and leaves nothing behind"
+
+        assert await index.update([visible["ns/b"]], []) == 2
+        assert await found(index, visible, "file") == ["ns/b"]
+        assert await index.update([], []) == 2
+    finally:
+        index.close()
+
+
+async def test_a_changed_tool_takes_the_place_of_the_one_before() -> None:
+    index = Ranker(0)
+    older, newer = view(("a", "weather"), ("b", "file")), view(("a", "city"), ("b", "file"))
+    try:
+        await index.follow(older.values())
+        assert await index.update([newer["ns/a"]], []) == 2
+        version = index.version
+        assert await found(index, newer, "city") == ["ns/a"]
+        assert index.version == version, "the search had nothing to take in"
+    finally:
+        index.close()
