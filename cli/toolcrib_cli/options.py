@@ -12,7 +12,6 @@ import platformdirs
 import typer
 
 from toolcrib.lint.hidden_text import Hidden
-from toolcrib_cli import output
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
@@ -118,12 +117,10 @@ def bearer(given_as: str | None, token_file: Path | None, data: Path | None) -> 
         CliError: none of them was given, or one cannot be used.
     """
     if given_as is not None:
-        from toolcrib_cli.local.accounts import mint, misspelt
+        from toolcrib_cli.local import accounts
 
-        if (meant := misspelt(data_folder(data), given_as)) is not None:
-            # an account without a manifest can be bound, so a note is enough
-            output.line(f"note: no account {given_as} is known; did you mean {meant}?", stderr=True)
-        return mint(data_folder(data), given_as)
+        folder = data_folder(data)
+        return accounts.mint(folder, "/".join(accounts.find_known(folder, given_as)))
     if token_file is not None:
         try:
             held = token_file.read_bytes()
@@ -173,9 +170,9 @@ def registry_url(given: str | None, data: Path | None) -> str:
     """The registry's address: the option, else where the local mode of the data folder listens."""
     if given:
         return given.rstrip("/")
-    from toolcrib_cli.local.store import read_state
+    from toolcrib_cli.local.store import read_running
 
-    state = read_state(data_folder(data))
+    state = read_running(data_folder(data))  # a token is not sent to whoever listens there now
     return str(state["url"]) if state else f"http://127.0.0.1:{DEFAULT_PORT}"
 
 

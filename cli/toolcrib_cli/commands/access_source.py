@@ -97,7 +97,8 @@ def _local(
         if asked_as
         else accounts.mint(folder, "access-review", scopes="registry:admin", ttl=300.0)
     )
-    return sources.Asked(question, stack.enter_context(RegistryClient(url, token, timeout=60)))
+    client = stack.enter_context(RegistryClient(url, token, timeout=60))
+    return sources.Asked(question, client, frozenset(state.get("declared", ())))
 
 
 def completed_scopes(ctx: typer.Context, incomplete: str) -> list[str]:

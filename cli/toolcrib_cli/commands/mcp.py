@@ -58,4 +58,4 @@ def _known(name: str, data: Path | None) -> None:
 
     folder = options.data_folder(data)
     if read_running(folder) is not None:
-        accounts.find(folder, name)
+        accounts.find_known(folder, name)

@@ -33,16 +33,16 @@ def find(folder: Path, name: str) -> tuple[str, str]:
             hint="write namespace/name",
             code=Exit.USAGE,
         )
-    raise CliError(
-        f"no account is called {name!r}",
-        hint=_hint(state, name)
-        or (
-            "no manifest of the local mode names an account: add a ServiceAccount, or a binding that names one"
-            if state
-            else "start the local mode with `toolcrib up`, or write namespace/name"
-        ),
-        code=Exit.USAGE,
+    raise _unknown(name, state)
+
+
+def _unknown(name: str, state: Mapping[str, Any]) -> CliError:
+    hint = _hint(state, name) or (
+        "no manifest of the local mode names an account: add a ServiceAccount, or a binding that names one"
+        if state
+        else "start the local mode with `toolcrib up`, or write namespace/name"
     )
+    return CliError(f"no account is called {name!r}", hint=hint, code=Exit.USAGE)
 
 
 def _hint(state: Mapping[str, Any], name: str) -> str:
@@ -50,22 +50,24 @@ def _hint(state: Mapping[str, Any], name: str) -> str:
     from toolcrib.resources.mistakes import nearest
 
     everyone = [a for a in state.get("accounts", []) if isinstance(a, str)]
-    meant = nearest(name, (a.partition("/")[2] for a in everyone))
+    meant = nearest(name.partition("/")[2] or name, (a.partition("/")[2] for a in everyone))
     if meant is not None:
         return f"did you mean {' or '.join(a for a in everyone if a.partition('/')[2] == meant)}?"
     return f"known: {', '.join(everyone[:12])}" if everyone else ""
 
 
-def misspelt(folder: Path, name: str) -> str | None:
-    """The known account that an unknown `namespace/name` resembles, if there is one."""
-    from toolcrib.resources.mistakes import nearest
+def find_known(folder: Path, name: str) -> tuple[str, str]:
+    """The same of an account that a manifest declares or a binding names; any other sees nothing.
 
-    everyone = [a for a in (read_state(folder) or {}).get("accounts", []) if isinstance(a, str)]
-    namespace, slash, bare = name.partition("/")
-    if not slash or name in everyone:
-        return None
-    meant = nearest(bare, (a.partition("/")[2] for a in everyone if a.startswith(f"{namespace}/")), 0.8)
-    return None if meant is None else f"{namespace}/{meant}"
+    Raises:
+        CliError: as `find`; or the local mode knows accounts, and not this one.
+    """
+    state = read_state(folder) or {}
+    known = state.get("accounts")
+    if "/" in name and known and name not in known:
+        namespace, bare = find(folder, name)
+        raise _unknown(f"{namespace}/{bare}", state)
+    return find(folder, name)
 
 
 def client_secret(folder: Path, name: str) -> str:

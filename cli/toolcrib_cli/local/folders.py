@@ -273,13 +273,18 @@ class Folders:
     @property
     def accounts(self) -> list[str]:
         """`namespace/name` of every service account that a manifest declares or a binding names."""
-        found = {f"{ns}/{name}" for kind, ns, name in self.objects if kind == "ServiceAccount"}
+        found = set(self.declared)
         for item in self.objects.values():
             if isinstance(item.resource, AgentScopeBinding | ClusterAgentScopeBinding):
                 for subject in item.body["spec"]["subjects"]:
                     if subject["kind"] in ("ServiceAccount", "Agent"):
                         found.add(f"{subject.get('namespace') or item.namespace}/{subject['name']}")
         return sorted(found)
+
+    @property
+    def declared(self) -> list[str]:
+        """`namespace/name` of every ServiceAccount of the manifests."""
+        return sorted(f"{ns}/{name}" for kind, ns, name in self.objects if kind == "ServiceAccount")
 
     @property
     def backends(self) -> list[str]:

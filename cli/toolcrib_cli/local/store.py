@@ -23,10 +23,14 @@ import os
 import secrets
 import stat
 import tempfile
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from toolcrib_cli.errors import CliError, Exit
+
+_ATTEMPTS = 5
 
 
 class Store:
@@ -68,16 +72,20 @@ class Store:
             lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise CliError(f"cannot write to the data folder: {error.strerror}", code=Exit.USAGE) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            raise CliError(
-                f"another local mode already uses {self.folder}",
-                hint="stop it, or start this one with another --data (and --port)",
-                code=Exit.USAGE,
-            ) from None
-        return lock
+        for attempt in range(_ATTEMPTS):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if attempt + 1 < _ATTEMPTS:
+                    time.sleep(0.02)  # `is_used` may be looking
+            else:
+                return lock
+        os.close(lock)
+        raise CliError(
+            f"another local mode already uses {self.folder}",
+            hint="stop it, or start this one with another --data (and --port)",
+            code=Exit.USAGE,
+        )
 
     def path(self, name: str) -> Path:
         """A file or folder of the store."""
@@ -100,11 +108,16 @@ class Store:
             write_durably(file, secrets.token_hex(32) + "\n")
         return file
 
-    def write_state(self, url: str, accounts: list[str]) -> None:
-        """Let other commands find this local mode."""
-        state = json.dumps(
-            {"url": url, "pid": os.getpid(), "accounts": accounts, "key": self.key} | self.told
-        )
+    def write_state(self, url: str, accounts: list[str], declared: Sequence[str] = ()) -> None:
+        """Let other commands find this local mode; of the accounts that it knows, manifests declare some."""
+        own = {
+            "url": url,
+            "pid": os.getpid(),
+            "accounts": accounts,
+            "declared": list(declared),
+            "key": self.key,
+        }
+        state = json.dumps(own | self.told)
         if state != self._state:  # an edit waits for the disk
             write_durably(self.path("local.json"), state)
             self._state = state
@@ -124,17 +137,23 @@ def read_state(folder: Path) -> dict[str, Any] | None:
 
 
 def read_running(folder: Path) -> dict[str, Any] | None:
-    """What `write_state` left, if the process that wrote it is there."""
-    state = read_state(folder)
-    if state is None or not isinstance(state.get("pid"), int):
-        return None
+    """What `write_state` left, if a local mode uses the folder."""
+    return read_state(folder) if is_used(folder) else None
+
+
+def is_used(folder: Path) -> bool:
+    """Whether a local mode runs in the folder: it holds the lock. Another process may have its number by now."""
     try:
-        os.kill(state["pid"], 0)
-    except (ProcessLookupError, OverflowError):
-        return None
-    except PermissionError:  # somebody else's
-        pass
-    return state
+        lock = os.open(folder / "lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def write_durably(file: Path, text: str) -> None:

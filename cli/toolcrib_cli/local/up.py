@@ -130,7 +130,7 @@ async def _up(options: Options, store: Store) -> None:
         loop, registry = await _compose(settings, store, world, issuer, stack, stop.set, judging, writer)
         conditions.tell = loop.told
         store.told = told(options, store, settings, hosts.effective(folders.services))
-        store.write_state(f"http://127.0.0.1:{port}", folders.accounts)
+        store.write_state(f"http://127.0.0.1:{port}", folders.accounts, folders.declared)
         local = _Local(
             options,
             store,
@@ -257,7 +257,7 @@ class _Local:
         if (hosts.allow, hosts.backends) != (current.allow, current.backends):
             self.registry.egress.open(hosts.allow, hosts.backends)
         self.store.told = told(self.options, self.store, self.registry.deps.settings, hosts)
-        self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts)
+        self.store.write_state(f"http://127.0.0.1:{self.port}", self.folders.accounts, self.folders.declared)
 
 
 async def _compose(

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
-from toolcrib.access import subjects
+from toolcrib.access import declared, subjects
 from toolcrib.access.answers import Changes, Explanation, Review, WhatCan, WhoCan, WhoHolds
 from toolcrib.access.changes import changes
 from toolcrib.access.holders import who_holds
@@ -108,11 +108,13 @@ class Here:
 
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
-        return self._told(self.review().who_can(_found(self.review(), tool)))
+        found = self._told(self.review().who_can(_found(self.review(), tool)))
+        return found if self.accounts else declared.able(found, self._declared())
 
     def who_holds(self, scope: str) -> WhoHolds:
         """The subjects of a scope."""
-        return self._told(who_holds(self.review(), scope, namespace=self.question.namespace))
+        found = self._told(who_holds(self.review(), scope, namespace=self.question.namespace))
+        return found if self.accounts else declared.holding(found, self._declared())
 
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""
@@ -137,8 +139,16 @@ class Here:
         if who is not None and who.kind in subjects.IN_CLUSTER and self.accounts and self._world is not None:
             there = self._world.get(Ref(SERVICE_ACCOUNT, f"{who.namespace}/{who.name}"))
             found += [no_account(who)] if there is None else []
+        if who is not None and who.kind in subjects.IN_CLUSTER and not self.accounts:
+            gone = declared.missing(who.namespace, who.name, self._declared())
+            found += [gone] if gone else []
         kept = (*answer.assumptions, *self._guessed, *map(str, self._kept))
         return answer.model_copy(update={"assumptions": kept, "notes": tuple(dict.fromkeys(found))})
+
+    def _declared(self) -> frozenset[str]:
+        """The ServiceAccounts of the manifests."""
+        self._made()
+        return frozenset() if self._world is None else frozenset(self._world.versions(SERVICE_ACCOUNT))
 
     def review(self) -> AccessReview:
         """Questions about the world as it would be."""
@@ -222,10 +232,15 @@ class Here:
 
 @dataclass
 class Asked:
-    """Asked of a registry, as a holder of `registry:admin`."""
+    """Asked of a registry, as a holder of `registry:admin`.
+
+    Args:
+        declared: the ServiceAccounts of the manifests of a local mode, whose registry knows of none.
+    """
 
     question: AccessQuestion
     client: RegistryClient
+    declared: frozenset[str] = frozenset()
     not_used: tuple[NotUsed, ...] = field(default=(), init=False)
     doubted: tuple[str, ...] = field(default=(), init=False)
 
@@ -235,11 +250,11 @@ class Asked:
 
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
-        return self._all(WhoCan, "subjects", tool=tool)
+        return declared.able(self._all(WhoCan, "subjects", tool=tool), self.declared)
 
     def who_holds(self, scope: str) -> WhoHolds:
         """The subjects of a scope."""
-        return self._all(WhoHolds, "holders", scope=scope)
+        return declared.holding(self._all(WhoHolds, "holders", scope=scope), self.declared)
 
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""

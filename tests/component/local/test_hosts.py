@@ -137,6 +137,14 @@ def test_access_and_health_find_the_running_local_mode_by_its_data_folder(
     who = run("access", "who-can", "notes", "-o", "json")
     assert json.loads(who.stdout)["tool_id"] == "team-a/notes", who.stderr
     assert f"asking the local mode at {local.url}" in who.stderr
+    # accounts are only what a folder's manifests declare: its registry knows of none
+    account = "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: wroter, namespace: team-a}\n"
+    (folder / "account.yaml").write_text(account)
+    state = local.data / "local.json"
+    local.child.wait_ready(lambda: "team-a/wroter" in state.read_text(), timeout=60)
+    (held,) = json.loads(run("access", "who-holds", "notes:use", "-o", "json").stdout)["holders"]
+    gone = "SubjectNotFound: there is no ServiceAccount team-a/writer; did you mean team-a/wroter?"
+    assert (held["holds"], held["detail"]) == (False, gone)
     (added := tmp_path / "added.yaml").write_text(
         TOOL.format(name="new", backend="{url: 'http://127.0.0.1/'}")
     )

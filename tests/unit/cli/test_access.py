@@ -510,3 +510,43 @@ def test_every_question_explains_itself_with_an_example(
     shown = capsys.readouterr().out
     assert f"toolcrib access {command}" in shown
     assert "For example" in shown
+
+
+MISTYPED = """
+apiVersion: toolcrib.dev/v1alpha1
+kind: AgentScopeBinding
+metadata: {name: typo, namespace: heist}
+spec:
+  subjects: [{kind: ServiceAccount, name: hackr}]
+  scopes: ["calculator:use"]
+"""
+GONE = "there is no ServiceAccount heist/hackr; did you mean heist/hacker?"
+
+
+def test_a_mistyped_account_is_no_holder_and_may_not_call(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "typo.yaml"
+    file.write_text(MISTYPED)
+    where = ("-m", HEIST, "-m", str(file))
+
+    holders = answered(capsys, "who-holds", "calculator:use", *where)["holders"]
+    said = {h["who"]["subject"]: (h["holds"], h["state"], h["detail"]) for h in holders}
+    assert said["ServiceAccount/heist/hackr"] == (False, "account_gone", f"SubjectNotFound: {GONE}")
+    assert said["ServiceAccount/heist/safecracker"] == (True, "in_effect", "")
+    subjects = answered(capsys, "who-can", "calculator", *where)["subjects"]
+    able = {s["who"]["subject"]: (s["allowed"], s["reason"], s["rule"]) for s in subjects}
+    assert able["ServiceAccount/heist/hackr"] == (False, "account_gone", f"SubjectNotFound: {GONE}")
+    assert able["ServiceAccount/heist/safecracker"][0] is True
+    assert run("who-can", "calculator", *where) == 0
+    assert "1 subject(s) may call heist/calculator." in capsys.readouterr().err
+    assert GONE in answered(capsys, "what-can", "heist/hackr", *where)["notes"]
+
+
+def test_where_no_manifest_declares_accounts_nobody_is_missed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "other.yaml"
+    file.write_text(MISTYPED.replace("name: hackr", "name: hackr, namespace: elsewhere"))
+    (found,) = answered(capsys, "who-holds", "calculator:use", "-m", str(file))["holders"]
+    assert found["holds"] is True

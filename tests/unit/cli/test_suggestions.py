@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from toolcrib_cli import main as cli
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import accounts
+from toolcrib_cli.local.store import Store, is_used, read_running
 
 ACCOUNTS = ["heist/hacker", "heist/planner", "heist/safecracker"]
 
@@ -46,14 +48,57 @@ def test_a_misspelt_agent_is_told_whom_it_may_mean(data: Path) -> None:
     assert refused.value.hint == f"known: {', '.join(ACCOUNTS)}"
 
 
-def test_an_account_that_no_manifest_has_gets_a_token_and_a_note_where_another_may_be_meant(
-    data: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("heist/safecraker", "did you mean heist/safecracker?"),
+        ("hiest/planner", "did you mean heist/planner?"),
+        ("heist/nobody", f"known: {', '.join(ACCOUNTS)}"),
+    ],
+)
+def test_nobody_asks_as_an_account_that_the_local_mode_does_not_know(
+    data: Path, name: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert options.bearer("heist/safecraker", None, data)
-    assert "did you mean heist/safecracker?" in capsys.readouterr().err
-    assert options.bearer("heist/newcomer", None, data)
+    assert run("tools", "--as", name, "--data", str(data)) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert f"no account is called '{name}'" in said
+    assert hint in " ".join(said.split())
     assert options.bearer("heist/planner", None, data)
-    assert capsys.readouterr().err == ""
+
+
+def test_where_no_account_is_known_any_may_ask(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    assert options.bearer("heist/newcomer", None, tmp_path)
+
+
+def test_what_a_local_mode_left_is_not_believed_where_another_process_has_its_number(data: Path) -> None:
+    left = {"url": "http://127.0.0.1:1", "pid": os.getpid(), "accounts": ACCOUNTS}
+    in_use = Store.open(data)
+    (data / "local.json").write_text(json.dumps(left))
+    assert read_running(data) == left
+    assert options.registry_url(None, data) == "http://127.0.0.1:1"
+    in_use.close()
+
+    assert read_running(data) is None
+    # no token goes to whoever listens at that address now
+    assert options.registry_url(None, data) == f"http://127.0.0.1:{options.DEFAULT_PORT}"
+
+
+def test_a_local_mode_starts_while_a_command_looks_whether_one_runs(data: Path) -> None:
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            is_used(data)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for _ in range(20):
+            Store.open(data).close()
+    finally:
+        stop.set()
+        looking.join()
 
 
 def test_a_bridge_for_an_account_that_the_running_local_mode_does_not_know_ends_at_once(
@@ -61,9 +106,13 @@ def test_a_bridge_for_an_account_that_the_running_local_mode_does_not_know_ends_
 ) -> None:
     running = {"url": "http://127.0.0.1:1", "pid": os.getpid(), "accounts": ACCOUNTS}
     (data / "local.json").write_text(json.dumps(running))
+    in_use = Store.open(data)
 
     assert run("mcp", "--as", "safecraker", "--data", str(data)) == Exit.USAGE
     assert "did you mean heist/safecracker?" in capsys.readouterr().err
+    assert run("mcp", "--as", "hiest/safecracker", "--data", str(data)) == Exit.USAGE
+    assert "did you mean heist/safecracker?" in capsys.readouterr().err
+    in_use.close()
 
 
 def test_where_no_manifest_names_an_account_the_hint_says_so(data: Path) -> None:
