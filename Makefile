@@ -46,18 +46,20 @@ check: env ## Lint, format, types, import contracts, the words of pages and stri
 	$(BIN)/lint-imports
 	$(BIN)/python docs/words.py
 	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code -- crds docs/reference docs/concepts helm || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
+	@git diff --exit-code -- crds docs/reference docs/concepts docs/pictures helm || { echo "Generated files were out of date; they are new now: commit them." >&2; exit 1; }
 
 fmt: env ## Format and fix what can be fixed
 	$(BIN)/ruff check --fix --quiet $(SOURCES) || true
 	$(BIN)/ruff format $(SOURCES)
 
-generate: env ## Write what is made from the code: crds/ (and in the chart), docs/reference/, tables in docs/concepts/ and the chart's README
+generate: env ## Write what is made from the code: crds/ (and in the chart), docs/reference/, tables in docs/concepts/ and the chart's README, docs/pictures/
 	@$(BIN)/toolcrib crds --write crds
 	@$(BIN)/toolcrib crds --write helm/toolcrib/files/crds
 	@$(BIN)/python docs/generate.py
 	@$(BIN)/python helm/dashboards/generate.py
 	@$(BIN)/python helm/readme.py
+	@$(BIN)/python docs/pictures/architecture.py
+	@$(BIN)/python docs/pictures/tour.py
 
 chart-snapshots: env build-tools ## Write what the chart renders to tests/chart/snapshots, for reading the diff
 	@TOOLCRIB_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/chart/test_snapshots.py

@@ -16,6 +16,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pydantic import BaseModel
 
 from local_mode import HEIST, LocalMode
+from page_commands import blocks as page_blocks
+from page_commands.blocks import Block
+from page_commands.shell import Reader
 from toolcrib import authorizer
 from toolcrib.resources import conditions, parse
 from toolcrib.resources.meta import API_VERSION
@@ -36,7 +39,7 @@ from toolcrib_runner.settings import SOURCE as RUNNER
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-FENCE = re.compile(r"^```([a-z]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([a-z]*)(?: [a-z]+)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -178,6 +181,44 @@ def test_every_relative_link_leads_somewhere(file: Path) -> None:
     assert broken == []
 
 
+ASKED = {
+    "revoke": ("docs/guides/revocation.md", "revo"),
+    "who can call": ("docs/guides/access.md", "who can call"),
+    "connect a client": ("docs/guides/connect-a-client.md", "connect a client"),
+}
+"""What people look for first, with the page and words of the heading there that answer it."""
+
+
+def _ways(aim: Path, clicks: int) -> list[list[str]]:
+    """The ways from the README to a page, as the texts of the links."""
+    link = re.compile(r"\[([^\]]+)\]\(([^)\s#]+)[^)\s]*\)")
+    found: list[list[str]] = []
+    edge: dict[Path, list[str]] = {ROOT / "README.md": []}
+    for _ in range(clicks):
+        step: dict[Path, list[str]] = {}
+        for file, way in edge.items():
+            for text, path in link.findall(FENCE.sub("", file.read_text(encoding="utf-8"))):
+                to = (file.parent / path).resolve()
+                if to == aim:
+                    found.append([*way, text])
+                elif to.suffix == ".md" and to.is_file():
+                    step.setdefault(to, [*way, text])
+        edge = step
+    return found
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_people_ask_first_is_found_in_three_clicks(asked: str) -> None:
+    """Two clicks to the page and one to its heading, from the README itself and by the index of the documentation."""
+    page, heading = ASKED[asked]
+    ways = _ways(ROOT / page, 2)
+    heads = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert [w for w in ways if len(w) == 1 and asked in w[0].lower()] != []
+    assert [w for w in ways if len(w) == 2 and asked in w[1].lower()] != []
+    assert [h for h in heads if heading in h.lower()] != []
+
+
 # --------------------------------------------------------------------------------------------------- commands
 
 
@@ -250,6 +291,50 @@ def test_the_reading_of_commands_notices_a_wrong_one() -> None:
         "tools has no --nobody",
     ]
     assert [_wrong(c) for c in _calls(good)] == [None, None, None]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    with Reader(tmp_path_factory.mktemp("pages")) as started:
+        yield started
+
+
+def marked(file: Path) -> list[Block]:
+    return page_blocks.marked(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("file", [f for f in MARKDOWN if marked(f)], ids=relative)
+def test_commands_marked_run_do_what_the_page_says(file: Path, reader: Reader) -> None:
+    assert "\n".join(reader.read(file.read_text(encoding="utf-8"))) == ""
+
+
+def test_the_pages_that_a_newcomer_follows_have_commands_that_are_run() -> None:
+    assert {relative(f) for f in MARKDOWN if marked(f)} >= {"README.md", "examples/heist/README.md"}
+
+
+def test_a_page_that_is_wrong_about_a_command_is_noticed(reader: Reader) -> None:
+    """The test of the test: an exit code, an output, and a refusal that did not come."""
+    page = (
+        "```sh start\ntoolcrib up --manifests examples/heist\n```\n```sh run\nNAME=hacker\n"
+        "toolcrib tools --as nobody\ntoolcrib tools --as hacker  # refused: no\n```\n"
+        "```sh run\ntoolcrib call calculator \\\n  --as safecracker expression='6*7'\necho $NAME\n```\n"
+        '```text output\n{\n…\n  "result": 41\n}\nhacker\n```\n'
+    )
+
+    said = [line for line in reader.read(page) if line.startswith("line ")]
+
+    assert [line.partition(":")[0] for line in said] == ["line 6", "line 7", "line 9"]
+    assert (
+        reader.read(page.replace("nobody", "planner").replace(" # refused: no", "").replace("41", "42")) == []
+    )
+
+
+def test_marks_are_read_and_a_misspelt_one_is_an_error() -> None:
+    assert page_blocks.agrees("at 10:00:00, id …\n…\nend", "at  11:12:13,\tid x 7\na\nb\nend\n")
+    assert not page_blocks.agrees("one\nend", "one\ntwo\nend\n")
+    for wrong in ("```sh runs\nx\n```\n", "```text output\nx\n```\n", "```yaml run\nx: 1\n```\n"):
+        with pytest.raises(ValueError, match="line 1: "):
+            page_blocks.marked(wrong)
 
 
 @pytest.mark.parametrize("file", MARKDOWN, ids=relative)
