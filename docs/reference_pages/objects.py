@@ -14,6 +14,7 @@ from toolcrib.resources import conditions, crd
 from toolcrib.resources.kinds import KINDS
 from toolcrib_cli.example_tools import assertion
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "resources"
 CONDITIONS = (
     ("Ready", "all three", "Everything that was asked for is in force. It sums the others up."),
     ("Accepted", "all three", "The object is valid and used."),
@@ -81,10 +82,18 @@ def resources_page() -> str:
         schema = crd.schema(kind)
         text += f"\n## {kind.kind}\n\n`{kind.plural}.toolcrib.dev`, short name `{kind.short}`, "
         text += "namespaced.\n\n" if kind.namespaced else "cluster-scoped.\n\n"
+        text += _example(kind.kind)
         for part in ("spec", "status"):
             text += table(("field", "type", "what"), _fields(schema["properties"][part], part)) + "\n"
         text += "Rules:\n\n" + "".join(f"* `{path}`: {m}\n" for path, m in _rules(schema, ""))
     return text
+
+
+def _example(kind: str) -> str:
+    """The commented example of a kind: a file of examples/resources, as the page shows it."""
+    name = f"{kind.lower()}.yaml"
+    text = (EXAMPLES / name).read_text(encoding="utf-8").rstrip()
+    return f"A whole example ([file](../../examples/resources/{name})):\n\n```yaml\n{text}\n```\n\n"
 
 
 def _fields(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
