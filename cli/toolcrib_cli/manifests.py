@@ -155,7 +155,9 @@ def _add(content: FileContent, node: yaml.Node, default_namespace: str, hidden: 
         return
     line = node.start_mark.line + 1
     if not isinstance(body, dict):
-        content.problems.append(ManifestProblem(content.file, line, Finding("", "a manifest is a mapping")))
+        content.problems.append(
+            ManifestProblem(content.file, line, Finding("", "a manifest must be a mapping"))
+        )
         return
     if (
         isinstance(body.get("kind"), str)

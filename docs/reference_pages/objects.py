@@ -24,7 +24,7 @@ CONDITIONS = (
         "Tool with a backend",
         "The Service has a ready endpoint, or the registry could connect. It changes neither Ready nor any list.",
     ),
-    ("Propagated", "bindings", "Every replica of the registry has confirmed this generation."),
+    ("Propagated", "bindings", "Every registry replica has confirmed this generation."),
     ("Expired", "bindings", "`expiresAt` has passed."),
     ("MatchesNothing", "bindings", "No tool is within the binding's reach."),
     (

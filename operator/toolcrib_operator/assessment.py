@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 
 _LARGE = 500
 """Values in a schema from which judging it takes some milliseconds."""
-_POISON = Cause(ConditionReason.INVALID, "the operator failed to assess this object; its log has the reason")
+_POISON = Cause(
+    ConditionReason.INVALID, "the operator could not assess this object; the operator's log has the reason"
+)
 """One object that nobody foresaw must not stop the others."""
 
 

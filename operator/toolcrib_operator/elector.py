@@ -109,7 +109,7 @@ class Elector:
         try:
             await self._leases.write(free, acquired=False)
         except (ClusterUnavailable, Conflict):
-            log.info("the Lease was not released; it runs out")
+            log.info("the Lease was not released; it expires by itself")
 
     def guard(self, lost: Callable[[], None]) -> None:
         """Call `lost` from a thread as soon as leadership is not certain any more, however busy the loop is."""

@@ -246,7 +246,7 @@ class Loop:
                 entry = self._world.get(ref)
                 record = self._records.get(ref)
                 in_force = record is not None and record.published is not None
-                log.log(level, "in revision %s" if in_force else "not in effect from revision %s on", revision, extra=logs.about_object(
+                log.log(level, "published in revision %s" if in_force else "not in effect since revision %s", revision, extra=logs.about_object(
                             ref.kind, ref.key, revision=str(revision),
                             generation=entry.generation if entry else None,
                             resource_version=entry.resource_version if entry else None,

@@ -233,13 +233,13 @@ def _replicas(settings: OperatorSettings, kube: Kube, make: Callable[[str], Http
 
 def _lost() -> None:
     """The Lease may be another's: end before anything else can be done, without cleaning up."""
-    log.critical("leadership is not certain any more: ending")
+    log.critical("leadership can no longer be confirmed: stopping")
     logging.shutdown()
     os._exit(1)
 
 
 def _fenced(error: EpochFenced) -> None:
-    log.critical("another operator has published since: %s", error)
+    log.critical("another operator leads and has published: %s", error)
     logging.shutdown()
     os._exit(1)
 

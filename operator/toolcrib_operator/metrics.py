@@ -28,7 +28,7 @@ _Family = GaugeMetricFamily | CounterMetricFamily
 
 # fmt: off
 LEADER = Metric(GaugeMetricFamily, "toolcrib_operator_leader", (), "Whether this process leads.")
-PROBLEMS = Metric(GaugeMetricFamily, "toolcrib_operator_problems", (), "What /readyz complains about.")
+PROBLEMS = Metric(GaugeMetricFamily, "toolcrib_operator_problems", (), "Problems that /readyz lists.")
 PROPAGATION_SECONDS = Metric(Histogram, "toolcrib_propagation_seconds", (),
     "From a change being seen until it is in effect on every replica of the registry.", PROPAGATION_BUCKETS)
 EPOCH = Metric(GaugeMetricFamily, "toolcrib_operator_epoch", (), "Epoch of this leadership.")
@@ -36,42 +36,42 @@ REVISION = Metric(GaugeMetricFamily, "toolcrib_operator_revision", (), "Sequence
 CATALOG_TOOLS = Metric(GaugeMetricFamily, "toolcrib_catalog_tools", (),
     "Tools that are published, whatever their state; the registry's series of this name has the active ones.")
 CATALOG_BINDINGS = Metric(GaugeMetricFamily, "toolcrib_catalog_bindings", (), "Bindings that are published.")
-REPLICAS = Metric(GaugeMetricFamily, "toolcrib_operator_replicas", (), "Replicas of the registry that are known.")
+REPLICAS = Metric(GaugeMetricFamily, "toolcrib_operator_replicas", (), "Registry replicas that the operator has found.")
 REPLICAS_CURRENT = Metric(GaugeMetricFamily, "toolcrib_operator_replicas_current", (),
-    "Of those, with the latest revision.")
+    "Registry replicas that have confirmed the latest revision.")
 INDEX_WAITING = Metric(GaugeMetricFamily, "toolcrib_operator_index_waiting", (), "Tools not yet in the search index.")
 INDEX_LAG_SECONDS = Metric(GaugeMetricFamily, "toolcrib_index_lag_seconds", (),
-    "For how long the oldest published tool has not been in the search index as it is; 0 if all are.")
+    "Seconds for which the longest-waiting published tool has been missing or out of date in the search index; 0: none is.")
 BACKENDS_REPORTED_TIMESTAMP_SECONDS = Metric(GaugeMetricFamily, "toolcrib_operator_backends_reported_timestamp_seconds", (),
-    "When a replica last told which backends can be reached; 0: not yet.")
-STATUS_WAITING = Metric(GaugeMetricFamily, "toolcrib_operator_status_waiting", (), "Objects to be looked at.")
+    "When a replica last reported which backends can be reached; 0: not yet.")
+STATUS_WAITING = Metric(GaugeMetricFamily, "toolcrib_operator_status_waiting", (), "Objects whose status may have to be written.")
 OLDEST_WAITING_SECONDS = Metric(GaugeMetricFamily, "toolcrib_operator_oldest_waiting_seconds", (),
-    "Age of the oldest thing to be assessed, published or written; 0 if there is none.")
+    "Age of the oldest object that waits to be assessed, published or written; 0: none waits.")
 QUOTA_REFUSED_TOOLS = Metric(GaugeMetricFamily, "toolcrib_quota_refused_tools", ("tool_namespace",),
-    "Tools that the older tools of their namespace leave no room.")
+    "Tools that are refused because the older tools of their namespace fill its quota.")
 QUOTA_USED_RATIO = Metric(GaugeMetricFamily, "toolcrib_quota_used_ratio", (),
-    "Share of its quota that the tools of the fullest namespace come to; over 1: some are refused.")
+    "Share of its quota that the fullest namespace uses; above 1: some of its tools are refused.")
 KIND_UNLISTED = Metric(GaugeMetricFamily, "toolcrib_operator_kind_unlisted", ("kind",),
     "1 where a kind cannot be listed: nothing is published.")
 STATUS_WRITES = Metric(CounterMetricFamily, "toolcrib_operator_status_writes", (), "Statuses written.")
 FINALIZER_WRITES = Metric(CounterMetricFamily, "toolcrib_operator_finalizer_writes", (), "Finalizers set or removed.")
-WRITE_CONFLICTS = Metric(CounterMetricFamily, "toolcrib_operator_write_conflicts", (), "Writes refused for a newer object.")
-WRITE_FAILURES = Metric(CounterMetricFamily, "toolcrib_operator_write_failures", (), "Writes that failed otherwise.")
+WRITE_CONFLICTS = Metric(CounterMetricFamily, "toolcrib_operator_write_conflicts", (), "Writes refused because the object had changed.")
+WRITE_FAILURES = Metric(CounterMetricFamily, "toolcrib_operator_write_failures", (), "Writes that failed for another reason.")
 WATCH_REPAIRS = Metric(CounterMetricFamily, "toolcrib_operator_watch_repairs", (), "Lists that repaired a watch.")
 ADMISSION_POLICY_INTACT = Metric(GaugeMetricFamily, "toolcrib_admission_policy_intact", (),
     "Whether the admission policies are in place, unaltered; while they are not, no new grant takes effect.")
 REGISTRATIONS = Metric(CounterMetricFamily, "toolcrib_operator_registrations", (), "Tools created for registrations.")
 AUDIT_ANCHOR_TIMESTAMP_SECONDS = Metric(GaugeMetricFamily, "toolcrib_audit_anchor_timestamp_seconds", ("replica",),
-    "When the head of a replica's decision log was last found among the anchors, or put there.")
+    "When the head of a replica's decision log was last written to the anchors, or found there.")
 AUDIT_REGRESSIONS = Metric(CounterMetricFamily, "toolcrib_audit_regressions", (),
-    "Decision logs that went back behind what was anchored, and anchors that were altered or deleted.")
+    "Decision logs that regressed behind their anchor, and anchors that were altered or deleted.")
 AUDIT_ANCHOR_FAILURES = Metric(CounterMetricFamily, "toolcrib_audit_anchor_failures", (),
-    "Attempts to keep the anchors of decision logs that failed; they are made again.")
+    "Failed attempts to write the anchors of decision logs; the operator retries.")
 EVENTS_DROPPED = Metric(CounterMetricFamily, "toolcrib_operator_events_dropped", (), "Events not written.")
 GRANT_INFO = Metric(GaugeMetricFamily, "toolcrib_grant_info", ("kind", "grant", "subject", "scope"),
     "Always 1: a binding grants a scope to a subject; no scope: it only denies.")
 GRANT_EXPIRY_TIMESTAMP_SECONDS = Metric(GaugeMetricFamily, "toolcrib_grant_expiry_timestamp_seconds", ("kind", "grant"),
-    "When a binding ends or has ended; only of those that do.")
+    "When a binding ends or has ended; absent without an end.")
 GRANT_MATCHED_TOOLS = Metric(GaugeMetricFamily, "toolcrib_grant_matched_tools", ("kind", "grant"),
     "Active tools that a binding grants, or denies where it only denies.")
 TOOL_INFO = Metric(GaugeMetricFamily, "toolcrib_tool_info", ("tool", "server", "state"),
@@ -79,7 +79,7 @@ TOOL_INFO = Metric(GaugeMetricFamily, "toolcrib_tool_info", ("tool", "server", "
 TOOL_GRANTS = Metric(GaugeMetricFamily, "toolcrib_tool_grants", ("tool", "server"),
     "Bindings that grant a tool, whatever their dates.")
 SERIES_FOLDED = Metric(GaugeMetricFamily, "toolcrib_operator_series_folded", ("metric",),
-    "Series left out of a metric because its budget is spent.")
+    "Series left out of a metric because its budget is used up.")
 # fmt: on
 
 

@@ -47,7 +47,7 @@ def _size(text: str) -> str:
 def _name(text: str | None) -> str | None:
     # an empty variable, as charts leave it, is none
     if text and text.count("/") != 1:
-        raise ValueError("it is not namespace/name")
+        raise ValueError("must be namespace/name")
     return text or None
 
 
@@ -62,7 +62,7 @@ class OperatorOptions(BaseModel):
 
     registry_url: _Names = Field(default=(), description="admin URL of a replica; repeat it for each")
     registry_service: _Named = Field(
-        default=None, description="namespace/name of the registry's Service, instead of URLs"
+        default=None, description="namespace/name of the registry's Service, instead of --registry-url"
     )
     registry_scheme: Literal["http", "https"] = Field(
         default="http", description="http or https, with --registry-service"
@@ -72,7 +72,7 @@ class OperatorOptions(BaseModel):
     )
     registry_server_name: str | None = Field(
         default=None,
-        description="name in the registry's certificate; with --registry-service NAME.NAMESPACE.svc, with URLs their host",
+        description="name in the registry's certificate; default: NAME.NAMESPACE.svc with --registry-service, else the host of the URL",
     )
     registry_port: int = Field(
         default=8081, ge=1, le=65535, description="admin port of the replicas, with --registry-service"
@@ -81,41 +81,46 @@ class OperatorOptions(BaseModel):
         default=None, description="bearer token for the admin channel; read at each use"
     )
     kubeconfig: Path | None = Field(
-        default=None, description="kubeconfig; else the pod's service account, KUBECONFIG or ~/.kube/config"
+        default=None,
+        description="kubeconfig file; default: the pod's service account, KUBECONFIG or ~/.kube/config",
     )
-    host: str = Field(default="127.0.0.1", description="where /healthz, /readyz and /metrics are served")
+    host: str = Field(default="127.0.0.1", description="address for /healthz, /readyz and /metrics")
     port: int = Field(
-        default=8090, ge=0, le=65535, description="their port; 0 takes a free one and prints it"
+        default=8090,
+        ge=0,
+        le=65535,
+        description="port for /healthz, /readyz and /metrics; 0 takes a free one and prints it",
     )
     identity: str = Field(default="", description="unique name of this process in the Lease")
     lease_namespace: str = Field(default="toolcrib-system", description="namespace of the Lease")
     lease_name: str = Field(default="toolcrib-operator", description="name of the Lease")
     lease_duration: float = Field(
-        default=15.0, description="seconds until another may take an unrenewed Lease"
+        default=15.0, description="seconds after which another operator may take an unrenewed Lease"
     )
     lease_renew: float = Field(
-        default=10.0, description="seconds without renewal until the leader ends itself"
+        default=10.0, description="seconds without renewal after which the leader stops"
     )
     lease_retry: float = Field(default=2.0, gt=0, description="seconds between attempts and renewals")
     credential_namespaces: _Names = Field(
-        default=(), description="namespaces whose labelled Secrets may go to backends, by comma"
+        default=(), description="namespaces whose labelled Secrets may go to backends, comma-separated"
     )
     cluster_domain: str = Field(
         default="cluster.local",
         description="DNS domain of Services, as in the registry's egress.cluster_domain",
     )
     trusted_namespace_labels: _Names = Field(
-        default=("kubernetes.io/metadata.name",), description="labels for namespaceSelectors, by comma"
+        default=("kubernetes.io/metadata.name",),
+        description="labels that a namespaceSelector may use, comma-separated",
     )
     removal_deadline: float = Field(
-        default=60.0, ge=0, description="seconds that a deleted binding waits for replicas at most"
+        default=60.0, ge=0, description="maximum seconds that a deleted binding waits for replicas"
     )
     quota_tools: int = Field(
-        default=5000, ge=0, description="tools of a namespace that are accepted, the oldest ones; 0: no limit"
+        default=5000, ge=0, description="maximum tools of a namespace; the oldest are accepted; 0: no limit"
     )
     quota_bytes: Annotated[str, AfterValidator(_size)] = Field(
         default="64Mi",
-        description="JSON bytes that the accepted tools of a namespace have together, as in 64Mi; 0: no limit",
+        description="maximum JSON bytes of a namespace's tools together, as in 64Mi; the oldest are accepted; 0: no limit",
     )
     metric_grants: int = Field(
         default=2000, ge=0, description="bindings with series of their own in /metrics"
@@ -126,11 +131,11 @@ class OperatorOptions(BaseModel):
         default=30.0, gt=0, description="seconds between inventories of the search index"
     )
     prove_after: float = Field(
-        default=20.0, gt=0, description="seconds of a silent watch until it is proven by a list"
+        default=20.0, gt=0, description="seconds of silence after which a list checks a watch"
     )
     runtime_namespace: str = Field(
         default="toolcrib-runtime",
-        description="namespace of runtime registrations; the orphan sweep spares it",
+        description="namespace of runtime registrations; their index entries are never removed as orphans",
     )
     admission: Literal["policy", "external"] = Field(
         default="policy",
@@ -139,14 +144,15 @@ class OperatorOptions(BaseModel):
     )
     hidden_text: Hidden = Field(
         default=Hidden.REFUSE,
-        description="refuse Tools with control, bidirectional, tag or zero-width characters in their texts; or warn",
+        description="refuse: reject Tools with control, bidirectional, tag or zero-width characters in their texts;"
+        " warn: accept them as Questionable",
     )
     service_account: _Named = Field(
-        default=None, description="namespace/name of the operator's own account, as the policies have it"
+        default=None, description="namespace/name of the operator's own account, as in the admission policies"
     )
     audit_anchors: str = Field(
         default="toolcrib-audit-anchors",
-        description="ConfigMap, in the namespace of the Lease, that keeps the heads of decision logs; empty: none",
+        description="ConfigMap in the namespace of the Lease that anchors the heads of decision logs; empty: none",
     )
     audit_anchor_interval: float = Field(
         default=60.0, gt=0, description="seconds between two anchors of a decision log"
@@ -155,24 +161,26 @@ class OperatorOptions(BaseModel):
         default=60.0,
         ge=0,
         le=3600,
-        description="seconds between two probes of a backend's host and port by a replica, at least 1; 0: none",
+        description="seconds between two probes of a backend's host and port by a replica, at least 1; 0: no probes",
     )
     runtime_registration: bool = Field(
-        default=False, description="create the Tools that agents register at run time"
+        default=False, description="create Tools for registrations at run time"
     )
     release_finalizers: bool = Field(
         default=False,
-        description="take the Lease, remove our finalizer from every binding, end: for an uninstall",
+        description="take the Lease, remove Toolcrib's finalizer from every binding, then exit: for an uninstall",
     )
 
     @model_validator(mode="after")
     def _consistent(self) -> OperatorOptions:
         if bool(self.registry_url) == bool(self.registry_service) and not self.release_finalizers:
             raise ValueError(
-                "give either --registry-url (for each replica) or --registry-service namespace/name"
+                "specify either --registry-url (once for each replica) or --registry-service namespace/name"
             )
         if not self.lease_retry < self.lease_renew < self.lease_duration:
-            raise ValueError("the lease needs --lease-retry < --lease-renew < --lease-duration")
+            raise ValueError(
+                "--lease-retry must be below --lease-renew, and --lease-renew below --lease-duration"
+            )
         return self
 
     def settings(self) -> OperatorSettings:

@@ -56,7 +56,9 @@ class State:
         if parts.loop.status_writer.problem:
             found.append(parts.loop.status_writer.problem)
         if parts.loop.started and not parts.resync.proven():
-            found.append("no heartbeats: the watch of the API server is silent and unproven")
+            found.append(
+                "no heartbeats: the watch of the API server is silent, and a list did not confirm it"
+            )
         return found
 
     def problems(self) -> list[str]:
@@ -73,7 +75,7 @@ class State:
             if not link.problem and link.behind > SLOW_REPLICA
         ]
         if parts.publisher.revision is not None and not parts.publisher.links:
-            found.append("no replica of the registry is known")
+            found.append("no registry replica was found")
         if parts.loop.policies.admitted.problem:
             found.append(f"no new grant takes effect: {parts.loop.policies.admitted.problem}")
         if parts.index_sync.problem:

@@ -88,9 +88,9 @@ class _Held:
                 # somebody touched it; if it still names us (an annotation was set), go on from there
                 now, mine = await self._leases.read(), self._lease
                 if now is None or (now.holder, now.transitions) != (mine.holder, mine.transitions):
-                    raise _LostError("an operator has taken the Lease back") from error
+                    raise _LostError("an operator took the Lease again; stop it first") from error
                 self._lease = replace(mine, resource_version=now.resource_version)
-        raise ClusterUnavailable("the Lease changes faster than it can be renewed")
+        raise ClusterUnavailable("the Lease changes faster than it can be renewed; stop the operators first")
 
 
 class _LostError(ClusterUnavailable):
@@ -116,7 +116,7 @@ async def _take(leases: Leases, mine: Lease) -> Lease | None:
         taken = replace(mine, transitions=lease.transitions + 1, resource_version=lease.resource_version)
         with suppress(Conflict):  # the leader has just renewed it
             return await leases.write(taken, acquired=True)
-    raise ClusterUnavailable("the Lease changes faster than it can be taken")
+    raise ClusterUnavailable("the Lease changes faster than it can be taken; stop the operators first")
 
 
 async def _strip(reader: ClusterReader, writer: ClusterWriter, kind: Governed) -> int:
@@ -144,7 +144,7 @@ async def _strip(reader: ClusterReader, writer: ClusterWriter, kind: Governed) -
         for end in ended:
             if isinstance(end, BaseException):
                 raise end
-    raise ClusterUnavailable(f"{kind.plural} change faster than they can be released")
+    raise ClusterUnavailable(f"{kind.plural} change faster than they can be released; try again")
 
 
 async def _write(writer: ClusterWriter, kind: Governed, waiting: Iterator[dict[str, Any]]) -> int:

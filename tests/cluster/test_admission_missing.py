@@ -102,7 +102,7 @@ def test_while_a_policy_is_away_no_new_grant_takes_effect_and_old_ones_stay(
         assert [b.deny for b in replica.snapshot.bindings.values() if b.name == "new"] == [("secret",)]
         assert granted(replica) == {"old"}
         events = ("get", "events", "-n", "heist", "--field-selector", "involvedObject.name=new")
-        wait_until(lambda: "Nobody checked whether its author" in do(server, *events))
+        wait_until(lambda: "No policy checked whether its author" in do(server, *events))
 
         do(server, "apply", "-f", str(ROOT / "crds"))
         wait_until(lambda: intact(leader))

@@ -515,4 +515,4 @@ def test_a_tool_that_leaves_a_deny_by_scope_is_told_in_the_status_and_by_an_even
             events = json.loads(cluster.kubectl("get", "events", "-n", "heist", "-o", "json").stdout)["items"]
             return [e["message"] for e in events if e["reason"] == "DenyStoppedMatching"]
 
-        wait_until(lambda: told() == ["heist/safe was denied and is not any more"], 60, 0.1)
+        wait_until(lambda: told() == ["heist/safe was denied and no longer is"], 60, 0.1)

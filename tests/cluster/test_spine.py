@@ -206,7 +206,7 @@ def test_a_grant_that_is_applied_gives_a_tool_and_deleting_it_returns_when_every
     [
         ("spec: {scopes: [], backend: {none: {}}}", "spec.scopes"),
         ("spec: {scopes: ['registry:admin'], backend: {none: {}}}", "registry's own powers"),
-        ("spec: {scopes: [a], backend: {}}", "exactly one backend must be set"),
+        ("spec: {scopes: [a], backend: {}}", "set exactly one backend"),
         ("spec: {scopes: [a], backend: {none: {}}, colour: red}", 'unknown field "spec.colour"'),
         ("spec: {scopes: [a]}", "spec.backend"),
     ],

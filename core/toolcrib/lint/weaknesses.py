@@ -140,7 +140,7 @@ class SearchLint:
                 yield _weakness(
                     ConditionReason.DUPLICATE_DESCRIPTION,
                     "spec.description",
-                    f"Tool {other} is described by the same words: only name and server tell them apart",
+                    f"Tool {other} has the same description: only name and server tell them apart",
                 )
         for i, example in enumerate(tool.spec.examples):
             digest = _example_key(tool, example)
@@ -148,7 +148,7 @@ class SearchLint:
                 yield _weakness(
                     ConditionReason.BOILERPLATE_EXAMPLES,
                     f"spec.examples[{i}]",
-                    f"{_quoted(example)} stands at {SHARED_BY} tools of the namespace or more",
+                    f"{_quoted(example)} is an example of {SHARED_BY} or more tools of the namespace",
                 )
                 return
 
@@ -181,7 +181,7 @@ def alone(tool: Tool) -> Iterator[Weakness]:
         yield _weakness(ConditionReason.DESCRIPTION_CUT, "spec.description", message)
     named = {*words(tool.name), *words(spec.server or "")}
     if all(len(w) < 2 or w.isdecimal() or w in _EMPTY_NAMES for w in named):
-        message = f"{tool.name!r} could be the name of anything"
+        message = f"{tool.name!r} says nothing about what the tool does"
         yield _weakness(ConditionReason.NAME_SAYS_NOTHING, "spec.name", message)
     properties = spec.input_schema.get("properties")
     if isinstance(properties, dict):
@@ -216,7 +216,9 @@ def _costly(tool: Tool) -> Iterator[Weakness]:
     costly = _is_costly(schema)
     schema.forget()
     if costly:
-        message = "checking an ordinary call against it may take longer than 50 ms; such calls are refused"
+        message = (
+            "checking an ordinary call against it may take longer than 50 ms, and such calls are refused"
+        )
         yield _weakness(ConditionReason.SCHEMA_COSTLY, "spec.inputSchema", message)
 
 
@@ -254,7 +256,7 @@ def _listed(missing: list[str], known: Iterable[str]) -> str:
 def _described(tool: Tool) -> Iterator[Weakness]:
     description, field = tool.spec.description, "spec.description"
     if not description.strip():
-        message = "there is none: the tool is found by its name and parameters alone"
+        message = "missing: search finds the tool by its name and parameters alone"
         yield _weakness(ConditionReason.NO_DESCRIPTION, field, message)
         return
     description = description[:_LONGEST]

@@ -41,7 +41,7 @@ MOST = 16
 OPERATOR_BY_NAME = "request.userInfo.username.matches('^system:serviceaccount:[^:]+:toolcrib-operator$')"
 """Who the operator is where nobody says more: a service account of this name, in whatever namespace."""
 
-NO_INPUT_SCHEMA = "there is none that says which arguments the tool takes: models have to guess them"
+NO_INPUT_SCHEMA = "missing: models have to guess the arguments; describe them in a JSON schema"
 FEW_WORDS = "has fewer than 3 words that say something"
 """What a warning at apply says of a Tool; the second in the words of `toolcrib validate` and the condition Questionable."""
 
@@ -168,10 +168,10 @@ def _scope_checks(verb: str, what: str, where: str = "") -> list[dict[str, str]]
         checks.append(
             _validation(
                 f"size(variables.scopes) <= {i} || " + _may(verb, "scopes", "variables.within", scope),
-                f'"you may not {what} the scope \'" + {scope} + "\'{where} in " + variables.place + ": it takes the rule " + '
+                f'"you may not {what} the scope \'" + {scope} + "\'{where} in " + variables.place + ": you need the rule " + '
                 + _rule(verb, "scopes", scope)
                 + f' + " in " + variables.role + " (see {_DOCS})"',
-                f"you may not {what} one of these scopes{where}: it takes the verb {verb} on each (see {_DOCS})",
+                f"you may not {what} one of these scopes{where}: you need the verb {verb} on each (see {_DOCS})",
             )
         )
     return checks
@@ -195,7 +195,7 @@ def _subject_checks(who: str, unless: str, wanted: str, more: str = "") -> list[
                 + _rule("equip", "subjects", name)
                 + f" + \" in \" + ({namespace} == '' ? 'a ClusterRole bound by a ClusterRoleBinding' : "
                 f"'a Role bound in the namespace ' + {namespace}){more} + \" (see {_DOCS})\"",
-                f"you may not {wanted} one of these subjects: it takes the verb equip on each (see {_DOCS})",
+                f"you may not {wanted} one of these subjects: you need the verb equip on each (see {_DOCS})",
             )
         )
     return checks
@@ -296,9 +296,9 @@ def _lift() -> dict[str, Any]:
     everything = _validation(
         "variables.kept || " + _may("grant", "scopes", "variables.within", "'*'"),
         '"you may not remove the deny of " + oldObject.metadata.name + " in " + variables.place'
-        ' + ": it takes the verb grant on all scopes, {apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}, in "'
+        ' + ": you need the verb grant on all scopes, {apiGroups: [toolcrib.dev], resources: [scopes], verbs: [grant]}, in "'
         f' + variables.role + variables.instead + " (see {_DOCS})"',
-        f"you may not remove a deny: it takes the verb grant on all scopes (see {_DOCS})",
+        f"you may not remove a deny: you need the verb grant on all scopes (see {_DOCS})",
     )
     gives = _gives("oldObject")["expression"]
     instead = {"name": "instead", "expression": f"{gives} ? '; {END_THE_GRANT}' : ''"}
@@ -326,9 +326,9 @@ def _release() -> dict[str, Any]:
         _may("release", "bindings", "''", "''"),
         f'"you may not remove the finalizer {FINALIZER} from " + oldObject.metadata.name + " in " + variables.place'
         ' + ": the operator removes it from a deleted binding once every registry replica refuses what it granted.'
-        " To keep it, use kubectl apply or edit instead of replace. Where no operator will run again it takes the rule"
+        " To keep it, use kubectl apply or edit instead of replace. Where no operator will run again, you need the rule"
         f' {rule} in a ClusterRole bound by a ClusterRoleBinding (see {_DOCS})"',
-        f"you may not remove the finalizer {FINALIZER}: it takes the verb release on bindings (see {_DOCS})",
+        f"you may not remove the finalizer {FINALIZER}: you need the verb release on bindings (see {_DOCS})",
     )
     return _policy(_BINDING_KINDS, ["UPDATE"], [removed], _WHERE, [check])
 
@@ -342,8 +342,8 @@ def _operator(is_operator_: str) -> dict[str, Any]:
         "request.operation == 'UPDATE' ? object.spec == oldObject.spec :"
         " request.operation == 'CREATE' && request.resource.resource == 'tools'",
         '"the operator may not " + request.operation + " a spec of " + request.resource.resource'
-        ' + ": it carries out what people write"',
-        "the operator may not write specs: it carries out what people write",
+        ' + ": specs are for people and pipelines to write"',
+        "the operator may not write specs: they are for people and pipelines to write",
     )
     conditions = [{"name": "operator", "expression": is_operator_}]
     return _policy(

@@ -71,7 +71,7 @@ class HttpBackend(Model):
         default=None,
         pattern=PATH,
         max_length=1024,
-        description="Path at the Service, / if absent. {argument} is replaced by that argument, percent-encoded.",
+        description="Path at the Service; default: /. {argument} is replaced by that argument, percent-encoded.",
     )
     method: Method = Field(
         default=Method.POST,
@@ -88,17 +88,17 @@ class HttpBackend(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.service) != has(self.url)",
-            "exactly one of service and url must be set",
+            "set either service or url",
             lambda b: (b.service is None) != (b.url is None),
         ),
         Rule(
             "!has(self.url) || !has(self.path)",
-            "path goes with service; write the path into url",
+            "path needs service; with url, make the path a part of the url",
             lambda b: b.url is None or b.path is None,
         ),
         Rule(
             "!has(self.path) || !(self.path.contains('/../') || self.path.endsWith('/..') || self.path.contains('?') || self.path.contains('#'))",
-            "path has no query, no fragment and no .. segment",
+            "path must not have a query, a fragment or a .. segment",
             lambda b: (
                 b.path is None
                 or not ("/../" in b.path or b.path.endswith("/..") or "?" in b.path or "#" in b.path)
@@ -106,7 +106,7 @@ class HttpBackend(Model):
         ),
         Rule(
             "duration(self.timeout) <= duration('5m')",
-            "timeout is at most 5m",
+            "timeout must be at most 5m",
             lambda b: durations.seconds(b.timeout) <= MAX_TIMEOUT,
         ),
     )
@@ -132,19 +132,19 @@ class Auth(Model):
     header: str | None = Field(
         default=None, pattern=HEADER, max_length=64, description="Header name, for type Header."
     )
-    secret_key_ref: SecretKeyReference = Field(description="Where the value is.")
+    secret_key_ref: SecretKeyReference = Field(description="The Secret key that holds the credential.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "(self.type == 'Header') == has(self.header)",
-            "header is set exactly when type is Header",
+            "set header if type is Header, and only then",
             lambda a: (a.type is AuthType.HEADER) == (a.header is not None),
         ),
         Rule(
             "!has(self.header) || !(self.header.lowerAscii() in ["
             + ", ".join(f"'{h}'" for h in _FORBIDDEN_HEADERS)
             + "])",
-            "this header belongs to the connection or to the registry; choose another",
+            "this header is reserved for the connection or the registry; choose another",
             lambda a: a.header is None or a.header.lower() not in _FORBIDDEN_HEADERS,
         ),
     )
@@ -175,32 +175,32 @@ class Backend(Model):
     http: HttpBackend | None = Field(default=None, description="A plain HTTP endpoint.")
     mcp: McpBackend | None = Field(default=None, description="A tool of a ToolServer.")
     none: NoBackend | None = Field(
-        default=None, description="{}: nothing yet; the tool is listed, and its calls answer 503 no_backend."
+        default=None, description="{}: no program yet; the tool is listed, and calls answer 503 no_backend."
     )
     auth: Auth | None = Field(
         default=None,
-        description="How the registry authenticates to an http backend; of mcp the ToolServer says it.",
+        description="How the registry authenticates to an http backend; for mcp, the ToolServer has it.",
     )
     assertion: bool | None = Field(
         default=None,
-        description="Whether each call carries a Toolcrib-Assertion: a JWT of one minute that says who calls. If absent: for "
-        "service, not for url, since it tells the caller's name.",
+        description="Whether each call carries a Toolcrib-Assertion: a JWT, valid for one minute, that names the caller."
+        " Default: true for service, false for url.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "(has(self.http) ? 1 : 0) + (has(self.mcp) ? 1 : 0) + (has(self.none) ? 1 : 0) == 1",
-            "exactly one backend must be set: http, mcp or none",
+            "set exactly one backend: http, mcp or none",
             lambda b: sum(x is not None for x in (b.http, b.mcp, b.none)) == 1,
         ),
         Rule(
             "!has(self.auth) || has(self.http)",
-            "auth goes with http; of an mcp backend, the ToolServer holds it",
+            "auth needs backend http; for mcp, set auth in the ToolServer",
             lambda b: b.auth is None or b.http is not None,
         ),
         Rule(
             "!has(self.assertion) || has(self.http)",
-            "assertion goes with http; of an mcp backend, the ToolServer holds it",
+            "assertion needs backend http; for mcp, set assertion in the ToolServer",
             lambda b: b.assertion is None or b.http is not None,
         ),
     )

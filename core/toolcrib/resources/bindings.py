@@ -54,14 +54,14 @@ class Subject(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!(self.kind in ['ServiceAccount', 'Agent']) || (has(self.name) && !has(self.issuer) && !has(self.clientId))",
-            "a ServiceAccount or Agent is named by name (and namespace); it takes no issuer and no clientId",
+            "a ServiceAccount or Agent needs name (and may have namespace); remove issuer and clientId",
             lambda s: (
                 s.kind not in _IN_CLUSTER or (s.name is not None and s.issuer is None and s.client_id is None)
             ),
         ),
         Rule(
             "self.kind != 'OAuthClient' || (has(self.issuer) && has(self.clientId) && !has(self.name) && !has(self.namespace))",
-            "an OAuthClient is named by issuer and clientId alone",
+            "an OAuthClient needs issuer and clientId; remove name and namespace",
             lambda s: (
                 s.kind is not SubjectKind.OAUTH_CLIENT
                 or (
@@ -74,7 +74,7 @@ class Subject(Model):
         ),
         Rule(
             "!(self.kind in ['User', 'Group']) || (has(self.issuer) && has(self.name) && !has(self.clientId) && !has(self.namespace))",
-            "a User or Group is named by issuer and name alone",
+            "a User or Group needs issuer and name; remove clientId and namespace",
             lambda s: (
                 s.kind not in (SubjectKind.USER, SubjectKind.GROUP)
                 or (
@@ -96,14 +96,15 @@ class ToolPatterns(Model):
     """Which tools of the binding's reach are meant, by name or, for denials, by scope."""
 
     allow: Annotated[tuple[Pattern, ...], ListOf(1, 64)] | None = Field(
-        default=None, description="Only tools that match one of these; absent means no restriction."
+        default=None, description="Grants only tools that match one of these; absent: no restriction."
     )
     deny: Annotated[tuple[Pattern, ...], ListOf(1, 64)] | None = Field(
-        default=None, description="Never tools that match one of these, even if other bindings grant them."
+        default=None,
+        description="Tools that match one of these are denied, even if other bindings grant them.",
     )
     deny_scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
         default=None,
-        description="Never tools that carry one of these scopes, even if other bindings grant them. A tool leaves such a deny"
+        description="Tools that carry one of these scopes are denied, even if other bindings grant them. A tool escapes"
         " only by giving up the scope, and with it every grant of it.",
     )
 
@@ -115,7 +116,7 @@ class ToolPatterns(Model):
         ),
         Rule(
             "!has(self.denyScopes) || self.denyScopes.all(s, !s.lowerAscii().startsWith('registry:'))",
-            "no Tool carries a scope registry:*, so denyScopes cannot hold one: end the grant of the power instead",
+            "denyScopes cannot hold registry:* scopes, since no Tool carries one; delete the binding that grants the power instead",
             lambda t: not any(map(names.is_reserved_scope, t.deny_scopes or ())),
         ),
     )
@@ -130,15 +131,16 @@ class ClusterToolPatterns(ToolPatterns):
     """The same for cluster bindings, where a server is `namespace/server`."""
 
     allow: Annotated[tuple[ClusterPattern, ...], ListOf(1, 64)] | None = Field(
-        default=None, description="Only tools that match one of these; absent means no restriction."
+        default=None, description="Grants only tools that match one of these; absent: no restriction."
     )
     deny: Annotated[tuple[ClusterPattern, ...], ListOf(1, 64)] | None = Field(
-        default=None, description="Never tools that match one of these, even if other bindings grant them."
+        default=None,
+        description="Tools that match one of these are denied, even if other bindings grant them.",
     )
 
 
 class CallLimits(Model):
-    """How much may be called by this grant: counted per binding, issuer and subject, over all replicas."""
+    """How many calls this grant allows: counted for each binding, issuer and subject, over all replicas."""
 
     calls_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None, description="Calls in any 60 seconds."
@@ -147,7 +149,7 @@ class CallLimits(Model):
         default=None, description="Calls in any 24 hours."
     )
     max_concurrent: Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        default=None, description="Calls under way at one time."
+        default=None, description="Calls in progress at one time."
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -164,7 +166,7 @@ class CallLimits(Model):
 _SHARED_RULES = (
     Rule(
         "has(self.scopes) || !has(self.limits)",
-        "limits bound a grant: set scopes too",
+        "limits need a grant: set scopes too",
         lambda b: b.scopes is not None or b.limits is None,
     ),
     Rule(
@@ -193,27 +195,29 @@ class BindingSpec(Model):
     """A grant over the tools of the binding's own namespace."""
 
     subjects: Annotated[tuple[Subject, ...], ListOf(1, 16, "atomic")] = Field(
-        description="Who gets the grant."
+        description="Who gets the grant, or is denied."
     )
     scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
         default=None, description="The scopes granted; absent in a binding that only denies."
     )
-    tools: ToolPatterns | None = Field(default=None, description="Which tools, by name; and what is denied.")
-    servers: Annotated[tuple[ServerName, ...], ListOf(1, 32)] | None = Field(
-        default=None, description="Only tools of these servers; absent means no restriction."
+    tools: ToolPatterns | None = Field(
+        default=None, description="Narrows the grant to tools by name, and denies tools by name or scope."
     )
-    not_before: Instant | None = Field(default=None, description="The grant starts then.")
-    expires_at: Instant | None = Field(default=None, description="The grant ends then.")
+    servers: Annotated[tuple[ServerName, ...], ListOf(1, 32)] | None = Field(
+        default=None, description="Grants only tools of these servers; absent: no restriction."
+    )
+    not_before: Instant | None = Field(default=None, description="When the grant starts.")
+    expires_at: Instant | None = Field(default=None, description="When the grant ends.")
     limits: CallLimits | None = Field(
         default=None,
-        description="How much each subject may call; absent means none but the registry's own limit of calls at one time.",
+        description="How many calls each subject may make; absent: only the registry's own limit of calls at one time.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *_SHARED_RULES,
         Rule(
             "!has(self.scopes) || self.scopes.all(s, !s.lowerAscii().startsWith('registry:'))",
-            "scopes registry:* are the registry's own powers; only a ClusterAgentScopeBinding may grant one",
+            "registry:* scopes are powers of the registry; grant them with a ClusterAgentScopeBinding",
             lambda b: b.scopes is None or not any(names.is_reserved_scope(s) for s in b.scopes),
         ),
     )
@@ -235,7 +239,7 @@ class LabelSelectorRequirement(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "(self.operator in ['In', 'NotIn']) == has(self.values)",
-            "values goes with In and NotIn",
+            "set values with the operators In and NotIn, and with no others",
             lambda r: (r.operator in ("In", "NotIn")) == (r.values is not None),
         ),
     )
@@ -250,16 +254,16 @@ class LabelSelector(Model):
     """Namespaces by label; an empty selector means every namespace."""
 
     match_labels: dict[str, LabelValue] | None = Field(
-        default=None, min_length=1, max_length=16, description="Labels with these values."
+        default=None, min_length=1, max_length=16, description="Labels that must have these values."
     )
     match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], ListOf(1, 16, "atomic")] | None = (
-        Field(default=None, description="Label expressions; all must hold.")
+        Field(default=None, description="Label expressions; all must match.")
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "!has(self.matchLabels) || self.matchLabels.all(k, dyn(self.matchLabels[k]) != null)",
-            "a label of matchLabels has no value: write the value, or use matchExpressions with Exists",
+            "a label in matchLabels has no value: set it, or use matchExpressions with Exists",
         ),
     )
 
@@ -286,20 +290,20 @@ class ClusterBindingSpec(Model):
     """A grant over the tools of many namespaces."""
 
     subjects: Annotated[tuple[Subject, ...], ListOf(1, 16, "atomic")] = Field(
-        description="Who gets the grant."
+        description="Who gets the grant, or is denied."
     )
     namespaces: Annotated[tuple[DnsLabel, ...], ListOf(1, 64)] | None = Field(
         default=None, description="The namespaces whose tools are meant."
     )
     namespace_selector: LabelSelector | None = Field(
         default=None,
-        description="The same by label; {} means every namespace. Only labels the operator trusts.",
+        description="The namespaces by label; {} selects every namespace. Only labels that the operator trusts.",
     )
     scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] | None = Field(
         default=None, description="The scopes granted; absent in a binding that only denies."
     )
     tools: ClusterToolPatterns | None = Field(
-        default=None, description="Which tools, by name; and what is denied."
+        default=None, description="Narrows the grant to tools by name, and denies tools by name or scope."
     )
     servers: (
         Annotated[
@@ -308,38 +312,38 @@ class ClusterBindingSpec(Model):
         | None
     ) = Field(
         default=None,
-        description="Only tools of these servers, as namespace/server; absent means no restriction.",
+        description="Grants only tools of these servers, as namespace/server; absent: no restriction.",
     )
-    not_before: Instant | None = Field(default=None, description="The grant starts then.")
-    expires_at: Instant | None = Field(default=None, description="The grant ends then.")
+    not_before: Instant | None = Field(default=None, description="When the grant starts.")
+    expires_at: Instant | None = Field(default=None, description="When the grant ends.")
     limits: CallLimits | None = Field(
         default=None,
-        description="How much each subject may call; absent means none but the registry's own limit of calls at one time.",
+        description="How many calls each subject may make; absent: only the registry's own limit of calls at one time.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         *_SHARED_RULES,
         Rule(
             "has(self.namespaces) != has(self.namespaceSelector)",
-            "exactly one of namespaces and namespaceSelector must be set ({} selects every namespace)",
+            "set either namespaces or namespaceSelector ({} selects every namespace)",
             lambda b: (b.namespaces is None) != (b.namespace_selector is None),
         ),
         Rule(
             "self.subjects.all(s, !(s.kind in ['ServiceAccount', 'Agent']) || has(s.namespace))",
-            "a ServiceAccount or Agent needs its namespace here: a cluster binding has none to default to",
+            "a ServiceAccount or Agent needs a namespace in a cluster binding",
             lambda b: all(s.kind not in _IN_CLUSTER or s.namespace is not None for s in b.subjects),
         ),
     )
 
 
 class BindingStatus(Model):
-    """What the operator observed; it changes only when an edit changes it."""
+    """What the operator observed."""
 
     observed_generation: int | None = Field(
-        default=None, ge=0, description="The generation that was assessed."
+        default=None, ge=0, description="The generation that the operator assessed."
     )
     matched_tools: int | None = Field(
-        default=None, ge=0, description="Tools within reach; at most a minute old."
+        default=None, ge=0, description="Tools within reach, as of a minute ago at most."
     )
     fired_denials: (
         Annotated[tuple[Annotated[str, Field(max_length=512)], ...], ListOf(0, 128, "atomic")] | None
@@ -351,12 +355,12 @@ class BindingStatus(Model):
         Annotated[tuple[Annotated[str, Field(max_length=320)], ...], ListOf(0, 16, "atomic")] | None
     ) = Field(
         default=None,
-        description="Tools that were denied since the last edit and are not any more; at most 16 are named.",
+        description="Tools that were denied since the last edit and no longer are; at most 16.",
     )
     policies_seen: Annotated[str, Field(max_length=64)] | None = Field(
         default=None,
-        description="Only while it waits for the admission policies: which ones the operator had read last when that began;"
-        " empty: none.",
+        description="Set while the binding is pending (AdmissionPolicyUnread): the admission policies that the operator"
+        " had read last; empty: none.",
     )
     conditions: Annotated[
         tuple[Condition, ...],

@@ -110,19 +110,19 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.READY: "Everything asked for is in effect.",
     ConditionReason.ACCEPTED: "The object is valid and used.",
     ConditionReason.INDEXED: "The registry has indexed the definition and read it back.",
-    ConditionReason.INVALID: "A field cannot be used; the message names it.",
-    ConditionReason.SCHEMA_UNSAFE: "A JSON schema of the tool must not be evaluated; the message says where and why.",
+    ConditionReason.INVALID: "A field is invalid; the message names it and says what is expected.",
+    ConditionReason.SCHEMA_UNSAFE: "A JSON schema of the tool is not safe to evaluate; the message says where and why.",
     ConditionReason.HIDDEN_TEXT: "A text of the tool has characters that people do not see and models read: control, bidirectional, tag or"
     " zero-width ones. The message says where and which. With `text.hidden: warn` the tool is used, and Questionable.",
-    ConditionReason.NAME_CONFLICT: "An older Tool of this namespace and server has this name; rename or delete one of them.",
-    ConditionReason.QUOTA_EXCEEDED: "The older tools of the namespace leave it no room; the message has the numbers. It is accepted once"
-    " there is room.",
+    ConditionReason.NAME_CONFLICT: "An older Tool of this namespace and server has the same name. Rename or delete one of them.",
+    ConditionReason.QUOTA_EXCEEDED: "The older tools of the namespace fill its quota; the message has the numbers. The tool is accepted"
+    " once there is room.",
     ConditionReason.NOT_ACCEPTED: "See the Accepted condition.",
-    ConditionReason.NOT_PUBLISHED: "No replica of the registry has this generation yet.",
+    ConditionReason.NOT_PUBLISHED: "No registry replica has this generation yet.",
     ConditionReason.NOT_INDEXED: "Listed and callable, but not yet in the search index.",
-    ConditionReason.INDEX_UNAVAILABLE: "The search index does not answer; the operator keeps trying.",
+    ConditionReason.INDEX_UNAVAILABLE: "The search index does not answer; the operator retries.",
     ConditionReason.DISABLED: "spec.state is Disabled: no agent sees the tool.",
-    ConditionReason.SERVICE_UNSUPPORTED: "The Service may lead out of its namespace: it has no cluster IP of its own, no selector, or an"
+    ConditionReason.SERVICE_UNSUPPORTED: "The Service could lead outside its namespace: it has no cluster IP of its own, no selector, or an"
     " EndpointSlice that its controller did not make. The message says which, and the remedy.",
     ConditionReason.SERVICE_MISSING: "The Service that the backend names does not exist, or has no such TCP port. Calls answer 503"
     " `service_pending` until it does.",
@@ -141,40 +141,39 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.EGRESS_REFUSED: "The registry's egress rules refuse the backend's host or address: calls answer `egress_refused`.",
     ConditionReason.NO_ADDRESS: "The registry knows no address of the backend's Service. Outside a cluster, specify it with"
     " `--backend namespace/service=host:port`.",
-    ConditionReason.NOT_PROBED: "It is not known whether the backend can be reached: no replica of the registry has probed it yet, or"
-    " probing is off.",
+    ConditionReason.NOT_PROBED: "Unknown: no registry replica has probed the backend yet, or probing is off.",
     ConditionReason.CREDENTIAL_MISSING: "The Secret or key that the backend's auth names does not exist or may not be read.",
     ConditionReason.CREDENTIAL_NOT_ALLOWED: "The Secret is not labelled as a backend credential or does not list the host.",
     ConditionReason.UNTRUSTED_LABEL: "The selector uses a namespace label that the operator is not configured to trust.",
     ConditionReason.ADMISSION_POLICY_MISSING: "Written while the admission policies were missing or altered: nobody checked whether"
-    " its author may grant this. Put them back, then write it again.",
+    " its author may grant this. Restore them, then write it again.",
     ConditionReason.ADMISSION_POLICY_UNREAD: "The admission policies could not be read since this was written: it waits, and adds"
     " nothing, until they are. If it lasts, `/readyz` of the operator says why.",
-    ConditionReason.PROPAGATED: "Every replica of the registry has confirmed this generation.",
-    ConditionReason.NOT_PROPAGATED: "Some replica of the registry has not confirmed this generation yet.",
-    ConditionReason.NO_REPLICAS: "No replica of the registry is known.",
-    ConditionReason.EXPIRED: "expiresAt has passed: the binding grants nothing.",
-    ConditionReason.NOT_YET_VALID: "notBefore has not come: the binding grants nothing yet.",
+    ConditionReason.PROPAGATED: "Every registry replica has confirmed this generation.",
+    ConditionReason.NOT_PROPAGATED: "Some registry replica has not confirmed this generation yet.",
+    ConditionReason.NO_REPLICAS: "The operator has found no registry replica.",
+    ConditionReason.EXPIRED: "expiresAt has passed: the binding grants nothing any more.",
+    ConditionReason.NOT_YET_VALID: "notBefore is in the future: the binding grants nothing yet.",
     ConditionReason.IN_FORCE: "The binding's dates include now.",
     ConditionReason.MATCHES: "At least one tool is within the binding's reach.",
     ConditionReason.MATCHES_NOTHING: "No tool is within the binding's reach: check scopes, servers and patterns.",
-    ConditionReason.POWERS_ALONE: "The binding grants powers of the registry alone (registry:*): no tool is meant to be within its reach.",
+    ConditionReason.POWERS_ALONE: "The binding grants only powers of the registry (registry:*), which reach no tool.",
     ConditionReason.NOTHING_ODD: "Nothing about the object looks like a mistake.",
-    ConditionReason.EXPIRED_AT_APPLY: "expiresAt had passed when this generation was applied: it never grants anything.",
+    ConditionReason.EXPIRED_AT_APPLY: "expiresAt was already past when this generation was applied: the binding grants nothing.",
     ConditionReason.SUBJECT_NOT_FOUND: "A ServiceAccount among the subjects (an Agent's is that of its own name) does not exist.",
-    ConditionReason.ALLOW_SHADOWED: "The binding's own deny takes everything that one of its allow patterns means.",
+    ConditionReason.ALLOW_SHADOWED: "The binding's own denials match everything that one of its allow patterns matches.",
     ConditionReason.DENY_NEVER_FIRES: "A deny pattern or scope matches no existing tool in the binding's reach. Tools created later may match.",
     ConditionReason.WILDCARD_ALLOW: "An allow pattern is a glob: it also allows tools that are created later.",
-    ConditionReason.SCOPE_SHADOWED: "The binding grants a scope that its own denyScopes denies: it gives no tool by that scope.",
-    ConditionReason.DENY_HOLDS: "Whatever the binding was seen to deny since its last edit, it still denies.",
-    ConditionReason.DENY_STOPPED_MATCHING: "A tool that the binding denied is still there, or there again, and is not denied any more; or a"
+    ConditionReason.SCOPE_SHADOWED: "The binding grants a scope that its own denyScopes denies, so the scope gives no tool.",
+    ConditionReason.DENY_HOLDS: "The binding still denies everything that it denied since its last edit.",
+    ConditionReason.DENY_STOPPED_MATCHING: "A tool that the binding denied still exists, or exists again, and is no longer denied; or a"
     " deny entry that matched a tool matches none now. Find out who changed the tools. An edit of the binding's spec clears this.",
-    ConditionReason.NO_DESCRIPTION: "The tool has no description: it is found by its name and parameters alone.",
+    ConditionReason.NO_DESCRIPTION: "The tool has no description: search finds it by its name and parameters alone.",
     ConditionReason.DESCRIPTION_REPEATS_NAME: "The description has no word that is not in the name or server already.",
     ConditionReason.DESCRIPTION_TOO_SHORT: "The description has fewer than three words that say something.",
-    ConditionReason.DUPLICATE_DESCRIPTION: "Another active tool of the namespace is described by the same words, whatever their case"
-    " and punctuation: only name and server tell the two apart.",
-    ConditionReason.DESCRIPTION_CUT: "The description is longer than the embedding model reads: of the rest only the words are searched.",
+    ConditionReason.DUPLICATE_DESCRIPTION: "Another active tool of the namespace has the same description, apart from case and"
+    " punctuation: only name and server tell the two apart.",
+    ConditionReason.DESCRIPTION_CUT: "The description is longer than the embedding model reads: the rest is searched by words only.",
     ConditionReason.NAME_SAYS_NOTHING: "Neither name nor server says what the tool does, as in tool1, run or helper.",
     ConditionReason.PARAMETERS_UNDESCRIBED: "Properties of the input schema have no description.",
     ConditionReason.SCHEMA_COSTLY: "Checking an ordinary call (100 values, 1,000 characters) against the input schema may exceed 50 ms:"
@@ -182,7 +181,7 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.REQUIRED_UNDECLARED: "The input schema requires a property that it does not declare: no caller is told what to send.",
     ConditionReason.PATH_ARGUMENT_UNDECLARED: "A {placeholder} in the backend's path names no property of the input schema: calls without"
     " such an argument are refused, and no caller is told of it.",
-    ConditionReason.BOILERPLATE_EXAMPLES: "The same example stands at three or more active tools of the namespace.",
+    ConditionReason.BOILERPLATE_EXAMPLES: "Three or more active tools of the namespace have the same example.",
 }
 
 

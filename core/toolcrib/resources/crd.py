@@ -76,10 +76,10 @@ COLUMNS: dict[str, list[dict[str, Any]]] = {
     ],
     "AgentScopeBinding": [
         _READY,
-        _column("Subjects", ".spec.subjects[*].name", "Who gets the grant."),
+        _column("Subjects", ".spec.subjects[*].name", "Who gets the grant, or is denied."),
         _column("Scopes", ".spec.scopes", "The scopes granted."),
         _column("Tools", ".status.matchedTools", "Tools within reach.", kind="integer"),
-        _column("Expires", ".spec.expiresAt", "The grant ends then."),
+        _column("Expires", ".spec.expiresAt", "When the grant ends."),
         _REASON,
         _QUESTIONABLE,
         _AGE,

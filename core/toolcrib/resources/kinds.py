@@ -60,7 +60,7 @@ def parse(manifest: Any, *, strict: bool = False) -> Resource:
         InvalidManifest: with one finding a field, in the manifest's own (camelCase) spelling.
     """
     if not isinstance(manifest, dict):
-        raise InvalidManifest((Finding("", "a manifest is a mapping"),))
+        raise InvalidManifest((Finding("", "a manifest must be a mapping"),))
     kind = manifest.get("kind")
     known = KINDS.get(kind) if isinstance(kind, str) else None
     if known is None:

@@ -62,10 +62,14 @@ def _map_findings(name: str, values: Any) -> list[Finding]:
     for key, value in values.items():
         # annotation keys are compared in lower case, labels as they are
         if not is_qualified(key.lower() if name == "annotations" else key):
-            found.append(Finding(f"metadata.{name}", f"{key[:80]!r} is no key", "use name or domain/name"))
+            found.append(
+                Finding(f"metadata.{name}", f"{key[:80]!r} is not a valid key", "use name or domain/name")
+            )
         if name == "labels" and value and _NAME.fullmatch(value) is None:
             hint = "at most 63 of A-Z a-z 0-9 - _ . with a letter or digit at both ends"
-            found.append(Finding(f"metadata.labels.{key[:80]}", f"{value[:80]!r} is no label value", hint))
+            found.append(
+                Finding(f"metadata.labels.{key[:80]}", f"{value[:80]!r} is not a valid label value", hint)
+            )
     size = sum(len(k.encode()) + len(v.encode(errors="replace")) for k, v in values.items())
     if name == "annotations" and size > _MAX_ANNOTATIONS:
         found.append(Finding("metadata.annotations", f"{size} bytes, more than {_MAX_ANNOTATIONS}"))
@@ -75,7 +79,8 @@ def _map_findings(name: str, values: Any) -> list[Finding]:
 def _finalizer_findings(values: list[Any]) -> list[Finding]:
     bad = [v for v in values if not isinstance(v, str) or not is_qualified(v)]
     return [
-        Finding("metadata.finalizers", f"{str(v)[:80]!r} is no finalizer", "use domain/name") for v in bad
+        Finding("metadata.finalizers", f"{str(v)[:80]!r} is not a valid finalizer", "use domain/name")
+        for v in bad
     ]
 
 

@@ -31,7 +31,9 @@ def in_bytes(text: str) -> int:
     """
     found = _FORM.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no size. Specify bytes, or as in 500k, 64Mi or 1Gi.")
+        raise ValueError(
+            f"{text!r} is not a size. Specify bytes, or a number with a unit, as in 500k, 64Mi or 1Gi."
+        )
     number, unit = int(found[1]), found[2] or ""
     if not unit:
         return number

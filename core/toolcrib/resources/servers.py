@@ -61,25 +61,25 @@ class McpServer(Model):
     auth: Auth | None = Field(default=None, description="How the registry authenticates to it.")
     assertion: bool | None = Field(
         default=None,
-        description="Whether each call carries a Toolcrib-Assertion: a JWT of one minute that says who calls. If absent: for "
-        "service, not for url, since it tells the caller's name.",
+        description="Whether each call carries a Toolcrib-Assertion: a JWT, valid for one minute, that names the caller."
+        " Default: true for service, false for url.",
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "has(self.service) != has(self.url)",
-            "exactly one of service and url must be set",
+            "set either service or url",
             lambda m: (m.service is None) != (m.url is None),
         ),
         Rule(
             "!has(self.url) || !has(self.path)",
-            "path goes with service; write the path into url",
+            "path needs service; with url, make the path a part of the url",
             lambda m: m.url is None or m.path is None,
         ),
         Rule(
             "!has(self.path) || !(self.path.contains('/../') || self.path.endsWith('/..') || self.path.contains('?')"
             " || self.path.contains('#') || self.path.contains('{'))",
-            "path has no query, no fragment, no .. segment and no {argument}",
+            "path must not have a query, a fragment, a .. segment or an {argument}",
             lambda m: (
                 m.path is None
                 or not ("/../" in m.path or m.path.endswith("/..") or any(c in m.path for c in "?#{"))
@@ -87,7 +87,7 @@ class McpServer(Model):
         ),
         Rule(
             "duration(self.timeout) <= duration('5m')",
-            "timeout is at most 5m",
+            "timeout must be at most 5m",
             lambda m: durations.seconds(m.timeout) <= MAX_TIMEOUT,
         ),
         Rule(
@@ -114,7 +114,7 @@ class Import(Model):
         default=("*",), description="Names at the server, or globs (*, ?); all tools if absent."
     )
     exclude: Annotated[tuple[Glob, ...], ListOf(0, 64)] = Field(
-        default=(), description="Never tools that match one of these."
+        default=(), description="Tools that match one of these are not imported."
     )
     refresh_interval: str | None = Field(
         default=None,
@@ -141,7 +141,7 @@ class Import(Model):
         Rule(
             "!has(self.refreshInterval) || (duration(self.refreshInterval) >= duration('10s')"
             " && duration(self.refreshInterval) <= duration('24h'))",
-            "refreshInterval is 10s to 24h",
+            "refreshInterval must be 10s to 24h",
             lambda i: (
                 i.refresh_interval is None
                 or MIN_REFRESH <= durations.seconds(i.refresh_interval) <= MAX_REFRESH
@@ -149,14 +149,14 @@ class Import(Model):
         ),
         Rule(
             "!has(self.shrinkGrace) || duration(self.shrinkGrace) <= duration('24h')",
-            "shrinkGrace is at most 24h",
+            "shrinkGrace must be at most 24h",
             lambda i: i.shrink_grace is None or durations.seconds(i.shrink_grace) <= MAX_GRACE,
         ),
     )
 
 
 class Defaults(Model):
-    """What every imported tool gets, unless an override says otherwise."""
+    """Values of every imported tool, unless an override sets others."""
 
     scopes: Annotated[tuple[Scope, ...], ListOf(1, 16)] = Field(description="The scopes that open the tools.")
     tags: Tags = Field(default=(), description="Words to filter by.")
@@ -177,7 +177,7 @@ class Override(Model):
         default=None, max_length=4096, description="What it does, for models and for search."
     )
     annotations: ToolAnnotations | None = Field(
-        default=None, description="MCP's behaviour hints; those that the server sends are not believed."
+        default=None, description="MCP's behaviour hints; the registry ignores those that the server sends."
     )
 
 
@@ -193,7 +193,7 @@ class ToolServerSpec(Model):
     import_: Import = Field(
         default_factory=Import, alias="import", description="Which tools are imported, and when."
     )
-    defaults: Defaults = Field(description="What every tool gets.")
+    defaults: Defaults = Field(description="Values of every imported tool.")
     overrides: Annotated[
         tuple[Override, ...],
         Field(
@@ -202,7 +202,7 @@ class ToolServerSpec(Model):
             json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["tool"]},
         ),
         AfterValidator(_one_each),
-    ] = Field(default=(), description="What single tools get instead.")
+    ] = Field(default=(), description="Other values for single tools.")
     state: ServerState = Field(
         default=ServerState.ACTIVE,
         strict=False,
@@ -212,12 +212,12 @@ class ToolServerSpec(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.defaults.scopes.all(s, !s.lowerAscii().startsWith('registry:'))",
-            "scopes registry:* are the registry's own powers; no Tool may carry one",
+            "registry:* scopes are powers of the registry; a Tool cannot carry one",
             lambda s: not any(map(names.is_reserved_scope, s.defaults.scopes)),
         ),
         Rule(
             "!has(self.overrides) || self.overrides.all(o, !has(o.scopes) || o.scopes.all(s, !s.lowerAscii().startsWith('registry:')))",
-            "an override holds a scope registry:*, one of the registry's own powers; no Tool may carry one",
+            "registry:* scopes are powers of the registry; an override cannot set one",
             lambda s: not any(names.is_reserved_scope(x) for o in s.overrides for x in o.scopes or ()),
         ),
         Rule(
@@ -250,7 +250,7 @@ class ToolServerStatus(Model):
     """What the operator observed."""
 
     observed_generation: int | None = Field(
-        default=None, ge=0, description="The generation that was assessed."
+        default=None, ge=0, description="The generation that the operator assessed."
     )
     server_info: ServerInfo | None = Field(default=None, description="What the server says of itself.")
     protocol_version: str | None = Field(

@@ -54,19 +54,22 @@ class ToolAnnotations(Model):
     destructive_hint: bool | None = Field(default=None, description="The tool may destroy something.")
     idempotent_hint: bool | None = Field(
         default=None,
-        description="Calling again with the same arguments changes nothing more; such calls may be retried.",
+        description="A repeated call with the same arguments changes nothing more; the registry may retry it.",
     )
-    open_world_hint: bool | None = Field(default=None, description="The tool reaches out of a closed domain.")
+    open_world_hint: bool | None = Field(
+        default=None, description="The tool interacts with an open world, such as the web."
+    )
 
 
 class ToolSpec(Model):
     """What agents see of the tool, which scopes open it, and what executes it."""
 
     name: ToolName | None = Field(
-        default=None, description="What agents see; metadata.name if absent. Immutable."
+        default=None, description="The name that agents see; default: metadata.name. Immutable."
     )
     server: ServerName | None = Field(
-        default=None, description="The server that the tool belongs to, if any. Immutable, its absence too."
+        default=None,
+        description="The server that the tool belongs to, if any. Cannot be changed, added or removed.",
     )
     title: str | None = Field(default=None, max_length=256, description="A name for people; display only.")
     description: str = Field(
@@ -76,7 +79,7 @@ class ToolSpec(Model):
     scope_match: ScopeMatch = Field(
         default=ScopeMatch.ANY,
         strict=False,
-        description="Any: one of the scopes suffices. All: every one is needed.",
+        description="Any: a caller needs one of the scopes. All: a caller needs every scope.",
     )
     tags: Annotated[tuple[Annotated[str, Field(pattern=names.TAG, max_length=64)], ...], ListOf(0, 16)] = (
         Field(default=(), description="Words to filter by.")
@@ -85,11 +88,11 @@ class ToolSpec(Model):
         tuple[Annotated[str, Field(min_length=1, max_length=512)], ...], ListOf(0, 16, "atomic")
     ] = Field(
         default=(),
-        description="Sample requests in a user's words; they are indexed and lift search a lot.",
+        description="Sample requests in a user's words; search finds the tool by them.",
     )
     input_schema: JsonSchema = Field(
         default_factory=lambda: {"type": "object"},
-        description="JSON schema of the arguments; {type: object} if absent.",
+        description="JSON schema of the arguments; default: {type: object}.",
     )
     output_schema: JsonSchema | None = Field(default=None, description="JSON schema of the result.")
     returns: str | None = Field(default=None, max_length=1024, description="What comes back, in words.")
@@ -106,16 +109,16 @@ class ToolSpec(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "self.scopes.all(s, !s.lowerAscii().startsWith('registry:'))",
-            "scopes registry:* are the registry's own powers; no Tool may carry one",
+            "registry:* scopes are powers of the registry; a Tool cannot carry one",
             lambda s: not any(names.is_reserved_scope(x) for x in s.scopes),
         ),
         Rule(
             "has(self.server) == has(oldSelf.server) && (!has(self.server) || self.server == oldSelf.server)",
-            "spec.server is immutable, absent or not: delete the Tool and create it again with the other server",
+            "spec.server cannot be changed, added or removed: delete the Tool and create it again",
         ),
         Rule(
             "!has(self.replacedBy) || self.state == 'Deprecated'",
-            "replacedBy goes with state: Deprecated",
+            "replacedBy needs state: Deprecated",
             lambda s: s.replaced_by is None or s.state is ToolState.DEPRECATED,
         ),
         Rule(
@@ -127,10 +130,10 @@ class ToolSpec(Model):
 
 
 class ToolStatus(Model):
-    """What the operator observed; it changes only when an edit changes it."""
+    """What the operator observed."""
 
     observed_generation: int | None = Field(
-        default=None, ge=0, description="The generation that was assessed."
+        default=None, ge=0, description="The generation that the operator assessed."
     )
     name: str | None = Field(default=None, max_length=128, description="The name that agents see.")
     tool_id: str | None = Field(
@@ -165,7 +168,7 @@ class Tool(Model):
         Rule(
             "(has(self.spec.name) ? self.spec.name : self.metadata.name)"
             " == (has(oldSelf.spec.name) ? oldSelf.spec.name : oldSelf.metadata.name)",
-            "spec.name is immutable: delete the Tool and create it under the new name",
+            "spec.name cannot be changed: delete the Tool and create it under the new name",
         ),
         Rule(
             "has(self.spec.name) || size(self.metadata.name) <= 128",
@@ -176,7 +179,7 @@ class Tool(Model):
             "!((has(self.spec.name) ? self.spec.name : self.metadata.name) in ["
             + ", ".join(f"'{n}'" for n in sorted(names.RESERVED_TOOL_NAMES))
             + "])",
-            "this tool name is reserved: it is a word of the registry's own routes; choose another spec.name",
+            "this tool name is reserved for a route of the registry; choose another spec.name",
             lambda t: t.name not in names.RESERVED_TOOL_NAMES,
         ),
     )

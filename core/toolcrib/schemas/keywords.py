@@ -140,6 +140,6 @@ def _check_type(pointer: str, node: dict[str, Any]) -> None:
     kinds = node["type"] if isinstance(node["type"], list) else [node["type"]]
     for kind in kinds:
         if not isinstance(kind, str) or kind not in TYPES:
-            raise SchemaUnsafe(f"{pointer}/type: {str(kind)[:64]!r} is no JSON type")
+            raise SchemaUnsafe(f"{pointer}/type: {str(kind)[:64]!r} is not a JSON type")
     if not kinds or len(set(kinds)) != len(kinds):
         raise SchemaUnsafe(f"{pointer}/type: expected different types, at least one")

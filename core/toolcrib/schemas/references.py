@@ -26,7 +26,7 @@ def check_work(root: dict[str, Any], nodes: list[dict[str, Any]]) -> None:
         nodes: every subschema in it.
 
     Raises:
-        SchemaUnsafe: a reference leads back to itself, references chain too long, or they multiply.
+        SchemaUnsafe: a reference leads back to itself; remove the cycle, references chain too long, or they multiply.
     """
     work: dict[int, int] = {}
     for _ in range(MAX_DEPTH):
@@ -58,7 +58,7 @@ class _Level:
         if key in self.costs:
             return self.costs[key], self._heights[key]
         if key in self._open:
-            raise SchemaUnsafe("/: a reference leads back to itself")
+            raise SchemaUnsafe("/: a reference leads back to itself; remove the cycle")
         self._open.add(key)
         if len(self._open) > MAX_CHAIN:
             raise SchemaUnsafe(f"/: more than {MAX_CHAIN} references follow each other")

@@ -44,7 +44,7 @@ def check(schema: Any, *, arguments: bool = True) -> None:
         SchemaUnsafe: naming the place (a JSON pointer) and the rule.
     """
     if not isinstance(schema, dict):
-        raise SchemaUnsafe("/: a schema is a JSON object")
+        raise SchemaUnsafe("/: a schema must be a JSON object")
     text = Remembered(_bounded(schema))
     problem = _problem(text, arguments=arguments)
     text.forget()
@@ -65,7 +65,7 @@ def _problem(text: Remembered, *, arguments: bool) -> str | None:
 
 def _check(schema: dict[str, Any], *, arguments: bool) -> None:
     if arguments and schema.get("type", "object") != "object":
-        raise SchemaUnsafe(f"/type: arguments are an object, not {schema['type']!r}")
+        raise SchemaUnsafe(f"/type: must be object, since arguments are an object, not {schema['type']!r}")
     dialect = dialect_of(schema)
     nodes: list[dict[str, Any]] = []
     places: list[tuple[str, Any]] = [("", schema)]
@@ -94,7 +94,7 @@ def _check(schema: dict[str, Any], *, arguments: bool) -> None:
                         raise SchemaUnsafe(f"{at}: {compile_time.TOO_SLOW}")
                 if not is_linear(pattern):
                     raise SchemaUnsafe(
-                        f"{at}: look-around, back references and huge repeats are not run (RE2 syntax only)"
+                        f"{at}: look-around, back references and huge repeats are not supported; use RE2 syntax"
                     )
             for key in REFERENCES:
                 if key in node:
@@ -136,7 +136,7 @@ def _walk(node: Any, pointer: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every place where a schema may stand; instances (`const`, `default`, `enum`, `examples`) are not walked."""
     if not isinstance(node, dict):
         if not isinstance(node, bool):
-            raise SchemaUnsafe(f"{pointer or '/'}: a schema is an object or a boolean")
+            raise SchemaUnsafe(f"{pointer or '/'}: a schema must be an object or a boolean")
         return
     yield pointer, node
     for key, child in node.items():
@@ -158,13 +158,13 @@ def _check_node(pointer: str, node: dict[str, Any], dialect: str) -> None:
         if key in node:
             target = node[key]
             if not isinstance(target, str) or not (target == "#" or target.startswith("#/")):
-                raise SchemaUnsafe(f"{pointer}/{key}: only references within the schema (#/…) are followed")
+                raise SchemaUnsafe(f"{pointer}/{key}: only references within the schema (#/…) are allowed")
     # `id` is a base address in draft-04 and just a word elsewhere
     for key in ("$id", "$anchor", "$dynamicAnchor", "$vocabulary", *(("id",) if dialect == DRAFT_04 else ())):
         if key in node:
-            raise SchemaUnsafe(f"{pointer}/{key}: a schema here has no base address of its own; remove {key}")
+            raise SchemaUnsafe(f"{pointer}/{key}: a schema cannot set a base address; remove {key}")
     if pointer and "$schema" in node and dialect_of(node) != dialect:
-        raise SchemaUnsafe(f"{pointer}/$schema: one schema, one dialect; remove it")
+        raise SchemaUnsafe(f"{pointer}/$schema: only the top of a schema can name its dialect; remove it")
     check_shapes(pointer, node, dialect)
 
 
@@ -177,7 +177,7 @@ def _patterns(pointer: str, node: dict[str, Any]) -> Iterator[tuple[str, str]]:
     own = [(f"{pointer}/pattern", node["pattern"])] if "pattern" in node else []
     for at, pattern in own + [(f"{pointer}/patternProperties", p) for p in node.get("patternProperties", {})]:
         if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
-            raise SchemaUnsafe(f"{at}: a pattern is a string of at most {MAX_PATTERN} characters")
+            raise SchemaUnsafe(f"{at}: a pattern must be a string of at most {MAX_PATTERN} characters")
         yield at, pattern
 
 

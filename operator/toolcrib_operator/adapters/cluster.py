@@ -174,7 +174,9 @@ class Cluster:
                     continue
                 raise NotListable(f"{name} cannot be listed: {error}") from error
             if not isinstance(answer, dict) or not isinstance(answer.get("metadata"), dict):
-                raise NotListable(f"{name} cannot be listed: what answers is no API server")
+                raise NotListable(
+                    f"{name} cannot be listed: the response is not a Kubernetes list; check the address of the API server"
+                )
             items = answer.pop("items", None) or []
             # a page at a time: the endpoints of a large cluster do not fit into memory
             if accept == METADATA_ONLY:

@@ -147,7 +147,9 @@ class Kube:
             try:
                 return orjson.loads(data) if data else None
             except ValueError:
-                raise ClusterUnavailable("what answers is no API server: its answer is no JSON") from None
+                raise ClusterUnavailable(
+                    "the response is not JSON; check that the address is that of a Kubernetes API server"
+                ) from None
         message = _message(data)
         if status == 409:
             raise Conflict(message)

@@ -136,7 +136,7 @@ class HttpReplica:
             try:
                 return await asyncio.to_thread(answer.model_validate_json, data)
             except ValidationError as error:
-                raise ReplicaUnavailable(f"{route}: not the answer that was expected") from error
+                raise ReplicaUnavailable(f"{route}: unexpected response") from error
         raise _failure(route, status, data, retry_after)
 
     async def _exchange(

@@ -47,7 +47,7 @@ class Trust:
             if seen != self._seen:
                 self._context = ssl.create_default_context(cafile=str(self._ca_file))
                 if self._seen is not None:
-                    log.info("the CA file of the registry has changed and is used from now on")
+                    log.info("the registry's CA file changed; using the new one")
                 self._seen = seen
             self._trouble.over("--registry-ca %s can be used again", self._ca_file)
         except OSError as error:  # ssl.SSLError is one

@@ -105,7 +105,7 @@ class Policies:
             if never or silent:
                 self._say(f"the admission policies cannot be read: {error}")
         else:
-            self._trouble.over("the admission policies are read again")
+            self._trouble.over("the admission policies are readable again")
             self._read = self._monotonic()
             self.admitted.answered = number
             self._say(self._judge(found))
@@ -126,7 +126,7 @@ class Policies:
             self._back = self._monotonic()
         self.settle()
         if self._back is not None:
-            return "the admission policies have just been put back or changed, and are not in effect yet"
+            return "the admission policies were restored or changed a moment ago and are not in effect yet"
         self.admitted.seen = _name(versions)
         return None
 

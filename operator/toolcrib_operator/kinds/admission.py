@@ -114,13 +114,13 @@ class Admitted:
                 record.admission = Admission(entry.uid, entry.generation, self.begun, seen)
                 self._waiting.add(record)
                 return _waiting()
-            changed = "the admission policies could not be read, and were others when they could"
+            changed = "the admission policies could not be read, and had changed by the time they could"
             return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(changed))
         waiting = self.notice(record, entry)
         if self.answered <= (waiting.begun or 0):
             return _waiting()
         if self.problem is None and waiting.seen is not None and waiting.seen != self.seen:
-            early = "the admission policies had just been put back or changed, and were not in effect yet"
+            early = "the admission policies had been restored or changed a moment before and were not in effect yet"
             return Cause(ConditionReason.ADMISSION_POLICY_MISSING, _message(early))
         return None
 
@@ -204,7 +204,7 @@ def _seen(entry: Entry) -> str | None:
 
 def _message(problem: str) -> str:
     return (
-        f"Nobody checked whether its author may grant this. When it was written: {problem}."
-        " With the policies in place (kubectl apply -f crds/, or helm upgrade), write it again:"
-        " change its spec, or delete it and apply it again."
+        f"No policy checked whether its author may grant this. When it was written: {problem}."
+        " Restore the policies (kubectl apply -f crds/, or helm upgrade), then write the binding again:"
+        " change its spec, or delete and apply it."
     )

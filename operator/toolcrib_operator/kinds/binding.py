@@ -43,7 +43,7 @@ from toolcrib_operator.kinds.statuses import (
 from toolcrib_operator.kinds.verdicts import BindingVerdict, Cause, Published, invalid
 from toolcrib_operator.objects import Entry, Ref
 
-_HELD = ". What it denied before stays denied until it is mended or deleted."
+_HELD = ". Its earlier denials stay in effect until you fix or delete it."
 
 
 def assess_binding(
@@ -68,7 +68,10 @@ def assess_binding(
     known = frozenset(trusted)
     if untrusted := sorted(selector.keys - known):
         allowed = ", ".join(sorted(known)) or "none"
-        message = f"spec.namespaceSelector: the operator does not trust the label {untrusted[0]!r} (trusted: {allowed})"
+        message = (
+            f"spec.namespaceSelector: the operator does not trust the label {untrusted[0]!r} (trusted: {allowed})."
+            " Use a trusted label, or have an administrator trust this one"
+        )
         # it grants nothing, but what it denies stays denied: in doubt everywhere (a deny holds while its object exists)
         denied = denials_of(publishing.binding(binding, namespaces=None))
         return BindingVerdict(denied, Cause(ConditionReason.UNTRUSTED_LABEL, message))

@@ -67,7 +67,9 @@ def summary(found: Sequence[Question | Weakness]) -> tuple[bool, Cause]:
 def _expired(binding: PublishedBinding, applied: float) -> Iterator[Question]:
     end = binding.expires_at
     if end is not None and end <= applied:
-        message = f"{timestamp(end)} had passed when it was applied: it never grants anything"
+        message = (
+            f"{timestamp(end)} was already past when this was applied, so it grants nothing; set a later time"
+        )
         yield Question(ConditionReason.EXPIRED_AT_APPLY, "spec.expiresAt", message)
 
 
@@ -78,7 +80,7 @@ def _subjects(binding: PublishedBinding, exists: Callable[[str], bool] | None) -
         key = f"{subject.namespace}/{subject.name}"
         if not exists(key):
             whose = f" of Agent {key}" if subject.kind is SubjectKind.AGENT else ""
-            message = f"there is no ServiceAccount {key}{whose}"
+            message = f"there is no ServiceAccount {key}{whose}; create it, or correct the subject"
             yield Question(ConditionReason.SUBJECT_NOT_FOUND, f"spec.subjects[{i}]", message)
 
 
@@ -88,9 +90,7 @@ def _shadowed(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator
         return
     for i, scope in enumerate(binding.scopes):
         if scope in binding.deny_scopes:
-            message = (
-                f"{scope!r} gives no tool: the binding's own denyScopes denies every tool that carries it"
-            )
+            message = f"{scope!r} gives no tool: the binding's own denyScopes denies it; remove it from one of the two"
             yield Question(ConditionReason.SCOPE_SHADOWED, f"spec.scopes[{i}]", message)
     patterns = [(text, ToolPattern.parse(text)) for text in binding.deny]
     denials = authorizer.denials(binding)
@@ -101,7 +101,11 @@ def _shadowed(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator
             meant = [tool for tool in tools if _matches(pattern, tool)]
             if not meant or not all(any(True for _ in denials(tool)) for tool in meant):
                 continue
-        what = f"its own deny {cover!r} covers it" if cover else "its own deny takes every tool that it means"
+        what = (
+            f"its own deny {cover!r} covers it"
+            if cover
+            else "its own denials match every tool that it matches"
+        )
         yield Question(
             ConditionReason.ALLOW_SHADOWED, f"spec.tools.allow[{i}]", f"{text!r} allows nothing: {what}"
         )
@@ -123,7 +127,7 @@ def _idle(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator[Que
     for field, entries in (("deny", binding.deny), ("denyScopes", binding.deny_scopes)):
         for i, text in enumerate(entries):
             if authorizer.Denial(field, text) not in firing:
-                message = f"{text!r} matches no existing tool: it denies nothing now"
+                message = f"{text!r} matches no existing tool, so it denies nothing now; check the spelling"
                 yield Question(ConditionReason.DENY_NEVER_FIRES, f"spec.tools.{field}[{i}]", message)
 
 

@@ -39,8 +39,8 @@ class DenialHistory:
         """What the condition says."""
         if not self.stopped and not self.escaped:
             return Cause(ConditionReason.DENY_HOLDS)
-        lines = [f"{tool_id} was denied and is not any more" for tool_id in self.escaped]
-        lines += [f"tools.{entry} matched a tool and matches none now" for entry in self.stopped]
+        lines = [f"{tool_id} was denied and no longer is" for tool_id in self.escaped]
+        lines += [f"tools.{entry} matched a tool before and matches none now" for entry in self.stopped]
         return Cause(ConditionReason.DENY_STOPPED_MATCHING, "; ".join(lines))
 
 

@@ -23,10 +23,10 @@ def manifest_of(asked: PublishedTool, namespace: str) -> dict[str, Any]:
         ValueError: it is none that may be registered; the message is for its caller.
     """
     if asked.tool_id != names.tool_id(namespace, names.object_name(asked.server, asked.name)):
-        raise ValueError("it belongs to another namespace, or its object has another name")
+        raise ValueError("the tool belongs to another namespace, or its id does not match its name")
     backend = asked.backend
     if backend is not None and (backend.url is None or backend.auth is not None):
-        raise ValueError("backend: only a URL without credentials can be registered")
+        raise ValueError("backend: must be a URL without credentials")
     manifest = publishing.manifest(asked)
     try:
         parse(manifest, strict=True)

@@ -73,24 +73,27 @@ def assess_credential(
         return None, None
     key = auth.secret_key_ref.key
     if allowed is not None and ref.namespace not in allowed:
-        message = f"{ref}: the operator reads no Secrets of this namespace (credentials.namespaces)"
+        message = f"{ref}: the operator may not read Secrets of this namespace; an administrator can add it to credentials.namespaces"
         return None, Cause(ConditionReason.CREDENTIAL_MISSING, message)
     if secret is None:
-        message = f'{ref} does not exist, or is not labelled {LABEL}: "true"'
+        message = f'{ref} does not exist, or lacks the label {LABEL}: "true"'
         return None, Cause(ConditionReason.CREDENTIAL_MISSING, message)
     if secret.labels.get(LABEL) != "true":
-        return None, Cause(ConditionReason.CREDENTIAL_NOT_ALLOWED, f'{ref} is not labelled {LABEL}: "true"')
+        return None, Cause(ConditionReason.CREDENTIAL_NOT_ALLOWED, f'{ref} lacks the label {LABEL}: "true"')
     hosts = tuple(secret.body["annotations"].get(HOSTS, "").replace(",", " ").lower().split())
     place = resource.spec.mcp if isinstance(resource, ToolServer) else resource.spec.backend.http
     names = frozenset() if place is None else hosts_of(place, ref.namespace, domain)
     if names.isdisjoint(credential_hosts.entries(hosts)):
         wanted = min(names, key=lambda name: (len(name), name), default="")
         return None, Cause(
-            ConditionReason.CREDENTIAL_NOT_ALLOWED, f"{ref}: its annotation {HOSTS} does not list {wanted!r}"
+            ConditionReason.CREDENTIAL_NOT_ALLOWED,
+            f"{ref}: its annotation {HOSTS} does not list {wanted!r}; add the host",
         )
     value = _value(secret, key)
     if value is None:
-        return None, Cause(ConditionReason.CREDENTIAL_MISSING, f"{ref} has no key {key!r} with text in it")
+        return None, Cause(
+            ConditionReason.CREDENTIAL_MISSING, f"{ref} has no key {key!r}, or its value is empty or not text"
+        )
     return Credential(namespace=ref.namespace, name=ref.name, key=key, hosts=hosts, value=value), None
 
 

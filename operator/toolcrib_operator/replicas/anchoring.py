@@ -68,15 +68,15 @@ class Anchoring:
                 return self._settings.look
             if self._may_act():
                 await self.anchor(heads)
-                self._trouble.over("the anchors of decision logs are kept again")
+                self._trouble.over("the anchors of decision logs can be written again")
             return self._settings.every
         except Conflict:
             return self._settings.look
         except ClusterUnavailable as error:
-            self._trouble.failed("the anchors of decision logs cannot be kept: %s", error)
+            self._trouble.failed("the anchors of decision logs cannot be written: %s", error)
         except Exception as error:
             self._trouble.failed(
-                "the anchors of decision logs cannot be kept: %s: %s",
+                "the anchors of decision logs cannot be written: %s: %s",
                 type(error).__name__,
                 error,
                 level=logging.ERROR,
@@ -126,7 +126,7 @@ class Anchoring:
         self._harmed = version
         self.regressions += 1
         log.error(
-            "%s: what this process remembers is written back",
+            "%s; restoring them from memory",
             what,
             extra=logs.about(lacking=lacking, remembered=len(self._remembered)),
         )

@@ -101,7 +101,9 @@ class IndexSync:
         if tool.digest == digest:
             return True, None
         if problem is None and tool.refused == digest:
-            problem = Cause(ConditionReason.NOT_INDEXED, f"the index refuses the definition: {tool.why}")
+            problem = Cause(
+                ConditionReason.NOT_INDEXED, f"the search index rejected the definition: {tool.why}"
+            )
         return False, problem
 
     @property
@@ -282,7 +284,10 @@ class IndexSync:
                 # the same definition may be there with the scopes or the state of before: that is not this one
                 one.digest = None
             # not read back: refused, or superseded meanwhile; in both cases not at once again
-            one.refused, one.why = digest, answer.failed.get(tool_id, "it was written but not read back")
+            one.refused, one.why = (
+                digest,
+                answer.failed.get(tool_id, "the index did not return what was written"),
+            )
             one.due = now + pause(*self._settings.backoff, one.failures)
             one.failures += 1
         self._tell(wanted)

@@ -97,7 +97,7 @@ class Link:
                 return
             except RevisionMismatch as error:
                 # a restarted replica, or one that another history reached: the full snapshot settles it
-                log.info("the replica gets a full snapshot: %s", error, extra=self._about())
+                log.info("sending the replica a full snapshot: %s", error, extra=self._about())
                 refused_full = self.confirmed is None
                 self._set(None)
                 pause = self._backoff.next() if refused_full else 0.0
@@ -200,8 +200,8 @@ class Link:
             self._recheck_at = time.monotonic() + self._source.settings.recheck
         if full and differs:
             log.warning(
-                "the replica names another hash than this operator after a full snapshot, as other versions do: its"
-                " own is taken", extra=self._about(),
+                "the replica's hash of a full snapshot differs from the operator's, as between versions: using the"
+                " replica's", extra=self._about(),
             )  # fmt: skip
         self._hash, self._doubted = named, differs and not full
 
@@ -220,7 +220,7 @@ class Link:
         elif not self._warned and any(b.deny_scopes for b in bindings):
             self._warned = True
             log.warning(
-                "the replica does not know denyScopes: until it is replaced it denies the subjects of bindings with"
+                "the replica does not know denyScopes: until it is replaced, it denies the subjects of bindings with"
                 " denyScopes every tool within their reach", extra=self._about(),
             )  # fmt: skip
         return self._features

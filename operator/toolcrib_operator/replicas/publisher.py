@@ -263,7 +263,7 @@ class Publisher:
 
     def fenced(self, error: EpochFenced) -> None:
         """A replica has seen a later leader: nothing more is sent to anybody."""
-        log.error("this operator does not lead any more: %s", error)
+        log.error("this operator no longer leads: %s", error)
         self.may_act = lambda: False
         if self._on_fenced is not None:
             self._on_fenced(error)
@@ -278,9 +278,9 @@ class Publisher:
                     self._adopt(await self._replicas.current())
                     pause = self.settings.discover
                     backoff.reset()
-                    trouble.over("the registry's replicas are known again")
+                    trouble.over("the registry's replicas are found again")
                 except ReplicasUnknown as error:
-                    trouble.failed("the registry's replicas are not known: %s", error)
+                    trouble.failed("the registry's replicas cannot be found: %s", error)
                     pause = backoff.next()
                 await wait(stop, pause)
         finally:

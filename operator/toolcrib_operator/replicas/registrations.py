@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 REQUEST_ID = "toolcrib.dev/request-id"
 """Annotation: the request that asked for the registration, as the logs of registry and operator name it."""
-_LATE = "The operator took it too late; nothing has changed."
-_AWAY = "The API server did not confirm that it was created; ask again."
+_LATE = "The operator received the registration too late. Nothing changed; try again."
+_AWAY = "The API server did not confirm that the Tool was created. Try again."
 
 
 class RegistrationIntake:
@@ -157,7 +157,10 @@ class RegistrationIntake:
             return ack("refused", str(error))
         except Gone:
             log.warning("registrations fail: there is no namespace %s", namespace, extra=about)
-            return ack("failed", f"There is no namespace {namespace}; nothing has changed.")
+            return ack(
+                "failed",
+                f"The namespace {namespace} does not exist. Nothing changed; create it, then register again.",
+            )
         except ClusterUnavailable as error:
             log.warning("the registration failed: %s", error, extra=about)
             return ack("failed", _AWAY)

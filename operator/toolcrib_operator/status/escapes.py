@@ -44,9 +44,7 @@ class Escapes:
         if not moves:
             return
         if self._queued + len(moves) > MOST_QUEUED:
-            log.warning(
-                "%d changed tools are not looked at: whether they left a deny is not told", len(moves)
-            )
+            log.warning("skipped %d changed tools: whether they escaped a deny is unknown", len(moves))
             return
         self._queue.append((moves, policy))
         self._queued += len(moves)

@@ -172,7 +172,7 @@ class StatusWriter:
         except ClusterUnavailable as error:
             self.counts.failures += 1
             self._trouble.failed(
-                "writing to the API server: %s", error, extra=logs.about_object(ref.kind, ref.key)
+                "cannot write to the API server: %s", error, extra=logs.about_object(ref.kind, ref.key)
             )
             self.problem = str(error)
             self.due(ref, self._clock() + self._away.next())

@@ -115,7 +115,7 @@ class Resync:
         if there != self._world.versions(kind):
             # mostly an event under way; if the watch is dead, the list is the repair
             self.repairs += 1
-            log.info("%s differs from what the watch said: listing", kind)
+            log.info("%s: the watch missed a change; listing", kind)
             await self._list(kind)
         self._proven[kind] = max(asked, self._proven.get(kind, asked))
         self._fine(kind)
@@ -130,11 +130,11 @@ class Resync:
     def _trouble(self, kind: str, error: ClusterUnavailable) -> None:
         level = logging.ERROR if isinstance(error, NotListable) else logging.WARNING
         self._troubles.setdefault(kind, logs.Trouble(log)).failed(
-            "%s; nothing is taken as absent meanwhile", error, level=level, extra=logs.about(kind=kind)
+            "%s; keeping what was read before", error, level=level, extra=logs.about(kind=kind)
         )
         self.problems[kind] = str(error)
 
     def _fine(self, kind: str) -> None:
         self.problems.pop(kind, None)
         if (trouble := self._troubles.get(kind)) is not None:
-            trouble.over("%s is listed again", kind, extra=logs.about(kind=kind))
+            trouble.over("%s can be listed again", kind, extra=logs.about(kind=kind))

@@ -174,7 +174,7 @@ def test_an_agents_address_that_is_none_is_a_usage_error(
 def test_what_is_no_api_server_is_told_so(body: bytes, tmp_path: Path) -> None:
     with serving(200, body) as address:
         file = kubeconfig(tmp_path, address)
-        with pytest.raises(CliError, match="what answers is no API server") as world:
+        with pytest.raises(CliError, match="the response is not") as world:
             cluster.read_world(kubeconfig=file)
         with pytest.raises(CliError, match="what answers is no API server") as config_map:
             cluster.read_config_map("a", "b", kubeconfig=file)

@@ -46,7 +46,7 @@ def write(folder: Path, name: str, text: str) -> Path:
         (TOOL.format(name="a", description="x") + "  scopes: [other]\n", 12, "duplicate key 'scopes'"),
         (TOOL.format(name="a", description="[") + "\n", 9, "not valid YAML"),
         ("kind: Tool\nspec: {}\n", 1, "apiVersion"),
-        ("- just\n- a list\n", 1, "a manifest is a mapping"),
+        ("- just\n- a list\n", 1, "a manifest must be a mapping"),
         ("a: &a [x]\nb: *nothing\n", 2, "undefined alias"),
     ],
 )

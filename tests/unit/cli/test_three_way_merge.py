@@ -158,7 +158,7 @@ def test_an_apply_that_would_be_refused_changes_nothing_and_is_named(tmp_path: P
     (said,) = in_cluster(api.world(), contents, trusted=(), now=0)
 
     assert [(n.ref, n.reason) for n in found.not_used] == [("AgentScopeBinding shop/m2", APPLY_REFUSED)]
-    assert "limits bound a grant: set scopes too" in found.not_used[0].message
+    assert "limits need a grant: set scopes too" in found.not_used[0].message
     assert found.after.bindings == found.before.bindings
     assert (said.reason, said.used) == (APPLY_REFUSED, False)
 

@@ -45,7 +45,7 @@ def test_no_anchors_are_kept_where_their_name_is_empty() -> None:
         (["--registry-port", "tcp://1"], "--registry-port (TOOLCRIB_OPERATOR_REGISTRY_PORT)"),
         (["--registry-service", "one"], "--registry-service (TOOLCRIB_OPERATOR_REGISTRY_SERVICE)"),
         (["--quota-bytes", "much"], "--quota-bytes (TOOLCRIB_OPERATOR_QUOTA_BYTES)"),
-        (["--lease-renew", "99"], "--lease-retry < --lease-renew < --lease-duration"),
+        (["--lease-renew", "99"], "--lease-retry must be below --lease-renew"),
         (["--registry-url", "http://r"], "either --registry-url"),
     ],
 )

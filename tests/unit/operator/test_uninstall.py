@@ -186,7 +186,7 @@ def test_releasing_ends_when_an_operator_takes_the_lease_back() -> None:
 
     bindings = Bindings(800, 0.05, operator_comes)
 
-    with pytest.raises(ClusterUnavailable, match="taken the Lease back"):
+    with pytest.raises(ClusterUnavailable, match="took the Lease again"):
         run(release(bindings, bindings, leases, election=FAST, identity="uninstall"))
     assert bindings.written < 100
 

@@ -130,7 +130,11 @@ async def test_a_name_that_any_object_of_the_namespace_has_is_taken() -> None:
     [
         (Conflict("there"), "exists", ""),
         (Invalid("spec.scopes: too many"), "refused", "spec.scopes: too many"),
-        (Gone("no such namespace"), "failed", f"There is no namespace {RUNTIME}; nothing has changed."),
+        (
+            Gone("no such namespace"),
+            "failed",
+            f"The namespace {RUNTIME} does not exist. Nothing changed; create it, then register again.",
+        ),
         (ClusterUnavailable("POST /apis/secret-inside"), "failed", "The API server did not confirm"),
     ],
 )

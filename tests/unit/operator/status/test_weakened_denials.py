@@ -78,7 +78,7 @@ async def test_a_tool_that_leaves_a_deny_is_told_while_others_still_match(how: s
         else:
             recreated(stage, after)
         await said(stage, WEAKENED)
-        await until(lambda: "heist/vault was denied and is not any more" in message(stage))
+        await until(lambda: "heist/vault was denied and no longer is" in message(stage))
         assert status(stage)["escapedTools"] == ["heist/vault"]
         await until(lambda: ("Warning", "DenyStoppedMatching") in stage.told())
         recreated(stage, vault())
@@ -93,7 +93,7 @@ async def test_an_entry_that_matched_and_matches_nothing_now_is_told_and_one_tha
         stage.world.remove("Tool", "heist/vault")
         stage.world.upsert("Tool", tool("another-object", name="strongbox", scopes=OPEN))
         await said(stage, WEAKENED)
-        assert message(stage) == "tools.deny/safe matched a tool and matches none now"
+        assert message(stage) == "tools.deny/safe matched a tool before and matches none now"
 
 
 async def test_each_further_tool_that_leaves_is_an_event_and_an_edit_of_the_binding_begins_anew() -> None:
@@ -129,7 +129,7 @@ async def test_the_next_leader_remembers_what_was_found_and_sees_what_stopped_wh
     world.remove("Tool", "heist/vault")
     async with staged(settings=OFTEN, world=world) as stage:
         await said(stage, WEAKENED)
-        assert "denyScopes/vault matched a tool and matches none now" in message(stage)
+        assert "denyScopes/vault matched a tool before and matches none now" in message(stage)
 
 
 async def test_a_condition_of_a_later_version_stops_nothing() -> None:
