@@ -142,7 +142,7 @@ def test_a_generated_name_and_each_of_many_are_checked(admission: Admission, peo
     names = {item["metadata"]["name"] for item in there}
     assert {"first", "third"} <= names
     assert "second" not in names
-    assert "you may not hand out the scope 'write:use'" in done.stderr
+    assert "you may not grant the scope 'write:use'" in done.stderr
 
 
 def test_labels_of_a_namespace_or_an_object_change_nothing(
@@ -170,7 +170,7 @@ def test_a_service_account_is_held_to_its_own_rights_by_its_real_token(admission
         assert client.post(path, json=own("by-token")).status_code == 201
         refused = client.post(path, json=wider(own("by-token-too")))
     assert refused.status_code == 403
-    assert "you may not hand out the scope 'write:use'" in refused.text
+    assert "you may not grant the scope 'write:use'" in refused.text
 
 
 CLUSTER_SUBJECTS: dict[str, dict[str, str]] = {

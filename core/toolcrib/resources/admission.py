@@ -41,7 +41,7 @@ MOST = 16
 OPERATOR_BY_NAME = "request.userInfo.username.matches('^system:serviceaccount:[^:]+:toolcrib-operator$')"
 """Who the operator is where nobody says more: a service account of this name, in whatever namespace."""
 
-NO_INPUT_SCHEMA = "missing: models have to guess the arguments; describe them in a JSON schema"
+NO_INPUT_SCHEMA = "missing, so models have to guess the arguments: describe them in a JSON schema"
 FEW_WORDS = "has fewer than 3 words that say something"
 """What a warning at apply says of a Tool; the second in the words of `toolcrib validate` and the condition Questionable."""
 
@@ -227,7 +227,7 @@ def _grant() -> dict[str, Any]:
         ["CREATE", "UPDATE"],
         [_SPEC_CHANGES],
         variables,
-        _scope_checks("grant", "hand out"),
+        _scope_checks("grant", "grant"),
     )
 
 

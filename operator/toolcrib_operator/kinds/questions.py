@@ -68,7 +68,7 @@ def _expired(binding: PublishedBinding, applied: float) -> Iterator[Question]:
     end = binding.expires_at
     if end is not None and end <= applied:
         message = (
-            f"{timestamp(end)} was already past when this was applied, so it grants nothing; set a later time"
+            f"{timestamp(end)} was already past when this was applied, so it grants nothing: set a later time"
         )
         yield Question(ConditionReason.EXPIRED_AT_APPLY, "spec.expiresAt", message)
 
@@ -80,7 +80,7 @@ def _subjects(binding: PublishedBinding, exists: Callable[[str], bool] | None) -
         key = f"{subject.namespace}/{subject.name}"
         if not exists(key):
             whose = f" of Agent {key}" if subject.kind is SubjectKind.AGENT else ""
-            message = f"there is no ServiceAccount {key}{whose}; create it, or correct the subject"
+            message = f"there is no ServiceAccount {key}{whose}: create it, or correct the subject"
             yield Question(ConditionReason.SUBJECT_NOT_FOUND, f"spec.subjects[{i}]", message)
 
 
@@ -90,7 +90,7 @@ def _shadowed(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator
         return
     for i, scope in enumerate(binding.scopes):
         if scope in binding.deny_scopes:
-            message = f"{scope!r} gives no tool: the binding's own denyScopes denies it; remove it from one of the two"
+            message = f"{scope!r} gives no tool: the binding's own denyScopes denies it: remove it from one of the two"
             yield Question(ConditionReason.SCOPE_SHADOWED, f"spec.scopes[{i}]", message)
     patterns = [(text, ToolPattern.parse(text)) for text in binding.deny]
     denials = authorizer.denials(binding)
@@ -127,7 +127,7 @@ def _idle(binding: PublishedBinding, tools: list[PublishedTool]) -> Iterator[Que
     for field, entries in (("deny", binding.deny), ("denyScopes", binding.deny_scopes)):
         for i, text in enumerate(entries):
             if authorizer.Denial(field, text) not in firing:
-                message = f"{text!r} matches no existing tool, so it denies nothing now; check the spelling"
+                message = f"{text!r} matches no existing tool, so it denies nothing now: check the spelling"
                 yield Question(ConditionReason.DENY_NEVER_FIRES, f"spec.tools.{field}[{i}]", message)
 
 

@@ -169,7 +169,7 @@ async def test_anchors_that_are_deleted_or_altered_are_noticed_and_written_back(
         for _ in range(3):
             await anchoring.anchor({CHAIN: head(4)})
     assert (store.text, anchoring.regressions, len(caplog.records)) == (whole, 1, 1)
-    assert "written back" in caplog.text
+    assert "restoring them" in caplog.text
     # another process, which begins with what is there, remembers it too
     second = Anchoring(store, dict)
     await second.anchor({CHAIN: head(4)})
