@@ -23,6 +23,8 @@ from toolcrib_registry.calls.arguments import Arguments
 from toolcrib_registry.calls.assertions.keys import AssertionKeys
 from toolcrib_registry.calls.assertions.signing import Assertions
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
+from toolcrib_registry.calls.backends.kinds import Kinds
+from toolcrib_registry.calls.backends.mcp.backend import McpBackend
 from toolcrib_registry.calls.backends.port import ToolBackend
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
 from toolcrib_registry.calls.bulkheads import Bulkheads
@@ -65,6 +67,8 @@ from toolcrib_registry.search.searcher import Searcher
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder, VectorShelf
 from toolcrib_registry.settings import RegistrySettings
+from toolcrib_registry.upstream.client import McpClient
+from toolcrib_registry.upstream.servers import Bounds
 from toolcrib_registry.watch.slots import WatchSlots
 
 log = logging.getLogger(__name__)
@@ -80,6 +84,7 @@ class Registry:
     shelf: VectorShelf
     keys: Keys
     outbound: OutboundHttp
+    servers: McpClient
     egress: ReplaceablePolicy
     owned_keys: KeyStore | None = None
     _following: list[asyncio.Task[None]] = field(default_factory=list, init=False)
@@ -142,6 +147,7 @@ class Registry:
         if self.owned_keys is not None:
             await self.owned_keys.close()
         self.deps.search.close()
+        await self.servers.close()
         await self.outbound.close()
         await self.deps.limits.counters.aclose()
         await self.store.aclose()
@@ -222,6 +228,12 @@ async def build(
     state.on_swap = decisions.policy_changed
     credentials = CredentialStore()
     assertions = _assertions(settings, clock)
+    servers = McpClient(
+        outbound,
+        Bounds(
+            request_bytes=settings.limits.mcp_request_bytes, answer_bytes=settings.limits.mcp_answer_bytes
+        ),
+    )
     entries = EntryCache()
     searcher = Searcher(
         store,
@@ -259,7 +271,10 @@ async def build(
         ),
         arguments=Arguments(validators=validators, large=large),
         backend=backend
-        or HttpBackend(outbound, credentials, policy, assertions=assertions, large=large, remedies=remedies),
+        or Kinds(
+            HttpBackend(outbound, credentials, policy, assertions=assertions, large=large, remedies=remedies),
+            McpBackend(servers, credentials, policy, assertions=assertions, large=large, remedies=remedies),
+        ),
         assertions=assertions,
         limits=Charging(
             counters or factories.counters(settings.counters, clock),
@@ -292,7 +307,7 @@ async def build(
             scopes=settings.oauth.scopes_supported,
         ),
     )
-    return Registry(deps, store, embedder, shelf, keys, outbound, policy, owned_keys)
+    return Registry(deps, store, embedder, shelf, keys, outbound, servers, policy, owned_keys)
 
 
 def _assertions(settings: RegistrySettings, clock: Clock) -> Assertions:

@@ -289,6 +289,15 @@ class Limits(Section):
         description="Calls to one backend (Service and port, or host and port) in progress at one time, on each replica; by one binding half "
         "of them, of one caller a quarter.",
     )
+    mcp_request_bytes: int = Field(
+        default=4 << 20, ge=64 << 10, le=64 << 20, description="Largest request to an MCP server."
+    )
+    mcp_answer_bytes: int = Field(
+        default=8 << 20,
+        ge=64 << 10,
+        le=64 << 20,
+        description="Largest answer of an MCP server to a call, everything included that precedes it on its stream.",
+    )
     watch_streams: int = Field(default=1000, ge=1, description="Watch streams at one time.")
     watch_streams_per_subject: int = Field(
         default=20,

@@ -1,4 +1,4 @@
-"""What every kind of backend promises: run on HTTP, against a real server on loopback. Another kind adds a remote."""
+"""What every kind of backend promises: run on HTTP and on MCP of both eras, against real servers on loopback."""
 
 import json
 from abc import ABC, abstractmethod
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from evil_upstream import Upstream, response, upstream
+from mcp_upstream import Behave, McpUpstream, Wire, handshake, serving, stateless
 from published import bot, tool
 from toolcrib.resources.backends import AuthType
 from toolcrib.wire.publish import (
@@ -17,12 +18,14 @@ from toolcrib.wire.publish import (
     Credentials,
     PublishedAuth,
     PublishedBackend,
+    PublishedMcp,
     PublishedTool,
     SecretReference,
 )
 from toolcrib_registry.adapters.outbound.http import OutboundHttp
 from toolcrib_registry.calls.arguments import CheckedArguments, serialised
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
+from toolcrib_registry.calls.backends.mcp.backend import McpBackend
 from toolcrib_registry.calls.backends.port import Text, ToolAnswer, ToolBackend
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
@@ -39,6 +42,8 @@ from toolcrib_registry.calls.errors import (
     UpstreamUnreachable,
 )
 from toolcrib_registry.outbound.guard import EgressPolicy
+from toolcrib_registry.upstream.client import McpClient
+from toolcrib_registry.upstream.servers import Bounds
 
 pytestmark = pytest.mark.anyio
 SECRET = "s3cret-token"
@@ -51,6 +56,11 @@ class Remote(ABC):
     backend: ToolBackend
     credentials: CredentialStore
     tool: PublishedTool
+
+    def address(self, **fields: Any) -> PublishedBackend:
+        """Its backend, with other fields."""
+        assert self.tool.backend is not None
+        return self.tool.backend.model_copy(update=fields)
 
     @abstractmethod
     def says(self, value: Any) -> None:
@@ -124,9 +134,92 @@ class HttpRemote(Remote):
             await writer.drain()
 
 
-@pytest.fixture(params=["http"])
-async def remote() -> AsyncIterator[Remote]:
+class McpRemote(Remote):
+    def __init__(self, up: McpUpstream, outbound: OutboundHttp, policy: EgressPolicy) -> None:
+        self._up = up
+        self.client = McpClient(outbound, Bounds(answer_bytes=100_000))
+        self.credentials = CredentialStore()
+        self.backend = McpBackend(self.client, self.credentials, policy, BOUNDS)
+        reference = SecretReference(namespace="heist", name="key", key="token")
+        self.tool = tool(
+            "heist/reader",
+            backend=PublishedBackend(
+                service_namespace="heist",
+                service_name="files",
+                service_port=80,
+                path="/mcp",
+                timeout=1.5,
+                auth=PublishedAuth(type=AuthType.BEARER, secret=reference),
+                mcp=PublishedMcp(server="heist/files", tool="read it"),
+            ),
+        )
+        one = Credential(namespace="heist", name="key", key="token", hosts=("files",), value=SECRET)
+        self.credentials.replace(Credentials(epoch=1, credentials=(one,)))
+
+    def _on(self, behave: Behave) -> None:
+        self._up.on["tools/call"] = behave
+
+    def _result(self, **fields: Any) -> None:
+        async def answer(wire: Wire) -> None:
+            await wire.result(**fields)
+
+        self._on(answer)
+
+    def says(self, value: Any) -> None:
+        if isinstance(value, str):
+            self._result(content=[{"type": "text", "text": value}])
+        else:
+            text = json.dumps(value, ensure_ascii=False)
+            self._result(content=[{"type": "text", "text": text}], structuredContent=value)
+
+    def does(self, what: str) -> None:
+        async def breaks(wire: Wire) -> None:
+            await wire.raw(response(b'{"a":'))
+
+        async def fails(wire: Wire) -> None:
+            await wire.status(500)
+
+        async def dies(_: Wire) -> None:
+            return
+
+        async def hangs(_: Wire) -> None:
+            await Event().wait()
+
+        nested: Any = []
+        for _ in range(12):
+            nested = [nested]
+        match what:
+            case "nothing":
+                self._result(content=[])
+            case "floods":
+                self._result(content=[{"type": "text", "text": "x" * 200_000}])
+            case "nests":
+                self._result(content=[], structuredContent=nested)
+            case _:
+                self._on({"fails": fails, "dies": dies, "hangs": hangs, "breaks": breaks}[what])
+
+    def refuses(self, value: Any) -> None:
+        self._result(content=[{"type": "text", "text": json.dumps(value)}], isError=True)
+
+    def received(self) -> list[Any]:
+        calls = self._up.of("tools/call")
+        assert all(w.message["params"]["name"] == "read it" for w in calls)
+        return [w.message["params"]["arguments"] for w in calls]
+
+
+@pytest.fixture(params=["http", "mcp-2026", "mcp-2025"])
+async def remote(request: pytest.FixtureRequest) -> AsyncIterator[Remote]:
     async with AsyncExitStack() as stack:
+        if request.param != "http":
+            server = await stack.enter_async_context(
+                serving(stateless() if "2026" in request.param else handshake())
+            )
+            rule = EgressPolicy(backends={"heist/files": f"127.0.0.1:{server.port}"})
+            outbound = await stack.enter_async_context(OutboundHttp(rule))
+            of_server = McpRemote(server, outbound, rule)
+            yield of_server
+            await of_server.client.close()
+            return
 
         async def behave(reader: StreamReader, writer: StreamWriter) -> None:
             await made.behave(reader, writer)
@@ -146,8 +239,9 @@ async def test_json_is_passed_on_as_it_came_and_can_be_read_as_a_value_and_as_te
     answer = await remote.call()
 
     assert (answer.is_json, answer.is_error, answer.structured) == (True, False, value)
-    assert answer.raw == json.dumps(value).encode()
-    assert answer.content == (Text(json.dumps(value)),)
+    (text,) = answer.content
+    assert isinstance(text, Text)
+    assert json.loads(answer.raw) == json.loads(text.text) == value
     assert 0 < answer.elapsed < 5
 
 
@@ -178,10 +272,10 @@ async def test_the_tool_gets_the_arguments_as_they_were_checked(remote: Remote) 
 
 
 async def failed(remote: Remote) -> tuple[ToolAnswer | None, CallError | None]:
-    """A refusal is an answer that says so, or an error with what the tool said."""
+    """A refusal is an answer that says so, or an error with what the tool said; or it is withheld."""
     try:
         answer = await remote.call()
-    except ToolError as error:
+    except (ToolError, UpstreamProtocol) as error:
         return None, error
     assert answer.is_error
     return answer, None
@@ -238,13 +332,11 @@ async def test_a_refusal_that_repeats_the_credential_does_not_show_it(remote: Re
 
 async def test_what_cannot_be_called_yet_says_what_is_missing(remote: Remote) -> None:
     remote.says({})
-    backend = remote.tool.backend
-    assert backend is not None
 
     with pytest.raises(NoBackend):
         await remote.call(backend=None)
     with pytest.raises(ServicePending):
-        await remote.call(backend=backend.model_copy(update={"service_name": "elsewhere"}))
+        await remote.call(backend=remote.address(service_name="elsewhere"))
     remote.credentials.replace(Credentials(epoch=2))
     with pytest.raises(CredentialPending):
         await remote.call()

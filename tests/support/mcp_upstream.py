@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,6 +162,28 @@ async def serving(server: McpUpstream) -> AsyncIterator[McpUpstream]:
         for task in list(connections):
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
+
+
+@contextmanager
+def running(server: McpUpstream) -> Iterator[McpUpstream]:
+    """The server, listening on a loop of its own, for tests that wait for answers without one."""
+    loop = asyncio.new_event_loop()
+    listening, ended = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with serving(server):
+            listening.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert listening.wait(20)
+        yield server
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(20)
+        loop.close()
 
 
 async def called(wire: Wire) -> None:

@@ -238,7 +238,8 @@ class CallRequest(Request):
 
 
 class CallAnswer(Answer):
-    """The answer of `/v1/call`: what the backend said, parsed where it is JSON."""
+    """The answer of `/v1/call`: what the backend said, parsed where it is JSON. Of a tool of an MCP server `result` is its structured
+    content, else its one text or bytes (base64), else its content blocks."""
 
     model_config = example(
         tool_id="heist/calculator", content_type="application/json", result={"result": 42}, elapsed=0.004
@@ -248,6 +249,10 @@ class CallAnswer(Answer):
     content_type: str
     result: Any
     elapsed: float = Field(description="seconds")
+    content: list[dict[str, Any]] | None = Field(
+        default=None,
+        description="The content blocks of a tool of an MCP server that has structured content, too.",
+    )
 
 
 class Problem(BaseModel):

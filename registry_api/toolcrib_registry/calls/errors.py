@@ -13,7 +13,9 @@ Failure → CallError
 ├── UpstreamRedirect     upstream_redirect
 ├── UpstreamTooLarge     upstream_too_large
 ├── UpstreamProtocol     upstream_protocol   HTML, lying length, early close, invalid JSON, bad headers
-├── ToolError            tool_error          the backend answered 4xx
+├── TransportUnsupported transport_unsupported  an MCP server that speaks HTTP+SSE alone
+├── LoginRequired        login_required      an MCP server that wants a login
+├── ToolError            tool_error          the backend answered 4xx, or an error
 └── UpstreamError        upstream_error      the backend answered 5xx
 """
 
@@ -117,8 +119,20 @@ class UpstreamProtocol(CallError):
     code = "upstream_protocol"
 
 
+class TransportUnsupported(CallError):
+    """The tool's MCP server speaks the transport of 2024-11-05 (HTTP+SSE) alone."""
+
+    code = "transport_unsupported"
+
+
+class LoginRequired(CallError):
+    """The tool's MCP server wants a token that a login gives; `extra["resource_metadata"]` says where to learn more."""
+
+    code = "login_required"
+
+
 class ToolError(CallError):
-    """The backend refused the call (4xx); `extra["upstream_status"]` says how."""
+    """The backend refused the call; `extra["upstream_status"]` says how (4xx), or `extra["upstream"]` what it said."""
 
     code = "tool_error"
 

@@ -17,13 +17,14 @@ from starlette.types import Message, Send
 
 from toolcrib.authorizer import Action, Decision
 from toolcrib_registry.calls import service as calls
-from toolcrib_registry.calls.backends.port import Text, ToolAnswer
+from toolcrib_registry.calls.backends.port import Binary, Text, ToolAnswer
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.errors import ToolError
 from toolcrib_registry.calls.in_flight import Hold, Revoked
 from toolcrib_registry.deps import Deps
 from toolcrib_registry.failures import Failure
 from toolcrib_registry.http.slices import SLICE, send_all_but_last
+from toolcrib_registry.mcp import results
 
 _NO_STORE = (b"cache-control", b"no-store")
 MediaType = Literal["application/json", "text/plain", "application/octet-stream"]
@@ -100,6 +101,8 @@ def plain(deps: Deps, named: calls.Named, answer: ToolAnswer) -> Answer:
     _refuse_errors(answer)
     if answer.is_json:
         return sent(deps, named, answer.raw or b"null", "application/json")
+    if _is_many(answer):
+        return sent(deps, named, orjson.dumps(results.content(answer)), "application/json")
     return sent(deps, named, answer.raw, "text/plain" if _is_text(answer) else "application/octet-stream")
 
 
@@ -108,10 +111,12 @@ def wrapped(named: calls.Named, answer: ToolAnswer) -> bytes:
     _refuse_errors(answer)
     made = {
         "tool_id": named.tool.tool_id,
-        "content_type": answer.media_type,
+        "content_type": "application/json" if _is_many(answer) else answer.media_type,
         "result": _result(answer),
         "elapsed": round(answer.elapsed, 6),
     }
+    if answer.is_json and answer.blocks:
+        made["content"] = results.content(answer)
     return orjson.dumps(made)
 
 
@@ -128,8 +133,16 @@ def _refuse_errors(answer: ToolAnswer) -> None:
             f"The tool asks for input ({', '.join(methods) or 'none named'}). Call it over MCP, revision 2026-07-28.",
         )
     if answer.is_error:
-        shown = {} if len(answer.raw) > CallBounds().error_bytes else {"upstream": _result(answer)}
+        said = orjson.dumps(_result(answer))
+        shown = {} if len(said) > CallBounds().error_bytes else {"upstream": orjson.loads(said)}
         raise ToolError("the tool refused the call", extra=shown)
+
+
+def _is_many(answer: ToolAnswer) -> bool:
+    """Whether only content blocks, as MCP has them, say all that the tool answered."""
+    if answer.is_json or answer.blocks is None:
+        return False
+    return len(answer.blocks) > 1 or any(not isinstance(each, Text | Binary) for each in answer.blocks)
 
 
 def _is_text(answer: ToolAnswer) -> bool:
@@ -139,6 +152,8 @@ def _is_text(answer: ToolAnswer) -> bool:
 def _result(answer: ToolAnswer) -> Any:
     if answer.is_json:
         return orjson.Fragment(answer.raw or b"null")
+    if _is_many(answer):
+        return results.content(answer)
     return answer.raw.decode() if _is_text(answer) else base64.b64encode(answer.raw).decode()
 
 

@@ -75,6 +75,8 @@ CODES: Mapping[str, tuple[int, str]] = {
     "shutting_down": (503, "The registry stops"),
     "tool_error": (422, "Tool error"),
     "input_required": (422, "The tool asks for input"),
+    "transport_unsupported": (502, "Transport unsupported"),
+    "login_required": (502, "The tool's server wants a login"),
     "upstream_error": (502, "Upstream error"),
     "upstream_protocol": (502, "Upstream protocol"),
     "upstream_redirect": (502, "Upstream redirect"),

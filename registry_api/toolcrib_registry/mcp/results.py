@@ -49,7 +49,7 @@ def complete(
 
 def of_tool(version: str, answer: ToolAnswer) -> bytes:
     """What a tool answered."""
-    fields: dict[str, Any] = {"content": [_block(block) for block in answer.content]}
+    fields: dict[str, Any] = {"content": content(answer)}
     if answer.is_json and answer.raw and (is_stateless(version) or _is_object(answer.raw)):
         fields["structuredContent"] = orjson.Fragment(answer.raw)
     if answer.is_error:
@@ -86,10 +86,15 @@ def of_failure(version: str, code: str, text: str, retry_after: int | None = Non
 
 def of_misfit(version: str, code: str, text: str, answer: ToolAnswer) -> bytes:
     """An answer that is not what its tool says it is: an error for the model, which gets the answer as well."""
-    content = [{"type": "text", "text": text}, *(_block(block) for block in answer.content)]
+    told = [{"type": "text", "text": text}, *content(answer)]
     return complete(
-        version, {"content": content, "isError": True}, meta={**(answer.meta or {}), CODE_META: code}
+        version, {"content": told, "isError": True}, meta={**(answer.meta or {}), CODE_META: code}
     )
+
+
+def content(answer: ToolAnswer) -> list[dict[str, Any]]:
+    """What a tool answered, as content blocks."""
+    return [_block(block) for block in answer.content]
 
 
 def shown(value: Any) -> str:
@@ -109,7 +114,8 @@ def _block(block: Block) -> dict[str, Any]:
             made = {"type": "text", "text": block.text}
         case ResourceLink():
             made = {"type": "resource_link", "uri": block.uri, "name": block.name, **_given(
-                title=block.title, description=block.description, mimeType=block.media_type, size=block.size
+                title=block.title, description=block.description, mimeType=block.media_type, size=block.size,
+                icons=block.icons,
             )}  # fmt: skip
         case Binary():
             data, kind = base64.b64encode(block.data).decode(), block.media_type.partition("/")[0]
@@ -134,4 +140,6 @@ def _resource(block: Embedded) -> dict[str, Any]:
         made["text"] = block.content
     else:
         made["blob"] = base64.b64encode(block.content).decode()
+    if block.content_meta is not None:
+        made["_meta"] = dict(block.content_meta)
     return {"type": "resource", "resource": made}

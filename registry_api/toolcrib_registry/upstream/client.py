@@ -88,11 +88,9 @@ class McpClient:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._ids = itertools.count(1).__next__
         self._aside: set[asyncio.Task[None]] = set()
-        self._closed = False
 
     async def close(self) -> None:
         """End all sessions; what servers are still to be told is told, or given up after a moment."""
-        self._closed = True
         known, self._known = list(self._known.values()), OrderedDict()
         for each in known:
             self._end(each)
@@ -114,7 +112,7 @@ class McpClient:
                 self._forget(known)
                 return (await self._linked(known, asking)).facts
 
-    async def ask(self, server: Server, asking: Asking, question: Question) -> messages.Result:
+    async def ask(self, server: Server, asking: Asking, question: Question) -> Answered:
         """The result of one request.
 
         If the caller is cancelled, or the deadline passes, the server is told: by `notifications/cancelled`, or by
@@ -124,7 +122,7 @@ class McpClient:
             McpFailure, OutboundError: there is none.
         """
         async with _deadline(asking):
-            return (await self._asked(server, asking, question)).result
+            return await self._asked(server, asking, question)
 
     async def tools(self, server: Server, asking: Asking) -> ToolList:
         """The server's tools, page by page, within the bounds of lists.
@@ -140,12 +138,12 @@ class McpClient:
             for _ in range(self._bounds.pages):
                 params = {} if cursor is None else {"cursor": cursor}
                 answered = await self._asked(server, asking, Question("tools/list", params, at_most=left))
-                page = answered.result.fields
+                page = answered.fields
                 listed, cursor, ttl = page.get("tools"), page.get("nextCursor"), page.get("ttlMs", ttl)
                 if type(listed) is not list or not isinstance(cursor, str | None):
                     raise AnswerBroken("the server's list of tools is not one")
                 tools += listed
-                left -= answered.size
+                left -= len(answered.text)
                 if cursor is None:
                     break
                 if cursor in seen:

@@ -64,7 +64,7 @@ async def discovered(exchanges: Exchanges, server: Server, asking: Asking, id_: 
         if refused.code in (_INTERNAL_ERROR, HEADER_MISMATCH):
             raise
         return None
-    said = answered.result.fields
+    said = answered.fields
     versions, told = said.get("supportedVersions"), said.get("_meta")
     if type(versions) is not list:
         raise AnswerBroken("the server answers server/discover without supportedVersions")

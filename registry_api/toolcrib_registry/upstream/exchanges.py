@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolcrib.version import __version__
@@ -40,11 +40,11 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A result, the header fields that came with it, and its bytes."""
+    """A result, the header fields that came with it, and the message that it came in."""
 
-    result: Result
-    headers: Mapping[str, str]
-    size: int
+    fields: Mapping[str, Any] = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    text: bytes = field(repr=False)
 
 
 class Exchanges:
@@ -86,7 +86,8 @@ class Exchanges:
             value = await _parsed(text)
             # a request may be answered by an array where it could have been one (2025-03-26)
             value = value[0] if type(value) is list and len(value) == 1 else value
-            return Answered(_result(messages.read(value, id_, answer.status)), answer.headers, len(text))
+            found = _result(messages.read(value, id_, answer.status))
+            return Answered(found.fields, answer.headers, text)
 
     async def tell(self, server: Server, asking: Asking, body: bytes, fields: Mapping[str, str]) -> None:
         """Send a notification, or an answer of ours.
@@ -192,7 +193,7 @@ class Exchanges:
                     message = messages.read(each, id_)
                     if not isinstance(message, Notification | ServerRequest):
                         await _ended(answer)
-                        return Answered(_result(message), answer.headers, len(event.data))
+                        return Answered(_result(message).fields, answer.headers, event.data)
                     await hear(message)
         raise AnswerBroken("the server's stream ended without an answer")
 

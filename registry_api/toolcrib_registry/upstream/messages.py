@@ -66,7 +66,14 @@ def encoded(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:  # integers beyond 64 bits
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """What orjson takes and the standard library does not: JSON that is encoded already."""
+    if isinstance(value, orjson.Fragment):
+        return json.loads(value.contents)
+    raise TypeError(type(value).__name__)
 
 
 def parsed(text: bytes) -> Any:

@@ -40,7 +40,7 @@ async def begin(exchanges: Exchanges, server: Server, asking: Asking, id_: int) 
         if refused.status in _OTHER_TRANSPORT and await exchanges.first_event(server, asking) == "endpoint":
             raise TransportUnsupported from refused
         raise
-    said = answered.result.fields
+    said = answered.fields
     version = said.get("protocolVersion")
     if version not in HANDSHAKE:
         raise AnswerBroken(f"the server answers initialize with the revision {text_of(version)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -51,15 +51,17 @@ class ResourceLink(_Block):
     title: str | None = None
     description: str | None = None
     size: int | None = None
+    icons: Sequence[Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded(_Block):
-    """A resource that came with the answer: text, or bytes."""
+    """A resource that came with the answer: text, or bytes. `content_meta` is what the backend says of the resource."""
 
     uri: str
     content: str | bytes = field(repr=False)
     media_type: str | None = None
+    content_meta: Mapping[str, Any] | None = None
 
 
 Block = Text | Binary | ResourceLink | Embedded
@@ -115,7 +117,8 @@ class ToolAnswer:
     """What a tool answered.
 
     Attributes:
-        raw: the answer as it came; JSON where `is_json`, else what `blocks` say, in its own encoding. Empty: nothing.
+        raw: the answer as it came; JSON where `is_json`, else what the one block says, in its own encoding. Empty: nothing, or
+            what several blocks say.
         media_type: of `raw`, without parameters, as the backend named it; empty where it named none.
         is_json: `raw` is JSON, or empty, which is null.
         blocks: the content; None: `raw` is all of it.

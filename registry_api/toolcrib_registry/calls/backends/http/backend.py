@@ -3,66 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from toolcrib.identity import Identity
-from toolcrib.resources import credential_hosts
-from toolcrib.resources.backends import ASSERTION_HEADER, AuthType, Method
+from toolcrib.resources.backends import ASSERTION_HEADER, Method
 from toolcrib.version import __version__
-from toolcrib.wire.publish import PublishedAuth, PublishedTool
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.http.request import fill
 from toolcrib_registry.calls.backends.http.response import judged
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
+from toolcrib_registry.calls.backends.routes import Asserts, authentication, place, translated
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
-    CallError,
-    CredentialPending,
     NoBackend,
-    Refused,
-    ServicePending,
-    UpstreamProtocol,
-    UpstreamTimeout,
-    UpstreamTooLarge,
-    UpstreamUnreachable,
 )
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.errors import (
     Disconnected,
-    EgressRefused,
-    HostNotAllowed,
-    NoAddress,
     OutboundError,
-    ProtocolViolation,
-    TimedOut,
-    TooLarge,
 )
-from toolcrib_registry.outbound.guard import PolicySource, Target, target
+from toolcrib_registry.outbound.guard import PolicySource
 from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse, Sender
 
-_TELLING = 8
-"""Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
 _LARGE = 256 << 10
 """Bytes of an answer above which it is judged in a thread, one at a time."""
 _TRACE_PARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACE_STATE = 512
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-
-class Asserts(Protocol):
-    """Signs for one try of a call, so that its backend knows who sent it (`assertions.signing`)."""
-
-    def made(self, tool_id: str, caller: Identity, method: str, target: str, body: bytes | None) -> str:
-        """A new assertion."""
-        ...
 
 
 class HttpBackend:
@@ -114,20 +89,12 @@ class HttpBackend:
             CallError: see `calls.errors`.
         """
         backend = tool.backend
+        if backend is not None and backend.mcp is not None:
+            raise NoBackend("the tool is one of an MCP server, and only plain HTTP is called here")
         if backend is None or (backend.url is None and backend.service_name is None):
             raise NoBackend("the tool has no backend to call")
-        try:
-            place = target(backend, namespace=tool.namespace, policy=self._policy.current)
-        except NoAddress as unknown:
-            raise ServicePending(
-                f"no address of the tool's Service is known. {self._remedies.service(tool.namespace, backend.service_name)}",
-                retry_after=5,
-            ) from unknown
-        except HostNotAllowed as refused:
-            raise Refused(f"{refused.reason}. {self._remedies.host(refused.host, refused.port)}") from refused
-        except EgressRefused as refused:
-            raise Refused(refused.reason) from refused
-        path, sent = fill(place.path, backend.method, arguments, limit=self._limits.url_bytes)
+        to = place(backend, tool.namespace, self._policy.current, self._remedies)
+        path, sent = fill(to.path, backend.method, arguments, limit=self._limits.url_bytes)
         hints = tool.annotations
         repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
         headers = _headers(sent, request_id)
@@ -137,7 +104,8 @@ class HttpBackend:
             # for our own second try. Never the request's id: callers choose that, and with another's id a backend
             # might answer what it answered the other
             headers["idempotency-key"] = secrets.token_hex(16)
-        credential = self._authenticate(backend.auth, place, headers)
+        credential = authentication(backend.auth, self._credentials, to)
+        headers |= credential.headers
         timeout = min(backend.timeout, self._limits.timeout)
         signer, signatures = self._assertions if backend.asserted else None, list[str]()
 
@@ -151,7 +119,7 @@ class HttpBackend:
                 signatures.append(assertion.rpartition(".")[2])
                 carried = {**headers, ASSERTION_HEADER: assertion}
             return OutboundRequest(
-                target=place,
+                target=to,
                 method=method,
                 path=path,
                 headers=carried,
@@ -168,7 +136,7 @@ class HttpBackend:
             response,
             limits=self._limits,
             elapsed=self._clock() - started,
-            secrets=(*credential, *signatures),
+            secrets=(*credential.secrets, *signatures),
         )
         if len(response.body) <= _LARGE:
             return judge()
@@ -195,37 +163,7 @@ class HttpBackend:
                     raise
                 return await self._outbound.send(request(left))
         except OutboundError as error:
-            raise _translated(error) from error
-
-    def _authenticate(
-        self, auth: PublishedAuth | None, place: Target, headers: dict[str, str]
-    ) -> tuple[str, ...]:
-        """Add the credential; returns its forms, so that an answer that repeats one can be recognised."""
-        if auth is None:
-            return ()
-        credential = self._credentials.get(auth.secret)
-        if credential is None:
-            raise CredentialPending("the backend's credential has not reached this replica", retry_after=5)
-        if place.names.isdisjoint(credential_hosts.entries(credential.hosts)):
-            raise Refused(
-                "the credential's toolcrib.dev/hosts do not list the backend's host; a host alone means https on port 443"
-            )
-        value = credential.value.strip("\r\n")  # Secrets made from files end in a newline
-        if not value or not value.isprintable() or (auth.type is not AuthType.BASIC and not value.isascii()):
-            raise CredentialPending("the backend's credential cannot stand in a header")
-        if auth.type is AuthType.BASIC:
-            encoded = base64.b64encode(value.encode()).decode()
-            headers["authorization"] = f"Basic {encoded}"
-            password = value.partition(":")[2]
-            return (value, encoded, password) if len(password) >= _TELLING else (value, encoded)
-        if auth.type is AuthType.BEARER:
-            headers["authorization"] = f"Bearer {value}"
-        else:
-            assert auth.header is not None
-            if auth.header.lower() == ASSERTION_HEADER:  # of an API server without this version's rule
-                raise Refused("the backend's auth.header belongs to the registry; choose another")
-            headers[auth.header.lower()] = value
-        return (value,)
+            raise translated(error) from error
 
 
 def _headers(body: bytes | None, request_id: str) -> dict[str, str]:
@@ -249,16 +187,3 @@ def _trace(meta: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(state, str) and len(state) <= _TRACE_STATE and state.isascii() and state.isprintable():
         found["tracestate"] = state
     return found
-
-
-def _translated(error: OutboundError) -> CallError:
-    match error:
-        case EgressRefused():
-            return Refused(error.reason)
-        case TimedOut():
-            return UpstreamTimeout(str(error))
-        case TooLarge():
-            return UpstreamTooLarge(str(error))
-        case ProtocolViolation():
-            return UpstreamProtocol(str(error))
-    return UpstreamUnreachable(str(error))

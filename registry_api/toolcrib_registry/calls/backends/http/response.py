@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from toolcrib_registry.calls.backends import nesting
 from toolcrib_registry.calls.backends.port import Text, ToolAnswer
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.echoed_secrets import Secrets
@@ -73,18 +74,8 @@ def _json(body: bytes, limits: CallBounds) -> Any:
     except orjson.JSONDecodeError:
         raise UpstreamProtocol("the backend's answer is not the JSON that it claims to be") from None
     if body.count(b"[") + body.count(b"{") > limits.answer_depth:
-        _check_depth(value, limits.answer_depth)
+        nesting.check(value, limits.answer_depth)
     return value
-
-
-def _check_depth(value: Any, limit: int) -> None:
-    stack = [(value, 1)]
-    while stack:
-        node, depth = stack.pop()
-        if isinstance(node, dict | list):
-            if depth > limit:
-                raise UpstreamProtocol(f"the backend's answer is nested deeper than {limit} levels")
-            stack.extend((child, depth + 1) for child in (node.values() if isinstance(node, dict) else node))
 
 
 def _text(body: bytes) -> str:

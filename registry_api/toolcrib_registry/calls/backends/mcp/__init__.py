@@ -1,0 +1,1 @@
+"""Tools of MCP servers: one `tools/call` a call."""

@@ -1,0 +1,223 @@
+"""Calls a tool of an MCP server, within the guard, the deadline and the bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import orjson
+
+from toolcrib.identity import Identity
+from toolcrib.resources.backends import ASSERTION_HEADER
+from toolcrib.wire.publish import PublishedBackend, PublishedTool
+from toolcrib_registry.calls.arguments import CheckedArguments
+from toolcrib_registry.calls.backends.mcp.answers import judged
+from toolcrib_registry.calls.backends.mcp.refusals import translated
+from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, Progress, ToolAnswer
+from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
+from toolcrib_registry.calls.backends.routes import (
+    Asserts,
+    Authentication,
+    authentication,
+    place,
+)
+from toolcrib_registry.calls.backends.routes import translated as translated_way
+from toolcrib_registry.calls.bounds import CallBounds
+from toolcrib_registry.calls.credentials import CredentialStore
+from toolcrib_registry.calls.errors import NoBackend
+from toolcrib_registry.limits.large_requests import LargeRequests
+from toolcrib_registry.outbound.errors import Disconnected, OutboundError
+from toolcrib_registry.outbound.guard import PolicySource, Target
+from toolcrib_registry.upstream import header_fields
+from toolcrib_registry.upstream.client import McpClient
+from toolcrib_registry.upstream.errors import McpFailure
+from toolcrib_registry.upstream.exchanges import Answered
+from toolcrib_registry.upstream.header_fields import Mirror
+from toolcrib_registry.upstream.servers import Asking, Question, Server
+
+_LARGE = 256 << 10
+"""Bytes of an answer above which it is judged in a thread, one at a time."""
+_MOST_MIRRORS = 4_096
+_MOST_MESSAGE = 4_096
+
+
+class McpBackend:
+    """Calls tools. Whether the caller may is decided before; the caller's own token never comes here.
+
+    Args:
+        client: asks the servers.
+        credentials: what the operator pushed.
+        policy: the same policy that the client's pool enforces.
+        limits: bounds of a call.
+        assertions: signs requests to servers that take assertions; None: nothing is signed.
+        large: turns of large answers.
+        remedies: what to do about a host or Service that may not be called.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: McpClient,
+        credentials: CredentialStore,
+        policy: PolicySource,
+        limits: CallBounds | None = None,
+        *,
+        assertions: Asserts | None = None,
+        large: LargeRequests | None = None,
+        remedies: Remedies = CLUSTER,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._credentials = credentials
+        self._policy = policy
+        self._limits = limits or CallBounds()
+        self._assertions = assertions
+        self._large = LargeRequests() if large is None else large
+        self._remedies = remedies
+        self._clock = clock
+        self._mirrors: OrderedDict[str, tuple[Mirror, ...]] = OrderedDict()
+
+    async def call(
+        self,
+        tool: PublishedTool,
+        arguments: CheckedArguments,
+        request_id: str,
+        caller: Identity,
+        exchange: Exchange = NO_EXCHANGE,
+    ) -> ToolAnswer:
+        """What the server answers.
+
+        Raises:
+            CallError: see `calls.errors`.
+        """
+        backend = tool.backend
+        if backend is None or backend.mcp is None or (backend.url is None and backend.service_name is None):
+            raise NoBackend("the tool has no backend to call")
+        to = place(backend, tool.namespace, self._policy.current, self._remedies)
+        credential = authentication(backend.auth, self._credentials, to)
+        signatures: list[str] = []
+        asking = Asking(
+            min(backend.timeout, self._limits.timeout),
+            self._signs(tool, backend, to, credential, caller, signatures),
+            request_id,
+        )
+        server = Server(backend.mcp.server, to, _digest(credential), tool.namespace)
+        hints = tool.annotations
+        repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
+        started = self._clock()
+        try:
+            answered = await self._asked(
+                server,
+                asking,
+                self._question(tool, backend.mcp.tool, arguments, exchange),
+                repeatable=repeatable,
+            )
+        except OutboundError as error:
+            raise translated_way(error) from error
+        except McpFailure as failure:
+            secrets = (*credential.secrets, *signatures)
+            raise translated(failure, self._limits, secrets) from failure
+        judge = partial(
+            judged,
+            answered.fields,
+            answered.text,
+            limits=self._limits,
+            elapsed=self._clock() - started,
+            secrets=(*credential.secrets, *signatures),
+        )
+        if len(answered.text) <= _LARGE:
+            return judge()
+        async with self._large.turn(f"{caller.issuer} {caller.subject}"):
+            return await asyncio.to_thread(judge)
+
+    async def _asked(
+        self, server: Server, asking: Asking, question: Question, *, repeatable: bool
+    ) -> Answered:
+        """One try; a second where the connection died before any answer and repeating changes nothing more."""
+        started = self._clock()
+        try:
+            return await self._client.ask(server, asking, question)
+        except Disconnected:
+            left = asking.seconds - (self._clock() - started)
+            if not repeatable or left <= 0:
+                raise
+            again = Asking(left, asking.sign, asking.request_id)
+            return await self._client.ask(server, again, question)
+
+    def _question(
+        self, tool: PublishedTool, name: str, arguments: CheckedArguments, exchange: Exchange
+    ) -> Question:
+        params: dict[str, Any] = {"name": name, "arguments": orjson.Fragment(arguments.body)}
+        if exchange.responses is not None:
+            params["inputResponses"] = exchange.responses
+        if exchange.state is not None:
+            params["requestState"] = exchange.state
+        mirrors = self._mirrors_of(tool)
+        return Question(
+            "tools/call",
+            params,
+            exchange.meta,
+            exchange.capabilities,
+            header_fields.fields_of(mirrors, arguments.value) if mirrors else {},
+            None if exchange.progress is None else _told(exchange.progress),
+        )
+
+    def _mirrors_of(self, tool: PublishedTool) -> tuple[Mirror, ...]:
+        """The arguments that header fields repeat. A tool whose marks are wrong has none."""
+        found = self._mirrors.get(tool.digest)
+        if found is None:
+            found = self._mirrors[tool.digest] = header_fields.marks(tool.input_schema) or ()
+            if len(self._mirrors) > _MOST_MIRRORS:
+                self._mirrors.popitem(last=False)
+        return found
+
+    def _signs(
+        self,
+        tool: PublishedTool,
+        backend: PublishedBackend,
+        to: Target,
+        credential: Authentication,
+        caller: Identity,
+        signatures: list[str],
+    ) -> Callable[[str, bytes | None], Mapping[str, str]]:
+        """Authenticates each request of a call by itself: a server takes an assertion once."""
+        signer = self._assertions if backend.asserted else None
+        if signer is None:
+            return lambda method, body: credential.headers
+
+        def sign(method: str, body: bytes | None) -> Mapping[str, str]:
+            if method == "DELETE":  # a session ends for no caller
+                return credential.headers
+            assertion = signer.made(tool.tool_id, caller, method, to.path, body)
+            signatures.append(assertion.rpartition(".")[2])
+            return {**credential.headers, ASSERTION_HEADER: assertion}
+
+        return sign
+
+
+def _digest(credential: Authentication) -> str:
+    """Tells credentials apart."""
+    if not credential.headers:
+        return ""
+    return hashlib.sha256(orjson.dumps(dict(credential.headers))).hexdigest()
+
+
+def _told(progress: Callable[[Progress], Awaitable[None]]) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+    async def tell(params: Mapping[str, Any]) -> None:
+        done, total, message = params.get("progress"), params.get("total"), params.get("message")
+        if type(done) not in (int, float):
+            return
+        await progress(
+            Progress(
+                done,  # type: ignore[arg-type]
+                total if type(total) in (int, float) else None,
+                message[:_MOST_MESSAGE] if isinstance(message, str) else None,
+            )
+        )
+
+    return tell

@@ -1,0 +1,22 @@
+"""How deep an answer may be nested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib_registry.calls.errors import UpstreamProtocol
+
+
+def check(value: Any, limit: int) -> None:
+    """Accept a JSON value of at most `limit` levels.
+
+    Raises:
+        UpstreamProtocol: it has more.
+    """
+    stack = [(value, 1)]
+    while stack:
+        node, depth = stack.pop()
+        if isinstance(node, dict | list):
+            if depth > limit:
+                raise UpstreamProtocol(f"the backend's answer is nested deeper than {limit} levels")
+            stack.extend((child, depth + 1) for child in (node.values() if isinstance(node, dict) else node))

@@ -1,0 +1,123 @@
+"""From a published backend to where a call of it goes and what authenticates it: the same for every kind of backend."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from toolcrib.identity import Identity
+from toolcrib.resources import credential_hosts
+from toolcrib.resources.backends import ASSERTION_HEADER, AuthType
+from toolcrib.wire.publish import PublishedAuth, PublishedBackend
+from toolcrib_registry.calls.backends.remedies import Remedies
+from toolcrib_registry.calls.credentials import CredentialStore
+from toolcrib_registry.calls.errors import (
+    CallError,
+    CredentialPending,
+    Refused,
+    ServicePending,
+    UpstreamProtocol,
+    UpstreamTimeout,
+    UpstreamTooLarge,
+    UpstreamUnreachable,
+)
+from toolcrib_registry.outbound.errors import (
+    EgressRefused,
+    HostNotAllowed,
+    NoAddress,
+    OutboundError,
+    ProtocolViolation,
+    TimedOut,
+    TooLarge,
+)
+from toolcrib_registry.outbound.guard import EgressPolicy, Target, target
+
+_TELLING = 8
+"""Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
+
+
+class Asserts(Protocol):
+    """Signs for one try of a call, so that its backend knows who sent it (`assertions.signing`)."""
+
+    def made(self, tool_id: str, caller: Identity, method: str, target: str, body: bytes | None) -> str:
+        """A new assertion."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Authentication:
+    """What authenticates a call: header fields, and the forms by which an answer that repeats it is recognised."""
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+NONE = Authentication()
+
+
+def place(backend: PublishedBackend, namespace: str, policy: EgressPolicy, remedies: Remedies) -> Target:
+    """Where calls of a tool of `namespace` go.
+
+    Raises:
+        ServicePending: no address of its Service is known.
+        Refused: the guard says no.
+    """
+    try:
+        return target(backend, namespace=namespace, policy=policy)
+    except NoAddress as unknown:
+        raise ServicePending(
+            f"no address of the tool's Service is known. {remedies.service(namespace, backend.service_name)}",
+            retry_after=5,
+        ) from unknown
+    except HostNotAllowed as refused:
+        raise Refused(f"{refused.reason}. {remedies.host(refused.host, refused.port)}") from refused
+    except EgressRefused as refused:
+        raise Refused(refused.reason) from refused
+
+
+def authentication(auth: PublishedAuth | None, credentials: CredentialStore, to: Target) -> Authentication:
+    """The credential of a backend, as it is sent.
+
+    Raises:
+        CredentialPending: this replica has none, or none that a header can carry.
+        Refused: it may not go there.
+    """
+    if auth is None:
+        return NONE
+    credential = credentials.get(auth.secret)
+    if credential is None:
+        raise CredentialPending("the backend's credential has not reached this replica", retry_after=5)
+    if to.names.isdisjoint(credential_hosts.entries(credential.hosts)):
+        raise Refused(
+            "the credential's toolcrib.dev/hosts do not list the backend's host; a host alone means https on port 443"
+        )
+    value = credential.value.strip("\r\n")  # Secrets made from files end in a newline
+    if not value or not value.isprintable() or (auth.type is not AuthType.BASIC and not value.isascii()):
+        raise CredentialPending("the backend's credential cannot stand in a header")
+    if auth.type is AuthType.BASIC:
+        encoded = base64.b64encode(value.encode()).decode()
+        password = value.partition(":")[2]
+        secrets = (value, encoded, password) if len(password) >= _TELLING else (value, encoded)
+        return Authentication({"authorization": f"Basic {encoded}"}, secrets)
+    if auth.type is AuthType.BEARER:
+        return Authentication({"authorization": f"Bearer {value}"}, (value,))
+    assert auth.header is not None
+    if auth.header.lower() == ASSERTION_HEADER:  # of an API server without this version's rule
+        raise Refused("the backend's auth.header belongs to the registry; choose another")
+    return Authentication({auth.header.lower(): value}, (value,))
+
+
+def translated(error: OutboundError) -> CallError:
+    """What went wrong on the way, as callers are told."""
+    match error:
+        case EgressRefused():
+            return Refused(error.reason)
+        case TimedOut():
+            return UpstreamTimeout(str(error))
+        case TooLarge():
+            return UpstreamTooLarge(str(error))
+        case ProtocolViolation():
+            return UpstreamProtocol(str(error))
+    return UpstreamUnreachable(str(error))
