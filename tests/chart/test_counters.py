@@ -42,7 +42,7 @@ def test_replicas_that_would_count_apart_are_warned_of_and_know_it(
     values: dict[str, Any], several: bool, tmp_path: Path
 ) -> None:
     assert _config(render(values)) == {"kind": "memory"} | ({"several": True} if several else {})
-    assert ("counts apart" in _notes(values, tmp_path)) == several
+    assert ("counted per replica" in _notes(values, tmp_path)) == several
 
 
 def test_a_redis_is_reached_with_secrets_by_reference_alone(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_redis_is_reached_with_secrets_by_reference_alone(tmp_path: Path) -> N
         {"secret": {"name": "redis", "items": [{"key": "pw", "path": "password"}]}},
         {"secret": {"name": "redis-ca", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
     ]
-    assert "counts apart" not in _notes(values, tmp_path)
+    assert "counted per replica" not in _notes(values, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_what_was_switched_off_is_said(tmp_path: Path) -> None:
     [
         ({}, "Nobody may scrape metrics."),
         ({"monitoring": {"podMonitor": {"enabled": True}}}, "Nobody may scrape metrics, although monitoring"),
-        ({"networkPolicy": {"enabled": False}}, "whoever reaches the pods may"),
+        ({"networkPolicy": {"enabled": False}}, "anyone who reaches the pods may"),
         ({"metrics": {"from": {"namespaces": ["monitoring"]}}}, ""),
     ],
     ids=["default", "monitoring is on", "no policies", "somebody may"],

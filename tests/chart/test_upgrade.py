@@ -156,7 +156,7 @@ def test_a_second_release_is_refused_and_the_first_goes_on(history: History, ser
     _install(server, "--take-ownership", "--force-conflicts")
     for place in ({"name": "other"}, {"namespace": "second"}):
         said = _try_install(server, sets={"crds.install": False}, **place)
-        assert f"release {NAMESPACE}/toolcrib. One Toolcrib a cluster" in said, place
+        assert f"release {NAMESPACE}/toolcrib. Install Toolcrib once per cluster" in said, place
         assert "kubectl delete clusterrole toolcrib-operator" in said
     _install(server, sets={"fullnameOverride": "crib"})
     deleted = helm("uninstall", "toolcrib", "-n", NAMESPACE, "--no-hooks", kubeconfig=server.admin_kubeconfig)

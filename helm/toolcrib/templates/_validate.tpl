@@ -190,7 +190,7 @@
 {{- $problems = append $problems (printf "%s: a ConfigMap is no place for a secret; give a Secret in weaviate.apiKey.existingSecret or registry.embedder.apiKeySecret" .) -}}
 {{- end -}}
 {{- range include "toolcrib.otherReleases" . | fromJsonArray -}}
-{{- $problems = append $problems (printf "there is a Toolcrib in this cluster: release %s. One Toolcrib a cluster: it serves all namespaces, and two would confirm each other's revocations. Uninstall that one first (and if it is gone, delete what it left: kubectl delete clusterrole %s)" .release .role) -}}
+{{- $problems = append $problems (printf "there is a Toolcrib in this cluster: release %s. Install Toolcrib once per cluster: with two, one could confirm a revocation while the other still serves the grant. Uninstall that one first (and if it is gone, delete what it left: kubectl delete clusterrole %s)" .release .role) -}}
 {{- end -}}
 {{- if not $problems -}}
 {{- $problems = include "toolcrib.validate.env" . | fromJsonArray -}}
