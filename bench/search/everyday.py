@@ -26,7 +26,7 @@ from vectors import Remembered
 from toolcrib import publishing
 from toolcrib.resources import parse
 from toolcrib.resources.tools import Tool
-from toolcrib.wire.search import ADVISED_MIN_SCORE
+from toolcrib.wire.advice import ADVISED_MIN_SCORE
 from toolcrib_registry.search.confidence import least_fit
 from toolcrib_registry.search.entries import entry_of
 from toolcrib_registry.search.entry import IndexEntry

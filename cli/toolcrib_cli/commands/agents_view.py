@@ -7,18 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toolcrib.resources import durations
 from toolcrib.text import escape
-from toolcrib.wire.search import ADVISED_MIN_SCORE
+from toolcrib.wire.advice import ADVISED_MIN_SCORE
 from toolcrib_cli import options, output
-from toolcrib_cli.client import RegistryClient
 from toolcrib_cli.commands import call_arguments
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
+
+if TYPE_CHECKING:
+    from toolcrib_cli.client import RegistryClient
 
 _PAGES = 10
 """Of 200 tools: so far a misspelt name is looked for."""
@@ -36,6 +37,8 @@ class SearchMode(StrEnum):
 def _client(
     url: str | None, as_: str | None, token_file: Path | None, data: Path | None, ca_file: Path | None
 ) -> RegistryClient:
+    from toolcrib_cli.client import RegistryClient
+
     where, token = options.registry_url(url, data), options.bearer(as_, token_file, data)
     return RegistryClient(where, token, ca_file=ca_file)
 
@@ -298,6 +301,7 @@ def token(
     data: options.Data = None,
 ) -> None:
     """Print a bearer token of the local mode's issuer, and nothing else."""
+    from toolcrib.resources import durations
     from toolcrib_cli.local import accounts
 
     if client_secret:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolcrib.text import escape
-from toolcrib_cli import manifests, options, output
+from toolcrib_cli import options, output
 from toolcrib_cli.commands import call_arguments
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
@@ -71,6 +71,7 @@ def try_tool(
     Nobody's grant is needed and no local mode; one that runs says which hosts are open and which tools there are.
     For example: `toolcrib try tool.yaml city=Oslo --backend team-a/weather=127.0.0.1:9000`.
     """
+    from toolcrib_cli import manifests
     from toolcrib_cli.local import accounts, trial
     from toolcrib_cli.local.placing import placed
     from toolcrib_cli.local.store import read_running

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any
 
 import typer
 
-from toolcrib.resources import KINDS, mistakes
-from toolcrib.resources.conditions import timestamp
-from toolcrib_cli import columns, options, output
+from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
 ALL = "toolcrib"
 """All our kinds, as the category in a cluster."""
-_NAMES = {name: k.kind for k in KINDS.values() for name in (k.plural, k.singular, k.short)}
 
 
 class Form(StrEnum):
@@ -29,12 +27,20 @@ class Form(StrEnum):
     DESCRIBE = "describe"
 
 
+@cache
+def _by_name() -> dict[str, str]:
+    """Every kind by each of its names."""
+    from toolcrib.resources import KINDS
+
+    return {name: k.kind for k in KINDS.values() for name in (k.plural, k.singular, k.short)}
+
+
 def _kinds(incomplete: str) -> list[str]:
-    return [name for name in (*_NAMES, ALL) if name.startswith(incomplete)]
+    return [name for name in (*_by_name(), ALL) if name.startswith(incomplete)]
 
 
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
-    from toolcrib_cli.local.objects import ask
+    from toolcrib_cli.local.questions import ask
 
     try:
         found = ask(options.data_folder(ctx.params.get("data")), kind=_asked(ctx.params.get("kind") or ALL))
@@ -68,7 +74,7 @@ def get(
 
     Examples: `toolcrib get tools`, `toolcrib get asb hacker -o describe`, `toolcrib get toolcrib -o wide`.
     """
-    from toolcrib_cli.local.objects import ask
+    from toolcrib_cli.local.questions import ask
 
     if namespace is not None and all_namespaces:
         raise CliError("Specify either -n or -A.", code=Exit.USAGE)
@@ -97,12 +103,14 @@ def get(
 
 
 def _asked(kind: str) -> list[str]:
+    from toolcrib.resources import KINDS, mistakes
+
     if kind == ALL:
         return list(KINDS)
-    plain = kind.lower().removesuffix(".toolcrib.dev")
-    if plain not in _NAMES:
-        raise CliError(f"unknown kind {kind!r}", hint=mistakes.close(kind, (*_NAMES, ALL)), code=Exit.USAGE)
-    return [_NAMES[plain]]
+    plain, names = kind.lower().removesuffix(".toolcrib.dev"), _by_name()
+    if plain not in names:
+        raise CliError(f"unknown kind {kind!r}", hint=mistakes.close(kind, (*names, ALL)), code=Exit.USAGE)
+    return [names[plain]]
 
 
 def _place(name: str | None, namespace: str | None) -> tuple[str | None, str | None]:
@@ -116,6 +124,9 @@ def _place(name: str | None, namespace: str | None) -> tuple[str | None, str | N
 
 
 def _table(found: list[dict[str, Any]], *, wide: bool) -> None:
+    from toolcrib.resources import KINDS
+    from toolcrib_cli import columns
+
     now, first = time.time(), True
     for kind in KINDS:
         rows = [
@@ -132,6 +143,8 @@ def _table(found: list[dict[str, Any]], *, wide: bool) -> None:
 
 def _describe(each: dict[str, Any]) -> None:
     """Fields one below the other; conditions and events as tables."""
+    from toolcrib.resources.conditions import timestamp
+
     shown = each["object"]
     metadata, status = shown["metadata"], dict(shown["status"])
     conditions = status.pop("conditions", [])

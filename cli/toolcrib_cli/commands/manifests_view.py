@@ -12,14 +12,12 @@ import typer
 import yaml
 
 from toolcrib.lint.hidden_text import Hidden
-from toolcrib.resources import admission, crd
-from toolcrib_cli import manifests, options, output
+from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
-from toolcrib_cli.manifests import FileContent, ManifestProblem
 from toolcrib_cli.output import Format
-from toolcrib_cli.places import Places
 
 if TYPE_CHECKING:
+    from toolcrib_cli.manifests import FileContent, ManifestProblem
     from toolcrib_cli.remarks import Remark
 
 
@@ -47,6 +45,8 @@ def validate(
     Exit code 1: something would be refused, or not accepted. What is accepted and not ready (an expired binding, a Tool
     without its Secret), and what looks like a mistake, is a warning. Offline, unless told otherwise.
     """
+    from toolcrib_cli import manifests
+
     contents = [
         manifests.read(file, default_namespace=namespace, hidden=hidden_text)
         for file in manifests.files_in(files)
@@ -88,6 +88,8 @@ class _Told:
     """Everything that is said of some files: what fails them, and what does not."""
 
     def __init__(self, contents: Sequence[FileContent]) -> None:
+        from toolcrib_cli import manifests
+
         self._contents = contents
         self.problems: list[tuple[ManifestProblem, Remark | None]] = [
             (p, None) for p in [*(p for c in contents for p in c.problems), *manifests.duplicates(contents)]
@@ -96,6 +98,8 @@ class _Told:
 
     def add(self, remarks: Iterable[Remark]) -> None:
         """What the operator says."""
+        from toolcrib_cli.places import Places
+
         places = Places()
         for remark in remarks:
             said = (remark.problem(places), remark)
@@ -164,6 +168,8 @@ def crds(
     ] = None,
 ) -> None:
     """Print the CustomResourceDefinitions and admission policies, ready for `kubectl apply -f -`."""
+    from toolcrib.resources import admission, crd
+
     documents = crd.definitions()
     policies = "---\n".join(_policy_yaml(p) for p in admission.manifests())
     if write is None:

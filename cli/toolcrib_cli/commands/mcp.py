@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from toolcrib_cli import options
-from toolcrib_cli.client import check_address, trust
 from toolcrib_cli.errors import CliError, Exit
 
 
@@ -34,6 +33,7 @@ def mcp(
     By hand: echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | toolcrib mcp --as safecracker
     """
     from toolcrib_cli.bridge.run import Plan, run
+    from toolcrib_cli.client import check_address, trust
 
     def endpoint() -> str:
         return options.mcp_endpoint(options.registry_url(url, data), direct)

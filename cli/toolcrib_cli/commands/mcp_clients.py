@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from toolcrib_cli import options, output
-from toolcrib_cli.client import check_address
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.mcp_clients.entries import (
     Address,
@@ -107,6 +106,8 @@ def _server(
     ca_file: Path | None,
 ) -> Server:
     if url is not None:
+        from toolcrib_cli.client import check_address
+
         check_address(url)
     if as_ is None and token_file is None and url is not None:
         if token_env is not None and not _VARIABLE.fullmatch(token_env):

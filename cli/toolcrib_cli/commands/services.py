@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolcrib.lint.hidden_text import Hidden
-from toolcrib.resources import quantities
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
 
@@ -121,6 +120,8 @@ def up(
 
 
 def _size(option: str, text: str) -> int:
+    from toolcrib.resources import quantities
+
     try:
         return quantities.in_bytes(text)
     except ValueError as error:

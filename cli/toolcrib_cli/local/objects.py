@@ -10,23 +10,19 @@ import copy
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 from toolcrib.resources import API_VERSION, KINDS, crd, durations
 from toolcrib.resources.conditions import timestamp
-from toolcrib_cli.client import RegistryClient
-from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local.folders import Folders, Key
-from toolcrib_cli.local.store import read_state
+from toolcrib_cli.local.questions import PATH
 from toolcrib_cli.manifests import COMPANIONS
 from toolcrib_operator.adapters.memory import MemoryWriter
 from toolcrib_operator.objects import Entry, Ref
 from toolcrib_operator.world import World
 from toolcrib_registry.http.host_rules import HostRules
 
-PATH = "/local/objects"
 _CHUNK = 200
 _Scope = MutableMapping[str, Any]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -124,25 +120,6 @@ class Objects:
         ]
         place = "" if item is None else f"{item.file}:{item.line}"
         return {"object": shown, "manifest": place, "events": events}
-
-
-def ask(folder: Path, **asked: Any) -> dict[str, Any]:
-    """What the running local mode of a data folder answers.
-
-    Raises:
-        CliError: none runs there, or what answers is another.
-    """
-    state = read_state(folder)
-    if state is not None and isinstance(key := state.get("key"), str):
-        try:
-            with RegistryClient(state["url"], key) as client:
-                found: dict[str, Any] = client.get(PATH, **asked)
-                return found
-        except CliError as error:
-            if error.code not in (Exit.UNREACHABLE, Exit.NOT_PERMITTED):
-                raise
-    hint = "start one with `toolcrib up --manifests FOLDER`; in a cluster use `kubectl get toolcrib -A`"
-    raise CliError(f"no local mode runs in {folder}", hint=hint, code=Exit.UNREACHABLE)
 
 
 def _named(scope: _Scope, name: bytes) -> list[bytes]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, FailFast, Field, Strict
 
+from toolcrib.wire.advice import ADVISED_MIN_SCORE
 from toolcrib.wire.api import Answer, Request, example
 
 SearchMode: TypeAlias = Literal["hybrid", "lexical", "dense", "compat"]
@@ -29,11 +30,6 @@ MinScore = Annotated[float, Strict()]
 
 def _is_none(value: object) -> bool:
     return value is None
-
-
-ADVISED_MIN_SCORE = 0.004
-"""The `min_score` that guides and help texts advise to callers with up to 15 tools: at least nine in ten right tools of everyday
-requests are above it (`python bench/search/run.py everyday`)."""
 
 
 class SearchRequest(Request):

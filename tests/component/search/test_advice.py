@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import bench_search
-from toolcrib.wire.search import ADVISED_MIN_SCORE
+from toolcrib.wire.advice import ADVISED_MIN_SCORE
 
 pytestmark = pytest.mark.anyio
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "agents.md"

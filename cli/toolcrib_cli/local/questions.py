@@ -1,0 +1,31 @@
+"""What a command asks of the running local mode: apart from the answers (`objects`), so that it loads no server part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from toolcrib_cli.client import RegistryClient
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.local.store import read_state
+
+PATH = "/local/objects"
+
+
+def ask(folder: Path, **asked: Any) -> dict[str, Any]:
+    """What the running local mode of a data folder answers.
+
+    Raises:
+        CliError: none runs there, or what answers is another.
+    """
+    state = read_state(folder)
+    if state is not None and isinstance(key := state.get("key"), str):
+        try:
+            with RegistryClient(state["url"], key) as client:
+                found: dict[str, Any] = client.get(PATH, **asked)
+                return found
+        except CliError as error:
+            if error.code not in (Exit.UNREACHABLE, Exit.NOT_PERMITTED):
+                raise
+    hint = "start one with `toolcrib up --manifests FOLDER`; in a cluster use `kubectl get toolcrib -A`"
+    raise CliError(f"no local mode runs in {folder}", hint=hint, code=Exit.UNREACHABLE)
