@@ -31,21 +31,27 @@ class Evidence:
         own: makes a record of the log itself of its action and members.
         issuers: whose tokens are taken, and what their scopes count for.
         stream: the log is no file.
+        elapsed: monotonic seconds.
     """
 
     def __init__(
-        self, own: Callable[[str, Record], Record], issuers: Iterable[Issuer], *, stream: bool
+        self,
+        own: Callable[[str, Record], Record],
+        issuers: Iterable[Issuer],
+        *,
+        stream: bool,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._own, self._issuers, self._stream = own, tuple(issuers), stream
+        self._own, self._issuers, self._stream, self._elapsed = own, tuple(issuers), stream, elapsed
         self.policy: Snapshot | None = None
         """The latest that was stated, or is to be."""
         self._stated_at: float | None = None
-        """By the monotonic clock; None: the policy is to be stated whole."""
+        """In monotonic seconds; None: the policy is to be stated whole."""
         self._seen: dict[str, bytes] = {}
 
     def of(self, items: Iterable[tuple[Record | None, Snapshot | None]]) -> Iterator[Record]:
         """Each record with what must stand before it, and each new policy in its place."""
-        if self._stream and self._stated_at is not None and time.monotonic() - self._stated_at >= EVERY:
+        if self._stream and self._stated_at is not None and self._elapsed() - self._stated_at >= EVERY:
             self._stated_at = None
         for record, policy in items:
             if record is not None:
@@ -61,7 +67,7 @@ class Evidence:
         yield from self._whole()
 
     def undo(self, policy: Snapshot | None) -> None:
-        """What was made since `policy` was the latest has not been written."""
+        """What was made since `policy` was the latest will not be written."""
         self.policy, self._stated_at = policy, None
         self._seen.clear()
 
@@ -91,7 +97,7 @@ class Evidence:
         """The whole policy, where a file has begun, and what was explained in the last one is forgotten."""
         if self._stated_at is not None or self.policy is None:
             return
-        self._stated_at = time.monotonic()
+        self._stated_at = self._elapsed()
         self._seen.clear()
         for action, fields in policy_records.start(self.policy, self._issuers):
             yield self._own(action, fields)

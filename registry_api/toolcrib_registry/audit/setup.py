@@ -56,6 +56,7 @@ def opened(
         settings=said,
         issuers=issuers,
         capacity=settings.queue,
+        elapsed=clock.elapsed,
     )
     made.attach(writer)
     return made

@@ -32,6 +32,7 @@ from toolcrib.version import __version__
 from toolcrib_registry.audit import files
 from toolcrib_registry.audit.evidence import Evidence
 from toolcrib_registry.audit.files import Target
+from toolcrib_registry.audit.losses import Losses
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +77,17 @@ class Waiting(NamedTuple):
     """What decides from here on, to be stated."""
 
 
-@dataclass(slots=True)
-class _Loss:
-    records: int = 0
-    requests: int = 0
-    since: float = 0.0
-    until: float = 0.0
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """The first `items` of what is held, as lines. Made once for all tries: stating thousands of tools takes long."""
+
+    items: int
+    data: bytes
+    head: Head
+    records: int  # those that explain others not counted
+    stated: int
+    since: int
+    before: Snapshot | None  # the latest policy that was stated before
 
 
 class Writer:
@@ -97,6 +103,7 @@ class Writer:
         settings: what the first record says of how the log is kept.
         issuers: whose tokens are taken, and what their scopes count for.
         capacity: records waiting at most.
+        elapsed: monotonic seconds; a stream states the policy by them.
     """
 
     def __init__(
@@ -111,6 +118,7 @@ class Writer:
         settings: Record,
         issuers: Iterable[Issuer] = (),
         capacity: int = 10_000,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self.replica = audit_chain.safe_replica(replica)
         self._target, self._key, self._now, self._counts, self._due = target, key, now, counts, due
@@ -118,12 +126,13 @@ class Writer:
         self._queue: deque[Waiting] = deque()
         self._ready = threading.Condition()
         self._stop = threading.Event()
-        self._losses: dict[tuple[str, str], _Loss] = {}
-        self._evidence = Evidence(self._own, issuers, stream=target.stream)
+        self._losses = Losses()
+        self._evidence = Evidence(self._own, issuers, stream=target.stream, elapsed=elapsed)
         self._policies = 0
         self._late: Snapshot | None = None
         self._stated = self._since = 0
         self._held: list[Waiting] = [Waiting(self._begin(settings))]
+        self._batch: _Batch | None = None
         self._retired: list[Path] = []
         self._unsynced: list[Durable] = []
         self._synced: Head | None = None
@@ -161,7 +170,7 @@ class Writer:
                     self._ready.notify()
                 return True
             if durable is None:
-                self._lose(record, "queue_full", requests)
+                self._losses.add(record, "queue_full", requests)
         if durable is None:
             self._counts.lost(1)
         return False
@@ -176,7 +185,7 @@ class Writer:
                 return
             self._late = policy
             lost = {"ts": self._now(), "action": audit_chain.LOST_POLICY}
-            self._lose(lost, "queue_full", requests=0)
+            self._losses.add(lost, "queue_full", requests=0)
 
     def close(self) -> None:
         """Write what waits and the end of the chain; a disk that hangs is given up after `CLOSING` seconds."""
@@ -219,23 +228,11 @@ class Writer:
     def _own(self, action: str, fields: Record) -> Record:
         return {"ts": self._now(), "replica": self.replica, "action": action, **fields}
 
-    def _lose(self, record: Record, reason: str, requests: int = 1) -> None:
-        loss = self._losses.setdefault((reason, str(record["action"])), _Loss(since=record["ts"]))
-        loss.records += 1
-        loss.requests += requests
-        loss.since, loss.until = min(loss.since, record["ts"]), max(loss.until, record["ts"])
-
     def _gap(self) -> Waiting | None:
         with self._ready:
-            losses, self._losses = self._losses, {}
-        if not losses:
-            return None
-        told = [
-            {"reason": reason, "action": action, "count": loss.records, "requests": loss.requests,
-             "since": audit_chain.timestamp(loss.since), "until": audit_chain.timestamp(loss.until)}
-            for (reason, action), loss in sorted(losses.items())
-        ]  # fmt: skip
-        return Waiting(self._own(audit_chain.GAP, {"lost": told}))
+            losses, self._losses = self._losses, Losses()
+        told = losses.told()
+        return Waiting(self._own(audit_chain.GAP, {"lost": told})) if told else None
 
     def _run(self) -> None:
         while True:
@@ -293,6 +290,9 @@ class Writer:
             if self._target.moved():
                 self._target.sync()
                 self._target.reopen()
+                if self._batch is not None:  # the new file has to be enough alone
+                    self._evidence.undo(self._batch.before)
+                    self._batch = None
                 self._held.insert(
                     0, Waiting(self._own(audit_chain.REOPENED, {"previous": files.place_of(self._head)}))
                 )
@@ -325,9 +325,28 @@ class Writer:
         """Chain and write all that is held; whether it is written."""
         if self._busy_since is None:
             self._busy_since = time.monotonic()
-        # a file that holds less than it states would be all policy, and push out older evidence
-        if self._target.due() and self._head.seq and self._since >= self._stated:
-            self._rotate()
+        batch = self._batch
+        if batch is None:
+            # a file that holds less than it states would be all policy, and push out older evidence
+            if self._target.due() and self._head.seq and self._since >= self._stated:
+                self._rotate()
+            batch = self._batch = self._sealed()
+        try:
+            self._target.append(batch.data)
+        except OSError as error:
+            self._failed(error)
+            return False
+        written, self._held, self._batch = self._held[: batch.items], self._held[batch.items :], None
+        self._head, self._dirty, self._stated, self._since = batch.head, True, batch.stated, batch.since
+        self._counts.written(batch.records, batch.head.seq)
+        self._unsynced += [item.durable for item in written if item.durable is not None]
+        with self._ready:  # what could not be written yet counts as waiting
+            self._policies -= sum(item.policy is not None for item in written)
+        self._sync(bool(self._unsynced or self._retired))
+        return True
+
+    def _sealed(self) -> _Batch:
+        """All that is held, chained, with what explains it."""
         head, lines, before, told = self._head, [], self._evidence.policy, 0
         stated, since, left = self._stated, self._since, 0
         for record in self._evidence.of((item.record, item.policy) for item in self._held):
@@ -338,20 +357,7 @@ class Writer:
                 stated, since, left = 0, 0, record["records"] + 1
             stated, since = (stated + len(line), since) if left else (stated, since + len(line))
             left = max(0, left - 1)
-        try:
-            self._target.append(b"\n".join(lines) + b"\n")
-        except OSError as error:
-            self._evidence.undo(before)
-            self._failed(error)
-            return False
-        self._head, self._dirty, self._stated, self._since = head, True, stated, since
-        self._counts.written(told, head.seq)
-        self._unsynced += [item.durable for item in self._held if item.durable is not None]
-        with self._ready:  # what could not be written yet counts as waiting
-            self._policies -= sum(item.policy is not None for item in self._held)
-        self._held = []
-        self._sync(bool(self._unsynced or self._retired))
-        return True
+        return _Batch(len(self._held), b"\n".join(lines) + b"\n", head, told, stated, since, before)
 
     def _sync(self, now: bool) -> None:
         if self._dirty and (now or self._target.stream or time.monotonic() - self._synced_at >= SYNC):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
+import os
+import queue
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,19 +18,31 @@ import published
 from decision_logs import all_records, files_of, key_file, replayed, told, verify
 from published import account
 from realparts.processes import wait_until
-from registry_harness import ISSUER, RunningRegistry, backend, binding, running_registry, tool
+from registry_harness import ISSUER, ManualClock, RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
 from toolcrib.audit import chain as audit_chain
 from toolcrib.audit.callers import caller_of
 from toolcrib.audit.replay import Why
+from toolcrib.authorizer import Action
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import Publish, PublishedLimits, PublishedSubject, Revision
-from toolcrib_registry.audit import evidence
+from toolcrib_registry.audit import evidence, setup
 from toolcrib_registry.audit.files import RotatingFile
+from toolcrib_registry.settings_sections import Audit
 
 pytestmark = pytest.mark.guarantee
+
+
+class Counts:
+    """Nobody counts."""
+
+    def written(self, records: int, seq: int) -> None: ...
+
+    def lost(self, records: int) -> None: ...
+
+    def failed(self) -> None: ...
 
 
 @pytest.fixture
@@ -115,12 +131,13 @@ def test_a_log_holds_what_decides_and_nothing_that_is_private(log: Path, port: i
     assert set(told(replayed(found))) == {"equal"}
 
 
-def test_after_a_write_that_failed_everything_is_stated_again(
+def test_what_could_not_be_written_is_tried_again_as_it_is_and_not_stated_anew(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, failures = RotatingFile.append, [False, True, True]
+    real, failures, tried = RotatingFile.append, [False, True, True], list[bytes]()
 
     def append(target: RotatingFile, data: bytes) -> None:
+        tried.append(data)
         if failures and failures.pop(0):
             raise OSError(errno.ENOSPC, "full")
         real(target, data)
@@ -130,6 +147,33 @@ def test_after_a_write_that_failed_everything_is_stated_again(
         ask(r, r.auth("team", "bot"), "calculator")
     assert set(told(replayed(all_records(log)))) == {"equal"}
     assert verify(log).findings == ()
+    assert tried[1] == tried[2] == tried[3], "made once"
+
+
+def test_a_file_that_is_moved_while_nothing_can_be_written_is_followed_by_one_that_is_enough_alone(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, full = RotatingFile.append, threading.Event()
+
+    def append(target: RotatingFile, data: bytes) -> None:
+        if full.is_set():
+            raise OSError(errno.ENOSPC, "full")
+        real(target, data)
+
+    monkeypatch.setattr(RotatingFile, "append", append)
+    with running_registry([tool("calculator")], [binding("bot")], audit=audit(log)) as r:
+        ask(r, r.auth("team", "bot"), "calculator")
+        there(log, lambda found: any(record["action"] == "call" for record in found))
+        full.set()
+        ask(r, r.auth("team", "bot"), "calculator")
+        wait_until(lambda: "toolcrib_audit_write_errors_total 0.0" not in r.metrics())
+        log.rename(log.with_name("decisions-moved.jsonl"))
+        wait_until(log.exists)
+        full.clear()
+    assert verify(log).findings == ()
+    for file in files_of(log):
+        judged = replayed(json.loads(line) for line in file.read_bytes().splitlines())
+        assert set(told(judged)) == {"equal"}
 
 
 def test_a_file_that_was_moved_is_followed_by_one_that_is_enough_alone(log: Path) -> None:
@@ -145,10 +189,11 @@ def test_a_file_that_was_moved_is_followed_by_one_that_is_enough_alone(log: Path
         assert told(judged) == {"equal": 5}
 
 
-def test_a_stream_states_the_policy_again_after_a_while_and_explains_its_callers(
+def test_a_stream_states_the_policy_again_after_an_hour_and_explains_its_callers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(evidence, "SEEN", 2)
+    clock = ManualClock()
     policy = Snapshot().apply(Publish(to=Revision(epoch=1, seq=1), tools=(tool("calculator"),)))
     callers = [caller_of(published.bot(name=name), policy.policy) for name in ("a", "b", "c")]
 
@@ -156,12 +201,54 @@ def test_a_stream_states_the_policy_again_after_a_while_and_explains_its_callers
         items = [({"action": "call", "who": callers[n]}, None) for n in names]
         return [r["action"].rpartition(".")[2] for r in of.of(items)]
 
-    of = evidence.Evidence(lambda action, fields: {"action": action, **fields}, (), stream=True)
+    of = evidence.Evidence(
+        lambda action, fields: {"action": action, **fields}, (), stream=True, elapsed=clock.elapsed
+    )
     assert [r["action"] for r in of.of([(None, policy)])] == ["policy.start", "policy.issuers", "policy.tool"]
     assert written(0, 1, 0) == ["identity", "call", "identity", "call", "call"]
     assert written(2, 0) == ["identity", "call", "identity", "call"]  # no more than two are remembered
-    monkeypatch.setattr(evidence, "EVERY", 0.0)
-    assert written(0) == ["start", "issuers", "tool", "identity", "call"]
+    for _ in range(2):
+        clock.advance(3599)
+        assert written(0) == ["call"]
+        clock.advance(1)
+        assert written(0) == ["start", "issuers", "tool", "identity", "call"]
+
+
+def test_the_hour_of_a_registrys_stream_is_that_of_its_clock(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    os.set_blocking(reader, True)
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        with os.fdopen(reader) as file:
+            for line in file:
+                lines.put(json.loads(line)["action"])
+
+    reading = threading.Thread(target=read)
+    clock, names = ManualClock(), itertools.count()
+    made = setup.opened(Audit(path=str(pipe)), "registry-0", clock, Counts())
+    reading.start()
+
+    def until_refused() -> list[str]:
+        """What is written with the record of one more refusal."""
+        made.refused(Action.DESCRIBE, "no_identity", published.bot(), f"tool-{next(names)}")
+        return list(iter(lambda: lines.get(timeout=30), "describe"))
+
+    made.policy_changed(Snapshot().apply(Publish(to=Revision(epoch=1, seq=1), tools=(tool("calculator"),))))
+    try:
+        assert "policy.start" in until_refused()
+        clock.advance(3599)
+        assert "policy.start" not in until_refused()
+        clock.advance(1)
+        assert [a for a in until_refused() if a.startswith("policy.")] == [
+            "policy.start",
+            "policy.issuers",
+            "policy.tool",
+        ]
+    finally:
+        made.close()
+        reading.join(30)
 
 
 def test_a_policy_larger_than_a_file_is_not_all_that_files_hold(log: Path) -> None:
