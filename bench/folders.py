@@ -1,7 +1,8 @@
 """How long after a file of many was saved an agent sees it in the local mode: a folder of 10,000 tools against one of 100.
 
 The edits of both alternate in one run. Seen is `GET /v1/tools/{namespace}/{name}` with the new description. One agent is
-granted the tool that is edited and nothing else, so that the size of its view plays no part.
+granted the tool that is edited and nothing else, so that the size of its view plays no part. The search index is full
+before the first edit: filling it takes minutes of the processor with 10,000 tools, and edits go in between.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def run(quick: bool) -> dict[str, Any]:
                 flags = ("--quota-tools", "0")
                 local = LocalMode(folder, manifests, extra=flags, patience=_STARTED)
                 running.append((size, manifests, local.start(), local.token("team-a/bot")))
+            for _, _, local, _ in running:
+                _indexed(local)
             for number in range(rounds):
                 for size, manifests, local, token in running:
                     took[size].append(_edit(manifests, local.url, token, f"Edited for the time {number}."))
@@ -86,6 +89,14 @@ def _fill(folder: Path, size: int) -> None:
         (folder / f"tool-{number:05}.yaml").write_text(text)
     (folder / "bot.yaml").write_text(_BINDING)
     (folder / "tool-00007.yaml").write_text(_TOOL.format(number=7, said="Not yet.", scope="edited"))
+
+
+def _indexed(local: Any) -> None:
+    deadline = time.monotonic() + _STARTED
+    while "tools indexed and read back" not in local.output:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the search index is not full after {_STARTED:g} s")
+        time.sleep(0.5)
 
 
 def _edit(folder: Path, url: str, token: str, said: str) -> float:

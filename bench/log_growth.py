@@ -30,6 +30,8 @@ CALLS = 100
 AGENTS, BINDINGS, NAMESPACES = 100, 200, 20
 CHANGES = 60
 """Of the policy in an hour."""
+EVERY = 3600 * CALLS // CHANGES
+"""Calls from one change to the next."""
 GOAL = 0.05
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 
@@ -94,6 +96,21 @@ def run(quick: bool) -> dict[str, Any]:
     return figures | {"missed": missed}
 
 
+def projected(tools: int, seconds: int, size: int) -> dict[str, float]:
+    """Growth of a `file` of `size` bytes and of an `hour` of a stream, reckoned from a log of so many seconds.
+
+    The policy is stated once in each, and each caller explained once; calls and changes are as in that log, which has to
+    be long enough for one change.
+    """
+    found = _grown(tools, 0, seconds)
+    rest, calls = found["rest"], found["calls"]
+    once = rest * (found["start"] + found["callers"])
+    plain = rest / calls
+    more = rest * (found["in_records"] / calls + found["changes"] / (calls // EVERY) / EVERY)
+    grown = {"file": (size - once) / (plain + more), "hour": 3600.0 * CALLS}
+    return {name: (once + more * number) / (plain * number) for name, number in grown.items()}
+
+
 def _grown(tools: int, size: int, seconds: int | None) -> dict[str, Any]:
     """Shares of what a log would be without it: of a file until it is full, or of a stream's hour (`seconds`)."""
     with tempfile.TemporaryDirectory() as folder:
@@ -144,13 +161,12 @@ def _calls(log: DecisionLog, clock: Clock, path: Path, tools: int, size: int, se
     ]
     log.policy_changed(snapshot)
     number, views = 0, _views(snapshot, people, clock)
-    every = 3600 * CALLS // CHANGES
     while (number < seconds * CALLS) if seconds else (number % 1000 or _size(path) < size):
         number += 1
         clock.time += 1 / CALLS
-        if number % every == 0:
-            old = grants[number // every % BINDINGS]
-            grants[number // every % BINDINGS] = new = old.model_copy(
+        if number % EVERY == 0:
+            old = grants[number // EVERY % BINDINGS]
+            grants[number // EVERY % BINDINGS] = new = old.model_copy(
                 update={"generation": old.generation + 1, "scopes": (*old.scopes[1:], old.scopes[0])}
             )
             assert snapshot.revision is not None
@@ -202,6 +218,6 @@ def _shares(path: Path, calls: int) -> dict[str, Any]:
                 of_calls += len(line) if record["action"] == "call" else 0
     shares = {"in_records": fields, "start": start, "changes": changes, "callers": callers}
     return {
-        "calls": calls, "bytes": path.stat().st_size, "record_bytes": of_calls / calls, "longest": longest,
+        "calls": calls, "bytes": path.stat().st_size, "record_bytes": of_calls / calls, "longest": longest, "rest": rest,
         "growth": sum(shares.values()) / rest, **{name: part / rest for name, part in shares.items()},
     }  # fmt: skip

@@ -6,8 +6,9 @@ Prints a line of JSON when an empty catalog is published (the registry's URL), a
 ends when standard input does:
 
 {"tools": n}     hand over a catalog of n tools; answers at once
-{"state": true}  whether it is published, and how many tools wait for the index
-{"changes": n}   n times edit a Tool, add a binding, remove it; the seconds until an agent's watch stream told of each
+{"state": true}  whether it is published, and how many tools wait for the index and for their status
+{"changes": n}   n times edit a Tool, add a binding, remove it; the seconds until an agent's watch stream told of each,
+                 and the processor time that operator and registry took together
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import sys
 import time
@@ -26,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import aiohttp
+from measure import cpu_seconds
 
 import held_loops
 import registry_process
@@ -63,7 +66,10 @@ def manifest(number: int, text: str) -> dict[str, Any]:
 class Operated:
     """The operator in this process, and an agent that watches the registry."""
 
-    def __init__(self, world: World, publisher: Publisher, index: IndexSync, loop: Loop) -> None:
+    def __init__(
+        self, world: World, publisher: Publisher, index: IndexSync, loop: Loop, registry: int
+    ) -> None:
+        self._registry = registry
         self._world, self._publisher, self._index, self._loop = world, publisher, index, loop
         self._handed = 0
         self._covered = False
@@ -101,8 +107,10 @@ class Operated:
             revision = self._publisher.revision
             confirmed = revision is not None and self._publisher.confirmed_by_all(revision)
             published = confirmed and len(snapshot.tools) == self._handed
-            return {"published": published, "waiting": self._index.waiting}
+            writing = self._loop.status_writer.backlog
+            return {"published": published, "waiting": self._index.waiting, "writing": writing}
         seconds: dict[str, list[float]] = {"edit": [], "grant": [], "revoke": []}
+        used = self._used()
         for _ in range(asked["changes"]):
             number, text = self._dice.randrange(SEEN), f"Changed to {self._dice.random()}."
             edited = manifest(number, text)
@@ -114,7 +122,10 @@ class Operated:
             seconds["grant"].append(await self._seen("added", "", partial(self._world.upsert, kind, more)))
             revoke = partial(self._world.remove, kind, "team/more")
             seconds["revoke"].append(await self._seen("removed", "", revoke))
-        return {"seconds": seconds}
+        return {"seconds": seconds, "used": self._used() - used}
+
+    def _used(self) -> float:
+        return cpu_seconds(os.getpid()) + cpu_seconds(self._registry)
 
     def _hand_over(self, count: int) -> None:
         tools = [manifest(n, f"Does what number {n} is asked for.") for n in range(count)]
@@ -133,7 +144,7 @@ _BOT = {"kind": "ServiceAccount", "name": "bot"}
 
 
 @contextlib.asynccontextmanager
-async def operated(folder: Path, admin_url: str) -> AsyncIterator[Operated]:
+async def operated(folder: Path, registry: registry_process.RegistryProcess) -> AsyncIterator[Operated]:
     """The operator, leading over an empty catalog that the registry has confirmed."""
     token, world, stop = folder / "admin-token", World(), asyncio.Event()
     token.write_text(mint(OPERATOR, audience="toolcrib-admin"))
@@ -141,7 +152,7 @@ async def operated(folder: Path, admin_url: str) -> AsyncIterator[Operated]:
         world.replace(kind, [])
     change = world.upsert("AgentScopeBinding", binding("bot", ["seen:use"], "team"))
     async with aiohttp.ClientSession() as session:
-        publisher = Publisher(1, FixedReplicas(HttpReplica(admin_url, session, token_file=token)))
+        publisher = Publisher(1, FixedReplicas(HttpReplica(registry.admin_url, session, token_file=token)))
         index = IndexSync(publisher)
         settings = LoopSettings(finalizers=False, services=False, accounts=False, quota=None)
         loop = Loop(world, publisher, index, MemoryWriter(world), settings=settings)
@@ -149,7 +160,7 @@ async def operated(folder: Path, admin_url: str) -> AsyncIterator[Operated]:
         try:
             async with asyncio.timeout(_PATIENCE):
                 await loop.published(change)
-            yield Operated(world, publisher, index, loop)
+            yield Operated(world, publisher, index, loop, registry.child.pid)
         finally:
             stop.set()
             await running
@@ -157,7 +168,7 @@ async def operated(folder: Path, admin_url: str) -> AsyncIterator[Operated]:
 
 async def main(folder: Path, registry: registry_process.RegistryProcess) -> None:
     """Answer until standard input ends."""
-    async with operated(folder, registry.admin_url) as made, process.looked_after():
+    async with operated(folder, registry) as made, process.looked_after():
         started = asyncio.Event()
         watching = asyncio.create_task(made.watch(registry.url, started))
         await asyncio.wait_for(started.wait(), _PATIENCE)

@@ -16,7 +16,18 @@ import traceback
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALONE = ("revocation", "hidden", "bulkheads", "lookups", "counters", "mcp", "folders", "growth", "log_growth")
+ALONE = (
+    "revocation",
+    "hidden",
+    "bulkheads",
+    "lookups",
+    "counters",
+    "mcp",
+    "folders",
+    "growth",
+    "health",
+    "log_growth",
+)
 """Run only where named: `make revocation`, `make hidden-timing`, `make bulkheads`, `make mcp-bench`; the others by `python bench/run.py PART`."""
 PARTS = (
     "arguments", "assertion", "discovery", "call", "tails", "access_review", "replica_memory", "propagation", "catalog", "memory",

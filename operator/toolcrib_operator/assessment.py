@@ -19,7 +19,7 @@ from toolcrib_operator.kinds.facts import Batch, Facts
 from toolcrib_operator.kinds.kind import Change, Governed
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.verdicts import AnyVerdict, Cause, Published
-from toolcrib_operator.objects import Ref
+from toolcrib_operator.objects import Ref, in_order
 from toolcrib_operator.packing import PackedTool
 from toolcrib_operator.settings import LoopSettings
 from toolcrib_operator.world import World
@@ -81,7 +81,7 @@ class Assessor:
             touched.update(kind.touched(Change(ref, entry, before, after), facts))
             if not after and ref.kind not in self.kinds:
                 facts.drop(ref)
-        return sorted(ref for ref in touched if ref.kind in self.kinds)
+        return in_order(ref for ref in touched if ref.kind in self.kinds)
 
     def large(self, ref: Ref) -> Tool | None:
         """The object, if it is a tool whose schema takes long to judge."""
@@ -125,13 +125,13 @@ class Assessor:
             record.verdict, record.credential = self.kinds[ref.kind].refused(record.crowded), None
             self._need(record)
             self._pending.add(ref)
-        return sorted(moved.regained), sorted(moved.lost)
+        return in_order(moved.regained), in_order(moved.lost)
 
     def batch(self) -> Batch:
         """What has changed since the last batch, to be published in one step."""
         batch, facts = Batch(), self.facts
         gone: defaultdict[str, list[str]] = defaultdict(list)
-        for ref in sorted(self._pending):
+        for ref in in_order(self._pending):
             kind, record = self.kinds[ref.kind], facts.records[ref]
             old, new = record.published, None if record.verdict is None else record.verdict.published
             if new != old:

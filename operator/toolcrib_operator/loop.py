@@ -21,7 +21,7 @@ from toolcrib_operator.kinds.admission import Admitted
 from toolcrib_operator.kinds.facts import TOOLS, Batch
 from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.records import Record
-from toolcrib_operator.objects import Entry, Ref
+from toolcrib_operator.objects import Entry, Ref, in_order
 from toolcrib_operator.ports import ClusterWriter
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
@@ -195,11 +195,11 @@ class Loop:
 
     async def _expanded(self, dirty: set[Ref]) -> list[Ref]:
         """`Assessor.expand`, in parts: the lint looks at each tool's words."""
-        given = sorted(dirty)
+        given = in_order(dirty)
         touched: set[Ref] = set()
         async for part in paced(given):
             touched.update(self.assessor.expand(part))
-        return sorted(touched)
+        return in_order(touched)
 
     async def _judged(self, refs: list[Ref]) -> list[Ref]:
         """Judge these objects; returns them and those whose place among the quotas is another now."""
@@ -216,7 +216,7 @@ class Loop:
                 self.assessor.judge(few)
             due, lost = self.assessor.settle()
             found.update(due, lost)
-        return sorted(found)
+        return in_order(found)
 
     def _undecided(self, ref: Ref) -> tuple[Record, Entry] | None:
         """The object, if it depends on the admission policies of this moment whether it is used."""

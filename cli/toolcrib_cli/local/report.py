@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -83,8 +83,11 @@ class Report:
         if len(over) > _MAX_LINES:
             output.line(f"… and {len(over) - _MAX_LINES} more namespaces", style="red")
 
-    def hosts(self, file: HostsFile, known: Sequence[str]) -> bool:
-        """Look at the hosts file, and say what it opens now or what is wrong with it; whether it says something else."""
+    def hosts(self, file: HostsFile, known: Callable[[], Sequence[str]]) -> bool:
+        """Look at the hosts file, and say what it opens now or what is wrong with it; whether it says something else.
+
+        `known` gives the Services that manifests have or name, and is asked where the file says something else.
+        """
         try:
             changed = file.look()
         except HostsInvalid as error:
@@ -105,7 +108,7 @@ class Report:
                 if found
             ]
             output.line(f"{at} {file.file.name}: {'; '.join(said) or 'nothing is opened'}")
-            self.backends(hosts.backends, known, f"{file.file.name}:")
+            self.backends(hosts.backends, known(), f"{file.file.name}:")
         return changed
 
     def backends(self, given: Iterable[str], known: Sequence[str], by: str = "--backend") -> None:
@@ -203,7 +206,8 @@ class Report:
                     done += _status(status, "Indexed") == "True"
             return done, total
 
-        # statuses are kept packed: thousands of them would hold the event loop
+        # statuses are kept packed: thousands of them would hold the event loop, and looking all the time the processor
+        began = time.monotonic()
         done, total = await asyncio.to_thread(ready)
         shown = output.console()
         if total == 0:
@@ -213,9 +217,10 @@ class Report:
             task = progress.add_task("", total=total, completed=done)
             while done < total and not stop.is_set():
                 try:
-                    async with asyncio.timeout(0.5):
+                    async with asyncio.timeout(max(0.5, 20 * (time.monotonic() - began))):
                         await stop.wait()
                 except TimeoutError:
+                    began = time.monotonic()
                     done, total = await asyncio.to_thread(ready)
                     progress.update(task, completed=done, total=total)
         if not stop.is_set():

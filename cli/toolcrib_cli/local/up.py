@@ -113,7 +113,7 @@ async def _up(options: Options, store: Store) -> None:
         hosts = LocalHosts(
             Hosts(options.allow_hosts, options.backends), HostsFile(store.path(FILE)), str(tools)
         )
-        report.hosts(hosts.file, folders.backends)
+        report.hosts(hosts.file, lambda: folders.backends)
         settings = settings_of(options, store, issuer, port, hosts.effective(folders.services))
         judging = LoopSettings(
             finalizers=False,
@@ -232,7 +232,10 @@ class _Local:
         async for change in self.folders.watch(self.stop):
             if change.changed or change.removed:
                 self.objects.forget(change.removed)
-                self._open_hosts()
+                # of thousands of Tools none says where calls may go, or which accounts there are
+                kinds = {*(item.kind for item in change.changed), *(kind for kind, _, _ in change.removed)}
+                if kinds != {"Tool"}:
+                    self._open_hosts()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(10):
                         await self.loop.published(change.number)
@@ -244,7 +247,7 @@ class _Local:
 
     async def _follow_hosts(self) -> None:
         while not self.stop.is_set():
-            if self.report.hosts(self.hosts.file, self.folders.backends):
+            if self.report.hosts(self.hosts.file, lambda: self.folders.backends):
                 self._open_hosts()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(HOSTS_SECONDS):

@@ -49,7 +49,7 @@ def name_owner(entries: Iterable[Entry]) -> Entry | None:
 
 def assess_tool(
     entry: Entry, *, owner: Entry | None, credential: Cause | None, service: ServiceVerdict = NOT_ASKED,
-    server: ToolServer | None = None, hidden: Hidden = Hidden.REFUSE,
+    server: ToolServer | None = None, hidden: Hidden = Hidden.REFUSE, read: Resource | None = None,
 ) -> ToolVerdict:  # fmt: skip
     """Whether a Tool is used, and what is published of it.
 
@@ -60,8 +60,9 @@ def assess_tool(
         service: what is known of the Service that its backend or its server names.
         server: the ToolServer that its backend names.
         hidden: what becomes of hidden characters in its texts.
+        read: its `resource`, where it was read already.
     """
-    tool = entry.resource
+    tool = entry.resource if read is None else read
     if not isinstance(tool, Tool):
         return ToolVerdict(None, invalid(entry.findings))
     for field, schema in (("inputSchema", tool.spec.input_schema), ("outputSchema", tool.spec.output_schema)):
@@ -195,25 +196,25 @@ class ToolKind(Governed):
 
     def assess(self, entry: Entry, record: Record, facts: Facts) -> ToolVerdict:
         """`assess_tool`, with what is known of name, Secret and Service; unless its namespace has no room for it."""
-        head, settings = entry.head, facts.settings
+        tool, settings = entry.resource, facts.settings  # read once: it is packed
         owner, problem, service, server = None, None, NOT_ASKED, None
         record.credential = None
-        if isinstance(head, Tool):
-            holders = facts.links.of(name_key(head))
+        if isinstance(tool, Tool):
+            holders = facts.links.of(name_key(tool))
             if len(holders) > 1:
                 found = (facts.objects.get(ref) for ref in holders)
                 owner = name_owner(e for e in found if e is not None)
-            if (secret := secret_of(head)) is not None:
+            if (secret := secret_of(tool)) is not None:
                 record.credential, problem = assess_credential(
-                    head,
+                    tool,
                     facts.objects.get(secret),
                     allowed=settings.credential_namespaces,
                     domain=settings.cluster_domain,
                 )
-            if server_of(head) is None:
-                service = backend_service(head, facts)
+            if server_of(tool) is None:
+                service = backend_service(tool, facts)
             else:
-                way = backend_server(head, facts)
+                way = backend_server(tool, facts)
                 server, service = way.server, way.service
                 record.credential, problem = way.credential, way.problem
         verdict = assess_tool(
@@ -223,22 +224,22 @@ class ToolKind(Governed):
             service=service,
             server=server,
             hidden=settings.hidden_text,
+            read=tool,
         )
-        tool = verdict.published
-        if tool is None:
+        published = verdict.published
+        if published is None or not isinstance(tool, Tool):
             self.forget(record, facts)
             return verdict
-        if isinstance(whole := entry.resource, Tool):
-            verdict = replace(verdict, weaknesses=(*verdict.weaknesses, *facts.lint.weaknesses(whole)))
+        verdict = replace(verdict, weaknesses=(*verdict.weaknesses, *facts.lint.weaknesses(tool)))
         if settings.quota is None:
             refusal = told_quota(entry)
         else:
-            facts.quotas.put(entry, len(tool.model_dump_json()))
+            facts.quotas.put(entry, len(published.model_dump_json()))
             refusal = record.crowded
         if refusal is not None:
             record.credential = None
             return self.refused(refusal)
-        return replace(verdict, published=_held(entry, record, tool))
+        return replace(verdict, published=_held(entry, record, published))
 
     def refused(self, cause: Cause) -> ToolVerdict:
         """A Tool's verdict."""

@@ -14,14 +14,15 @@ from dataclasses import dataclass
 
 from toolcrib.errors import EpochFenced
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import logs, tracing
-from toolcrib.wire.publish import IndexAnswer, IndexRequest, Revision
+from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest, Revision
 from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
 from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.ports import Replica
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.settings import IndexSettings
-from toolcrib_operator.timers import Backoff, pause, wait
+from toolcrib_operator.timers import Backoff, paced, pause, wait
 
 log = logging.getLogger(__name__)
 
@@ -191,25 +192,29 @@ class IndexSync:
         self._number("inventory")
         inventory = await replica.inventory()
         self._inventory_due = time.monotonic() + self._settings.inventory
-        changed = set()
-        for tool_id in {*self._tools, *inventory.tools}:
-            one, digest = self._tools[tool_id], inventory.tools.get(tool_id)
-            tool = snapshot.tools.get(tool_id)
-            if digest != (None if tool is None else tool.digest):
-                self._open[tool_id] = None
-            if one.digest != digest:
-                changed.add(tool_id)
-            one.digest = digest
-            # the replica compared it whole with what it has: where the digests agree, this is what was written
-            one.written = snapshot.fingerprint(tool_id) if tool_id in snapshot.tools else None
-            if digest is None and tool_id not in snapshot.tools:
-                del self._tools[tool_id]
+        changed: set[str] = set()
+        # a large catalog takes a moment: what is published meanwhile does not wait for it
+        async for part in paced([*{*self._tools, *inventory.tools}], most=1_000, seconds=0.002):
+            changed.update(tool_id for tool_id in part if self._compare(tool_id, inventory, snapshot))
         if not self._known:
             self._known = True
             self._tell(None)
         elif changed:
             log.warning("search index out of sync: %d tools differ", len(changed))
             self._tell(changed)
+
+    def _compare(self, tool_id: str, inventory: IndexInventory, snapshot: Snapshot) -> bool:
+        """Take what the index says of a tool; whether it holds another digest than was known."""
+        one, digest = self._tools[tool_id], inventory.tools.get(tool_id)
+        tool = snapshot.tools.get(tool_id)
+        if digest != (None if tool is None else tool.digest):
+            self._open[tool_id] = None
+        differs, one.digest = one.digest != digest, digest
+        # the replica compared it whole with what it has: where the digests agree, this is what was written
+        one.written = None if tool is None else snapshot.fingerprint(tool_id)
+        if digest is None and tool is None:
+            del self._tools[tool_id]
+        return differs
 
     async def _work(self, replica: Replica) -> bool:
         snapshot = self._publisher.snapshot
@@ -218,6 +223,8 @@ class IndexSync:
         missing, orphans, settled = [], [], []
         spared = f"{self._settings.spared_namespace}/"
         for tool_id in self._open:
+            if len(missing) >= self._settings.batch:
+                break  # the rest is looked at for the next request
             one = self._tools[tool_id]
             if (tool := tools.get(tool_id)) is None:
                 if one.digest is not None and (one.published or not tool_id.startswith(spared)):
@@ -234,7 +241,7 @@ class IndexSync:
                     continue
             if one.refused != tool.digest or now >= one.due:
                 missing.append(tool_id)
-        missing, orphans = missing[: self._settings.batch], orphans[:1_000]
+        orphans = orphans[:1_000]
         self._close(settled)
         if not missing and not orphans:
             return False

@@ -1,5 +1,6 @@
 """A change is looked at alone: what the index costs the operator does not grow with the catalog."""
 
+import asyncio
 from unittest import mock
 
 import pytest
@@ -9,6 +10,9 @@ from operator_harness import MemoryReplica
 from operator_stage import staged
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import IndexInventory
+from toolcrib_operator.adapters.memory import FixedReplicas
+from toolcrib_operator.replicas.index import IndexSync
+from toolcrib_operator.replicas.publisher import Publisher
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -50,3 +54,25 @@ async def test_a_tool_that_an_inventory_does_not_find_is_written_again() -> None
         await until(lambda: len(replica.entries) == 2)
         del replica.entries["heist/lost"]
         await until(lambda: "heist/lost" in replica.entries)
+
+
+async def test_others_have_their_turn_while_an_inventory_of_a_large_catalog_is_compared() -> None:
+    class Full(MemoryReplica):
+        async def inventory(self) -> IndexInventory:
+            return IndexInventory(identity="any", tools={f"heist/tool-{n}": "sha256:0" for n in range(5_000)})
+
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    index, beside = IndexSync(Publisher(1, FixedReplicas())), asyncio.create_task(others())
+    try:
+        await index._take_inventory(Full())
+        assert turns >= 5
+        assert len(index.held or ()) == 5_000
+    finally:
+        beside.cancel()
