@@ -255,7 +255,9 @@ class ToolKind(Governed):
     ) -> None:
         """Bindings that reach its namespace are counted again. Note a tool that is not what it was, also if it was away."""
         before = old if isinstance(old, PublishedTool) else None
-        batch.namespaces |= {item.namespace for item in (old, new) if isinstance(item, PublishedTool)}
+        for item in (old, new):
+            if isinstance(item, PublishedTool):
+                batch.namespaces.add(item.namespace)
         if isinstance(new, PublishedTool):
             before = before or facts.left.pop(ref, None)
             if before is not None and _bare(before) != _bare(new):

@@ -220,7 +220,9 @@ class IndexSync:
         snapshot = self._publisher.snapshot
         tools = snapshot.tools
         now = time.monotonic()
-        missing, orphans, settled = [], [], []
+        missing: list[str] = []
+        orphans: list[str] = []
+        settled: list[str] = []
         spared = f"{self._settings.spared_namespace}/"
         for tool_id in self._open:
             if len(missing) >= self._settings.batch:
