@@ -84,7 +84,7 @@ def of_registry(status: int, body: bytes, retry_after: str | None) -> RegistryEr
             kind = errors.RegistryUnavailable
         else:
             kind = errors.RegistryAnswerInvalid
-    message = _detail(problem) or f"the registry answered {status}"
+    message = _detail(problem) or f"the registry returned status {status}"
     return kind(message, code=code, status=status, retry_after=_seconds(retry_after))
 
 

@@ -79,7 +79,7 @@ def _unfit(value: Any, depth: int) -> str:
         return ""
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            return "has keys that are no strings"
+            return "has keys that are not strings"
         if not all(map(_is_unicode, value)):
             return "has keys that are not valid Unicode"
         return next((w for v in value.values() if (w := _unfit(v, depth - 1))), "")

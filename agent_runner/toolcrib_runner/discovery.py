@@ -97,7 +97,7 @@ def read(document: Any, etag: str | None = None) -> Discovered:
     """
     if not isinstance(document, dict) or not isinstance(document.get("tools"), list):
         raise RegistryAnswerInvalid(
-            "the discovery answer has no list of tools: is this a registry's address?"
+            "the discovery response has no list of tools: check that the URL is a registry's address"
         )
     tools: dict[str, DiscoveredTool] = {}
     skipped = 0

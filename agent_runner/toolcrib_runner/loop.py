@@ -81,7 +81,7 @@ class Bounds:
     calls_per_turn: int = 16
     """Of a reply that asks for more, the rest is refused."""
     model_patience: float = 60.0
-    """Seconds for which a failing model endpoint is asked again."""
+    """Seconds for which a failing model endpoint is retried."""
     model_timeout: float = 120.0
     """Seconds for one reply."""
 
@@ -169,8 +169,8 @@ class TaskLoop:
                 return ended
             if (count := len(self._agent.tools)) > self._max_functions:
                 report.error = (
-                    f"{self._agent.name} sees {count} tools, and a model is offered {self._max_functions} at most. "
-                    "Give it a narrower binding, or let it search: the registry's MCP endpoint /mcp has a few tools "
+                    f"{self._agent.name} sees {count} tools, but a model takes at most {self._max_functions}. "
+                    "Narrow its bindings, or let it search: the registry's MCP endpoint /mcp has a few tools "
                     "that find and call all others."
                 )
                 return Outcome.TOO_MANY_TOOLS
@@ -231,7 +231,7 @@ class TaskLoop:
                     wait = max(wait, error.retry_after or 0.0)
                 if not isinstance(error, ModelUnavailable) or self._clock() + wait > gives_up:
                     raise
-                log.warning("%s; asking again in %.1f s", error, wait)
+                log.warning("%s; retrying in %.1f s", error, wait)
                 self._stop.wait(wait)
                 pause = min(pause * 2, 15.0)
                 continue
@@ -271,7 +271,7 @@ class TaskLoop:
                 raise ToolNotFound(shown, f"there is no function {shown}")
             if not allowed:
                 raise ToolError(
-                    tool, "not executed: too many calls in one turn, or no time left", code="not_executed"
+                    tool, "not called: too many calls in one turn, or no time left", code="not_executed"
                 )
             with tracing.span("tool call", {**about, "toolcrib.request_id": logs.request_id.get()}):
                 told = result_text(self._agent.call(tool, functions.arguments(tool, call.arguments)))

@@ -158,10 +158,12 @@ def _work(
         task = sys.stdin.read() if settings.task == "-" else settings.task
         known = agent.discovered or agent.wait_until_discovered(settings.wait_for_registry)
         if not known and settings.require_registry:
-            report = Report(Outcome.REGISTRY_AWAY, error=str(agent.last_error or "it has not answered yet"))
+            report = Report(
+                Outcome.REGISTRY_AWAY, error=str(agent.last_error or "the registry has not responded yet")
+            )
         else:
             if not known:
-                log.warning("the task begins without tools: %s", agent.last_error)
+                log.warning("starting the task without tools: %s", agent.last_error)
             report = loop.run(task, settings.system_prompt)
     except _Ended as ended:
         report, code = loop.report, ended.exit_code
@@ -206,9 +208,10 @@ def _end(signum: int, _: object) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="toolcrib-runner",
-        description="Run one agent: discover its tools, work on a task with a model, count what it uses.",
-        epilog="Exit codes: 0 answered, 2 settings or too many tools, 3 a bound was reached, 4 the model endpoint failed, "
-        "5 no registry, 130 and 143 interrupted. The token itself is never a flag: give its file.",
+        description="Run one agent: discover its tools, work on a task with a model, and count tool use.",
+        epilog="Exit codes: 0 answered, 2 wrong settings or too many tools, 3 a bound was reached, 4 "
+        "the model endpoint failed, 5 no registry, 130 and 143 interrupted. The token is never a "
+        "flag: pass a file.",
     )
     SOURCE.add_flags(parser, short={"output": "-o"})
     parser.add_argument("--version", action="version", version=f"toolcrib-runner {__version__}")

@@ -31,17 +31,17 @@ _REGISTRY_UP = Metric(Gauge, "toolcrib_runner_registry_up", ("agent",),
 _TOOLS_AVAILABLE = Metric(Gauge, "toolcrib_agent_tools_available", ("agent",),
     "Tools that the agent knows now.")
 _TOOLS_CHANGED = Metric(Counter, "toolcrib_agent_tools_changed_total", ("agent", "change"),
-    "Tools that the agent gained, lost, or found changed: gained, lost, changed.")
+    "Tools of the agent by change: gained, lost, changed.")
 _TOOL_CALLS = Metric(Counter, "toolcrib_agent_tool_calls_total", ("agent", "tool", "outcome"),
     "Calls of tools by agent, tool and outcome (ok, or the code of the error).")
 _TOOL_CALL_DURATION_SECONDS = Metric(Histogram, "toolcrib_agent_tool_call_duration_seconds", ("agent", "tool", "outcome"),
-    "How long calls of tools took, as the agent saw it.", _CALL_SECONDS)
+    "Duration of tool calls, as seen by the agent.", _CALL_SECONDS)
 _TOKENS = Metric(Counter, "toolcrib_agent_tokens_total", ("agent", "mode", "kind"),
     "Model tokens by agent, mode and kind: prompt, completion.")
 _MODEL_REQUESTS = Metric(Counter, "toolcrib_runner_model_requests_total", ("agent", "mode", "outcome"),
     "Requests to the model by agent, mode and outcome (ok, or the code of the error).")
 _MODEL_REQUEST_DURATION_SECONDS = Metric(Histogram, "toolcrib_runner_model_request_duration_seconds", ("agent", "mode", "outcome"),
-    "How long requests to the model took.", _MODEL_SECONDS)
+    "Duration of requests to the model.", _MODEL_SECONDS)
 _BUILD_INFO = Metric(Gauge, "toolcrib_runner_build_info", ("version",), "Always 1; the label is the version.")
 # fmt: on
 

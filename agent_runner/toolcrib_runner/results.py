@@ -20,12 +20,12 @@ EXIT_CODES = {
     Outcome.STOPPED: 130,
 }
 _WHY = {
-    Outcome.OUT_OF_TURNS: "stopped: the bound on turns is reached",
-    Outcome.OUT_OF_TOKENS: "stopped: the bound on tokens is reached",
-    Outcome.OUT_OF_TIME: "stopped: the bound on time is reached",
+    Outcome.OUT_OF_TURNS: "stopped: the maximum number of turns is reached",
+    Outcome.OUT_OF_TOKENS: "stopped: the maximum number of tokens is reached",
+    Outcome.OUT_OF_TIME: "stopped: the time limit is reached",
     Outcome.TOO_MANY_TOOLS: "ended: too many tools for a model",
     Outcome.MODEL_FAILED: "the model endpoint failed",
-    Outcome.REGISTRY_AWAY: "not begun: the registry does not answer",
+    Outcome.REGISTRY_AWAY: "not started: the registry does not respond",
     Outcome.STOPPED: "interrupted",
 }
 

@@ -156,16 +156,16 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/models":
             model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "toolcrib"}
             return self._answer(200, {"object": "list", "data": [model]})
-        return self._error(404, "there is /v1/models and /v1/chat/completions")
+        return self._error(404, "unknown path; use /v1/models or /v1/chat/completions")
 
     def do_POST(self) -> None:
         length = self.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > MAX_BODY:
             self.close_connection = True
-            return self._error(413, f"a body of at most {MAX_BODY} bytes, with its length, is accepted")
+            return self._error(413, f"send a body of at most {MAX_BODY} bytes, with Content-Length")
         body = self.rfile.read(int(length))
         if self.path != "/v1/chat/completions":
-            return self._error(404, "there is /v1/models and /v1/chat/completions")
+            return self._error(404, "unknown path; use /v1/models or /v1/chat/completions")
         try:
             request = json.loads(body)
             messages = request["messages"]
@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._error(400, "the scripted endpoint does not stream")
             message = reply(messages, functions)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return self._error(400, "this is no chat completion request")
+            return self._error(400, "the request is not a chat completion request")
         return self._answer(200, completion(message, len(body)))
 
     def _error(self, status: int, message: str) -> None:
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("X-Toolcrib-Scripted", "no language model answers here")
+        self.send_header("X-Toolcrib-Scripted", "scripted endpoint: no language model answers here")
         self.end_headers()
         self.wfile.write(body)
         self.wfile.flush()

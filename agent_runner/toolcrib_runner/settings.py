@@ -25,17 +25,16 @@ class RunnerSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, protected_namespaces=())
 
-    name: str = Field(pattern=_NAME, description="What the agent is called in statistics and metrics.")
+    name: str = Field(pattern=_NAME, description="Name of the agent in statistics and metrics.")
     registry_url: str = Field(
         pattern=_URL, description="The registry's address, http(s)://host[:port][/path]."
     )
     token_file: str | None = Field(
         default=None,
-        description="File with the agent's bearer token; read again when it changes. Without it: anonymous.",
+        description="File with the agent's bearer token; read again when it changes. Absent: the agent is "
+        "anonymous.",
     )
-    ca_file: str | None = Field(
-        default=None, description="Certificate authorities to verify the registry with."
-    )
+    ca_file: str | None = Field(default=None, description="CA bundle to verify the registry with.")
     model_url: str | None = Field(
         default=None, pattern=_URL, description="OpenAI-compatible endpoint, with its /v1. Needed for a task."
     )
@@ -47,14 +46,14 @@ class RunnerSettings(BaseModel):
     task: str | None = Field(
         default=None, max_length=1_000_000, description="The task; - reads standard input."
     )
-    system_prompt: str = Field(default="", max_length=1_000_000, description="What the model is told first.")
+    system_prompt: str = Field(default="", max_length=1_000_000, description="System message for the model.")
     max_turns: int = Field(default=20, ge=1, le=1000, description="Requests to the model, at most.")
     max_tokens: int = Field(
         default=200_000, ge=1, description="Prompt and completion tokens together, at most."
     )
     max_seconds: float = Field(default=600.0, gt=0, le=86_400, description="Seconds for the task, at most.")
     model_patience: float = Field(
-        default=60.0, ge=0, description="Seconds for which a failing model endpoint is asked again."
+        default=60.0, ge=0, description="Seconds for which a failing model endpoint is retried."
     )
     wait_for_registry: float = Field(
         default=30.0,
@@ -62,33 +61,36 @@ class RunnerSettings(BaseModel):
         description="Seconds to wait for the first discovery before the task begins without tools.",
     )
     require_registry: bool = Field(
-        default=False, description="Without a discovery in that time, end (exit code 5) instead."
+        default=False, description="If discovery fails in that time, exit with code 5 instead."
     )
     tool_context: bool = Field(
         default=False,
-        description="List the tools in a system message too, one line each. Models have them as functions in any case, so it costs their "
-        "tokens twice.",
+        description="Also list the tools in a system message, one line each. Models get them as functions in "
+        "any case, so this costs their tokens twice.",
     )
     state: Path | None = Field(
         default=None,
-        description="Folder where the counts of calls by tool outlive a restart. Without it they do not.",
+        description="Folder that keeps the counts of calls by tool over restarts. Absent: they are lost.",
     )
-    metrics_host: str = Field(default="127.0.0.1", description="Where /metrics and /healthz listen.")
+    metrics_host: str = Field(default="127.0.0.1", description="Address of /metrics and /healthz.")
     metrics_port: int | None = Field(
-        default=None, ge=0, le=65535, description="Their port; 0 takes a free one; without it they are off."
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port of /metrics and /healthz; 0 takes a free one. Absent: off.",
     )
     keep_serving: bool = Field(
         default=False,
-        description="Stay after the task (or without one), following the registry, until SIGTERM.",
+        description="Keep running after the task (or without one) and follow the registry until SIGTERM.",
     )
     output: Literal["plain", "json"] = Field(
         default="plain", description="Form of the result: plain or json."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="How much goes to standard error: debug, info, warning or error."
+        default="info", description="Log level on standard error: debug, info, warning or error."
     )
     log_format: Literal["json", "text"] | None = Field(
-        default=None, description="json or text; else text where standard error is a terminal."
+        default=None, description="Log format: json or text. Absent: text if standard error is a terminal."
     )
 
     @field_validator("log_level", "log_format", mode="before")
@@ -101,10 +103,10 @@ class RunnerSettings(BaseModel):
     def _has_something_to_do(self) -> RunnerSettings:
         if self.task is None and not self.keep_serving:
             raise ValueError(
-                "task is missing: give --task, or --keep-serving to follow the registry without one"
+                "task is missing: pass --task, or --keep-serving to follow the registry without a task"
             )
         if self.task is not None and self.model_url is None:
-            raise ValueError("model_url is missing: a task needs a model")
+            raise ValueError("model_url is missing: a task needs a model. Pass --model-url")
         return self
 
 

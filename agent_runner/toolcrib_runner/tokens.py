@@ -29,7 +29,9 @@ def checked(token: str) -> str:
     if not token:
         raise TokenUnavailable("the token is empty")
     if len(token) > MAX_TOKEN or not _PRINTABLE.fullmatch(token):
-        raise TokenUnavailable("the token is not printable ASCII without spaces: is this the right file?")
+        raise TokenUnavailable(
+            "the token is not printable ASCII without spaces; check that this is the token file"
+        )
     return token
 
 

@@ -70,7 +70,7 @@ class Usage:
             beside.replace(file)
         except OSError as error:
             # the call was made: it is no reason to fail it
-            log.warning("the counts of calls cannot be kept: %s", error)
+            log.warning("the counts of calls cannot be saved: %s", error)
 
     def stats(self, tools_available: int) -> UsageStats:
         """The counts now."""
@@ -90,7 +90,7 @@ def _read(file: Path) -> dict[str, int]:
         calls = json.loads(file.read_bytes())["calls"]
         if all(type(count) is int and count >= 0 for count in calls.values()):
             return dict(calls)
-        raise ValueError("a count is no number")
+        raise ValueError("a count is not a number")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -99,5 +99,5 @@ def _read(file: Path) -> dict[str, int]:
         try:
             file.replace(aside)
         except OSError as also:
-            log.warning("%s stays where it is: %s", file, also)
+            log.warning("%s could not be moved aside: %s", file, also)
         return {}

@@ -173,5 +173,5 @@ def _open(folder: Path, name: str) -> sqlite3.Connection | None:
             break
         else:
             return file
-    print(f"  vectors are not kept: {folder} cannot be written", file=sys.stderr)
+    print(f"  vectors are not being saved: {folder} cannot be written", file=sys.stderr)
     return None

@@ -50,7 +50,7 @@ class Issuer(BaseModel):
         min_length=1, description="Accepted `aud` values; never the API server's own."
     )
     jwks_uri: str | None = Field(
-        default=None, description="Where its public keys are; else OpenID discovery."
+        default=None, description="URL of its public keys. Absent: found by OpenID discovery."
     )
     jwks_file: str | None = Field(
         default=None, description="A file with its public keys, read at start and when it changes."
@@ -65,12 +65,12 @@ class Issuer(BaseModel):
     scopes: ScopesPolicy = Field(
         default=ScopesPolicy.INTERSECTION, description="bindings, intersection or token."
     )
-    cluster: bool = Field(default=False, description="It is the cluster's service-account issuer.")
+    cluster: bool = Field(default=False, description="Whether this is the cluster's service-account issuer.")
     claims: Claims = Field(default=Claims(), description="Claim names.")
     accept_id_tokens: bool = Field(
         default=False,
-        description="Take ID tokens for access tokens. For Dex, whose access tokens are ID tokens; who else can be sent one "
-        "by a client of audience then speaks as its user.",
+        description="Accept ID tokens as access tokens. For Dex, whose access tokens are ID tokens. Risk: "
+        "any service that a client of this audience sends an ID token to can act as its user.",
     )
 
     @property
@@ -99,8 +99,8 @@ class Issuer(BaseModel):
         taken = self.closed_audiences.intersection(self.audience)
         if taken:
             raise ValueError(
-                f"audience {sorted(taken)} is the API server's own: every pod's default token would be accepted; "
-                "use one of the registry's, such as toolcrib"
+                f"audience {sorted(taken)} is the API server's own, so every pod's default token would be "
+                "accepted. Use another one, such as toolcrib"
             )
         return self
 
@@ -114,10 +114,10 @@ def check_issuers(issuers: Iterable[Issuer]) -> dict[str, Issuer]:
     by_name: dict[str, Issuer] = {}
     for issuer in issuers:
         if issuer.issuer in by_name:
-            raise ValueError(f"two issuers with one iss: {issuer.issuer}")
+            raise ValueError(f"two issuers have the same iss: {issuer.issuer}")
         by_name[issuer.issuer] = issuer
     if sum(i.cluster for i in by_name.values()) > 1:
-        raise ValueError("two issuers are marked as the cluster's; there can be one")
+        raise ValueError("two issuers have cluster: true; only one can")
     return by_name
 
 
@@ -220,7 +220,7 @@ def _key(header: Mapping[str, Any], issuer: Issuer, keys: KeySet) -> Any:
         raise UnknownKey(issuer.issuer, None)
     kid = header["kid"]
     if not isinstance(kid, str):
-        raise TokenMalformed("the token's key id is no text")
+        raise TokenMalformed("the token's key id is not a string")
     if kid not in known:
         raise UnknownKey(issuer.issuer, kid)
     return known[kid]
@@ -246,7 +246,7 @@ def _check(token: str, issuer: Issuer, key: Any) -> None:
             },
         )
     except jwt.InvalidAudienceError as error:
-        raise TokenRejected("the token is meant for another audience") from error
+        raise TokenRejected("the token is for another audience") from error
     except jwt.MissingRequiredClaimError as error:
         raise TokenRejected(f"the token lacks the claim {error.claim}") from error
     except (jwt.PyJWTError, ValueError, TypeError) as error:
@@ -267,10 +267,10 @@ def _identity(claims: Mapping[str, Any], issuer: Issuer, now: float) -> Identity
     account = issuer.cluster and subject.startswith("system:serviceaccount:")
     if subject.startswith("system:") and not account:
         raise TokenRejected(
-            "system: subjects belong to the cluster's issuer, and it has only service accounts here"
+            "system: subjects are accepted only from the cluster's issuer, and only for service accounts"
         )
     if issuer.cluster and not account and issuer.scopes is not ScopesPolicy.LOCAL:
-        raise TokenRejected("the token's subject is no service account")
+        raise TokenRejected("the token's subject is not a service account")
     mapping = issuer.claims
     if not account:
         mapping.refuse_distributed(claims)
@@ -294,7 +294,7 @@ def _identity(claims: Mapping[str, Any], issuer: Issuer, now: float) -> Identity
         token_id=reading.text(claims.get("jti")),
     )
     if account and identity.service_account is None:
-        raise TokenRejected("the token's subject is no service account")
+        raise TokenRejected("the token's subject is not a service account")
     return identity
 
 

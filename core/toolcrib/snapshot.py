@@ -69,7 +69,9 @@ class Snapshot:
             return self.replaced(draft, publish.to)
         self._check(publish.to)
         if publish.base != self.revision:
-            raise RevisionMismatch(f"continues {publish.base}, but {self.revision or 'nothing'} is here")
+            raise RevisionMismatch(
+                f"continues {publish.base}, but this replica holds {self.revision or 'nothing'}"
+            )
         draft = Draft(self)
         draft.remove(publish.removed)
         draft.add(publish.tools, publish.bindings, publish.accounts)
@@ -92,7 +94,7 @@ class Snapshot:
         if self.revision is None:
             return
         if to.epoch < self.revision.epoch:
-            raise EpochFenced(f"epoch {to.epoch} is over: {self.revision.epoch} leads")
+            raise EpochFenced(f"epoch {to.epoch} has ended: {self.revision.epoch} leads")
         if to < self.revision:
             raise RevisionMismatch(f"{to} is older than {self.revision}")
 

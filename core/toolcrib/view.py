@@ -41,7 +41,7 @@ class AmbiguousName(LookupError):
     def __init__(self, name: str, tool_ids: tuple[str, ...]) -> None:
         self.name = name
         self.tool_ids = tool_ids
-        super().__init__(f"{name!r} names several tools: {', '.join(tool_ids)}")
+        super().__init__(f"{name!r} matches several tools: {', '.join(tool_ids)}")
 
 
 @dataclass(frozen=True)

@@ -44,5 +44,5 @@ def said(error: Mapping[str, Any], forms: Mapping[str, str] = FORMS) -> str:
     kind = error.get("type")
     if kind == "string_pattern_mismatch":
         form = forms.get(str(error.get("ctx", {}).get("pattern")))
-        return f"must be {form}" if form else "has not the form that is described for it"
+        return f"must be {form}" if form else "does not have the documented form"
     return _KINDS.get(str(kind)) or str(error.get("msg", "")).removeprefix("Value error, ")

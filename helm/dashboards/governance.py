@@ -271,7 +271,7 @@ def _refused(made: Page) -> None:
             "Refused tokens",
             ((f"sum({rate(select('toolcrib_authentications_refused_total'))})", "refused"),),
             "reqps",
-            "Requests with a token that proves nothing. A steady rate is usually one agent with a stale token: the "
+            "Requests with an invalid token. A steady rate is usually one agent with a stale token: the "
             "registry's log names the reason by request id.",
         ),
         12,

@@ -209,7 +209,7 @@ def _latency(made: Page) -> None:
                 for q, name in ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
             ),
             "s",
-            "Time of a call, the registry's own part included. Not by agent: choose a tool or a server. p99 alone "
+            "Duration of a call, the registry's own part included. Not by agent: choose a tool or a server. p99 alone "
             "high: some calls reach their timeout.",
             steps=SLOW,
         ),

@@ -134,7 +134,7 @@ class Registry:
     def _cutting_ended(self, on_broken: Callable[[], None], cutting: asyncio.Task[None]) -> None:
         if cutting.cancelled() or self.deps.state.closing:
             return
-        log.critical("revoked calls are not cut any more: giving up", exc_info=cutting.exception())
+        log.critical("revoked calls can no longer be cut: stopping", exc_info=cutting.exception())
         self.deps.state.drain()
         on_broken()
 
@@ -188,8 +188,8 @@ async def build(
     model = embedder or factories.embedder(settings.embedder)
     if model.dimension and model.name != FITTED_FOR:
         log.warning(
-            "confidence is fitted to another embedder than %s: it is only indicative, and so is what fits; "
-            "docs/guides/search.md says what can be done",
+            "confidence is calibrated for another embedder than %s, so it is only indicative; see "
+            "docs/guides/search.md",
             model.name,
         )
     shelf = factories.shelf(settings.embedder, None if store else settings.store)
@@ -314,8 +314,8 @@ def _assertions(settings: RegistrySettings, clock: Clock) -> Assertions:
     folder = settings.assertion.keys
     if folder is None:
         log.warning(
-            "assertion.keys is not set: call assertions are signed with a key of this process's own. Backends cannot verify "
-            "them where several replicas serve"
+            "assertion.keys is not set: each replica signs call assertions with its own key, so "
+            "backends cannot verify those of several replicas"
         )
     keys = AssertionKeys(None if folder is None else Path(folder), clock.now, clock.elapsed)
     return Assertions(settings.assertion_issuer, keys, clock.now)

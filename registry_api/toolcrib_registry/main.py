@@ -101,9 +101,9 @@ async def run(settings: RegistrySettings) -> None:
             finally:
                 await registry.aclose()
         if broken.is_set():
-            raise Broken("calls would not be cut when they are revoked")
+            raise Broken("calls could no longer be cut when their grant is revoked")
         if registry is None:
-            log.info("asked to stop during the start")
+            log.info("stopped during the start")
 
 
 async def _started(settings: RegistrySettings, on_broken: Callable[[], None]) -> Registry:
@@ -189,7 +189,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="toolcrib-registry",
         description="The registry of Toolcrib: discovery, search and calls for agents.",
-        epilog="Settings come from the configuration file and from TOOLCRIB_* variables; see registry_api/README.md.",
+        epilog="Settings come from the configuration file and from TOOLCRIB_* variables; see "
+        "docs/reference/settings.md.",
     )
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings (TOOLCRIB_CONFIG)")
     SOURCE.add_flags(parser, only=_FLAGS)
@@ -200,7 +201,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAMESPACE/SERVICE=HOST:PORT",
-        help="where a Service really is, outside a cluster; may be repeated",
+        help="address of a Service outside a cluster; may be repeated",
     )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
     parser.add_argument(

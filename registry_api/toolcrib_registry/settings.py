@@ -58,29 +58,34 @@ class RegistrySettings(Section):
     )
     allowed_hosts: tuple[str, ...] = Field(
         default=("localhost", "127.0.0.1", "[::1]"),
-        description="Host names answered to, besides public_host; *.example.com for every name below a domain, "
-        "* for any.",
+        description="Host names accepted in requests, besides public_host; *.example.com for every name "
+        "below a domain, * for any.",
     )
-    allowed_origins: tuple[str, ...] = Field(default=(), description="Foreign web origins let in.")
+    allowed_origins: tuple[str, ...] = Field(
+        default=(), description="Web origins, besides the registry's own, whose requests are accepted."
+    )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
         default=(),
         description="Networks (CIDR) of proxies such as ingress controllers and gateways: connections_per_peer does not count for "
         "them, since one peer stands for many clients. X-Forwarded-For is never read.",
     )
-    issuers: tuple[Issuer, ...] = Field(default=(), description="Who may vouch for agents.")
+    issuers: tuple[Issuer, ...] = Field(
+        default=(), description="Token issuers that are trusted to identify agents."
+    )
     allow_dev_issuer: bool = Field(
-        default=False, description="Accept issuers whose tokens alone decide, and keys over plain HTTP."
+        default=False,
+        description="Accept issuers with scopes token, and keys fetched over plain HTTP. For the local mode.",
     )
     admin_issuer: str | None = Field(
-        default=None, description="The `iss` of admin tokens, one of issuers; absent: the cluster's."
+        default=None, description="The `iss` of admin tokens, one of issuers. Absent: the cluster's."
     )
     admin_audience: str = Field(
         default="toolcrib-admin",
         min_length=1,
-        description="The `aud` of admin tokens; no issuer of agents may have it.",
+        description="The `aud` of admin tokens. No issuer of agents may accept it.",
     )
     admin_subjects: tuple[str, ...] = Field(
-        default=(), description="Who may publish; `sub`, compared exactly."
+        default=(), description="Subjects that may publish: their `sub`, compared exactly."
     )
     oauth: OAuth = OAuth()
     discovery: Discovery = Discovery()
@@ -90,29 +95,35 @@ class RegistrySettings(Section):
     mcp: Mcp = Mcp()
     egress: Egress = Egress()
     backends: dict[str, str] = Field(
-        default_factory=dict, description="namespace/service → host:port, where there is no cluster DNS."
+        default_factory=dict,
+        description="Addresses of Services outside a cluster: namespace/service → host:port.",
     )
     limits: Limits = Limits()
     counters: CounterStore = CounterStore()
     policy_max_age: float = Field(
-        default=900.0, gt=0, description="Seconds without a leader after which calls are refused."
+        default=900.0,
+        gt=0,
+        description="Seconds without an operator heartbeat after which calls are refused.",
     )
     drain_seconds: float = Field(
         default=0.0,
         ge=0,
         le=600,
-        description="After SIGTERM: how long to go on answering, not ready, while clients are moved away.",
+        description="Seconds after SIGTERM in which the registry still answers, but is not ready, so that "
+        "clients move away.",
     )
     finish_seconds: float = Field(
         default=30.0,
         gt=0,
         le=3600,
-        description="After that: how long requests in flight may take, such as a tool's longest call.",
+        description="Seconds after that for requests in progress to finish, such as a tool's longest call.",
     )
     audit: Audit = Audit()
     assertion: Assertion = Assertion()
-    registration: bool = Field(default=False, description="POST /tools/register is answered.")
-    runtime_namespace: str = Field(default="toolcrib-runtime", description="Where registrations go.")
+    registration: bool = Field(default=False, description="Enable POST /tools/register.")
+    runtime_namespace: str = Field(
+        default="toolcrib-runtime", description="Namespace of the Tools that are registered at run time."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -123,7 +134,7 @@ class RegistrySettings(Section):
         data = dict(data)
         path = data.pop("decision_log")
         if path is not None and data.setdefault("audit", path) is not path:
-            raise ValueError("decision_log is the older name of audit.path: give one of them")
+            raise ValueError("decision_log is the old name of audit.path: set audit.path alone")
         return data
 
     @model_validator(mode="after")
@@ -132,7 +143,10 @@ class RegistrySettings(Section):
         if self.admin_issuer is not None and self.admin_issuer not in {i.issuer for i in self.issuers}:
             raise ValueError("admin_issuer is not listed in issuers")
         if any(self.admin_audience in i.audience for i in self.issuers):
-            raise ValueError("an issuer's audience contains admin_audience: every agent's token would do")
+            raise ValueError(
+                "an issuer's audience contains admin_audience, so any agent's token could publish: use "
+                "different audiences"
+            )
         self._check_resources()
         return self
 
@@ -140,7 +154,9 @@ class RegistrySettings(Section):
         """Raises ValueError: a protected resource's URL means something else, or clients are sent to a stranger."""
         for url in (resources.url(self.own_url, path) for path in resources.PATHS):
             if url == self.admin_audience:
-                raise ValueError(f"admin_audience is {url}: tokens for that path would be the operator's")
+                raise ValueError(
+                    f"admin_audience is {url}, so tokens for that path could publish: use another one"
+                )
             for issuer in self.issuers:
                 if url in issuer.closed_audiences:
                     raise ValueError(f"public_url: {url} is the API server's own audience")
@@ -194,9 +210,14 @@ class RegistrySettings(Section):
     def useless(self) -> str | None:
         """Why nothing will ever be answered with these settings; None: something may be."""
         if not self.issuers:
-            return "issuers: none; every token is refused, so no operator can publish and no agent is let in"
+            return (
+                "issuers is empty: every token is refused, so no operator can publish and no agent has access"
+            )
         if self.admin_issuer_settings is None or not self.admin_subjects:
-            return "admin_issuer and admin_subjects name nobody; no operator can publish, so no agent gets anything"
+            return (
+                "admin_issuer and admin_subjects name no one: no operator can publish, so agents have no "
+                "tools"
+            )
         return None
 
     def refuse_dev_issuers(self) -> None:
@@ -271,5 +292,5 @@ def _from_file(path: str) -> dict[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise SettingsInvalid(["the configuration file is no mapping of settings"])
+        raise SettingsInvalid(["the configuration file must be a mapping of settings"])
     return data

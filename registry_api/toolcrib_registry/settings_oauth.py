@@ -18,14 +18,16 @@ class OAuth(Section):
 
     authorization_servers: tuple[str, ...] | None = Field(
         default=None,
-        description="Issuers where MCP clients can log in; each is one of issuers. Absent: all issuers with an http(s) URL but the "
-        "cluster's and the local one. An empty list: no metadata, and clients start no login.",
+        description="Issuers where MCP clients can log in; each must be in issuers. Absent: all issuers with "
+        "an http(s) URL, except the cluster's and the local one. An empty list: no metadata, so "
+        "clients start no login.",
     )
     scopes_supported: tuple[Annotated[str, Field(pattern=SCOPE_TOKEN, max_length=128)], ...] = Field(
         default=(),
         max_length=64,
-        description="Scopes that MCP clients ask for at login, such as `calculator:use`. Never read from the tools. "
-        "Never `offline_access`: refresh tokens are between the client and its provider.",
+        description="Scopes that MCP clients request at login, such as `calculator:use`. They are not "
+        "derived from tools. `offline_access` is not allowed: refresh tokens are between the "
+        "client and its provider.",
     )
 
     @model_validator(mode="after")

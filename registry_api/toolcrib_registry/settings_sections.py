@@ -24,7 +24,7 @@ class Tls(Section):
     @model_validator(mode="after")
     def _both(self) -> Tls:
         if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("cert_file and key_file go together")
+            raise ValueError("set cert_file and key_file together")
         return self
 
 
@@ -39,26 +39,27 @@ class Discovery(Section):
     )
     step_up: bool = Field(
         default=False,
-        description="On /mcp and /mcp/direct, answer 403 `insufficient_scope` to a call of a tool that a binding grants and "
-        "whose scope the token lacks, so that the client can ask for it. It tells the caller that such a tool exists. Off: the tool is absent.",
+        description="On /mcp and /mcp/direct, answer 403 `insufficient_scope` where a binding grants the "
+        "called tool but the token lacks its scope, so that the client can request the scope. "
+        "This tells the caller that the tool exists. Off: the tool is absent.",
     )
 
 
 class Store(Section):
     """The search index."""
 
-    kind: Literal["embedded", "weaviate"] = Field(default="embedded", description="Which implementation.")
-    path: str = Field(default="toolcrib-data", description="embedded: the folder.")
+    kind: Literal["embedded", "weaviate"] = Field(
+        default="embedded", description="Which index: embedded in the process, or a Weaviate server."
+    )
+    path: str = Field(default="toolcrib-data", description="embedded: folder of the index.")
     host: str = Field(default="localhost", description="weaviate: its host.")
     http_port: int = Field(default=8080, ge=1, le=65535, description="weaviate: its HTTP port.")
-    grpc_host: str | None = Field(
-        default=None, description="weaviate: host of its gRPC port, where it is another one."
-    )
+    grpc_host: str | None = Field(default=None, description="weaviate: host of its gRPC port, if different.")
     grpc_port: int = Field(default=50051, ge=1, le=65535, description="weaviate: its gRPC port.")
-    tls: bool = Field(default=False, description="weaviate: over TLS, on both ports.")
+    tls: bool = Field(default=False, description="weaviate: use TLS on both ports.")
     ca_file: str | None = Field(
         default=None,
-        description="weaviate: CA bundle instead of the system's authorities; read again when it changes.",
+        description="weaviate: CA bundle to use instead of the system's; read again when it changes.",
     )
     api_key_file: str | None = Field(
         default=None, description="weaviate: file with the API key; read again when it changes."
@@ -67,18 +68,18 @@ class Store(Section):
         default=1,
         ge=1,
         le=99,
-        description="weaviate: replication factor of a collection that is made; at most its number of nodes.",
+        description="weaviate: replication factor of new collections; at most the number of nodes.",
     )
     collection_prefix: str = Field(
         default="ToolcribTools",
         pattern=COLLECTION_PREFIX,
-        description="weaviate: two installations on one server need two prefixes.",
+        description="weaviate: prefix of collection names; must differ between installations on one server.",
     )
 
     @model_validator(mode="after")
     def _ca_with_tls(self) -> Store:
         if self.ca_file is not None and not self.tls:
-            raise ValueError("ca_file is for a store with tls: true")
+            raise ValueError("ca_file needs tls: true")
         return self
 
 
@@ -87,8 +88,8 @@ class EmbedderSettings(Section):
 
     kind: Literal["packaged", "onnx", "openai", "none"] = Field(
         default="packaged",
-        description="Which one: the packaged model, a model in a folder, an OpenAI-compatible endpoint; "
-        "none: search by words alone.",
+        description="packaged: the model in the image; onnx: a model in a folder; openai: an "
+        "OpenAI-compatible endpoint; none: search by words alone.",
     )
     path: str | None = Field(
         default=None, description="onnx: folder with model.onnx and tokenizer.json of a sentence model."
@@ -103,20 +104,22 @@ class EmbedderSettings(Section):
         default=2.0,
         gt=0,
         le=30,
-        description="How long a search waits for its vector; after that it is answered by words, and says so.",
+        description="Seconds that a search waits for its vector. After that it ranks by words alone, and "
+        "says so.",
     )
     request_seconds: float = Field(
-        default=30.0, gt=0, le=100, description="openai: how long one request of up to 64 texts may take."
+        default=30.0, gt=0, le=100, description="openai: seconds for one request of up to 64 texts."
     )
     cache_path: str | None = Field(
         default=None,
-        description="Folder for the vectors of tools' texts, so that none is made twice. Absent: the folder of the "
-        "embedded index; in memory with weaviate.",
+        description="Folder for the vectors of tools' texts, so that none is computed twice. Absent: the "
+        "folder of the embedded index; in memory with weaviate.",
     )
     cache_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
-        description="Bytes of them that are kept; the longest unused make room. In memory at most 64 MiB.",
+        description="Maximum bytes of those vectors; the least recently used are removed first. In memory at "
+        "most 64 MiB.",
     )
 
     @model_validator(mode="after")
@@ -133,18 +136,19 @@ class Mcp(Section):
 
     split_calls: bool = Field(
         default=False,
-        description="Offer call_read_tool and call_write_tool instead of call_tool, so that a client can ask its user before a "
-        "write alone. A tool only reads if its annotation readOnlyHint is true.",
+        description="Offer call_read_tool and call_write_tool instead of call_tool, so that a client can ask "
+        "its user only before writes. A tool only reads if its annotation readOnlyHint is true.",
     )
     compatible_names: bool = Field(
         default=False,
-        description="Offer intelligent_tool_finder, search_registry and invoke_mcp_tool, too, as agents of the MCP Gateway & "
-        "Registry project know them.",
+        description="Also offer intelligent_tool_finder, search_registry and invoke_mcp_tool, for agents of "
+        "the MCP Gateway & Registry project.",
     )
     list_bytes: int = Field(
         default=64 << 20,
         ge=1 << 20,
-        description="Most bytes of encoded lists of tools that a replica keeps for /mcp/direct. Callers who see the same share one.",
+        description="Maximum bytes of encoded tool lists that a replica keeps for /mcp/direct. Callers with "
+        "the same view share one.",
     )
 
 
@@ -154,9 +158,10 @@ class Search(Section):
     resident_bytes: int = Field(
         default=256 << 20,
         ge=0,
-        description="Most bytes of tools' vectors that a replica holds, so that searches do not need the index: 1.5 KiB a "
-        "tool with the packaged model, 170,000 tools. Where those of all tools do not fit none is held, and a search of more "
-        "than 200 visible tools ranks by meaning only the nearest that the index tells.",
+        description="Maximum bytes of tools' vectors that a replica holds in memory, so that searches do not "
+        "need the index: 1.5 KiB a tool with the packaged model, so 170,000 tools. If not all "
+        "fit, none is held, and a search over more than 200 visible tools ranks by meaning only "
+        "the nearest that the index returns.",
     )
 
 
@@ -167,21 +172,24 @@ class Egress(Section):
         default=(),
         description="Hosts (or globs) that url: backends may name, each with a port (`api.example.com:8443`) or without.",
     )
-    loopback: bool = Field(default=False, description="Open loopback to url: backends; for laptops.")
+    loopback: bool = Field(
+        default=False, description="Allow url: backends on loopback addresses; for laptops."
+    )
     forbidden: tuple[str, ...] = Field(
         default=(),
-        description="Addresses, networks, address:port and host names never called: the API server's, the registry's; "
-        "the store's own host is always one. A host name also closes the addresses that it resolves to.",
+        description="Addresses, networks, address:port and host names that are never called, such as the API "
+        "server's and the registry's. The store's own host is always included. A host name also "
+        "closes the addresses that it resolves to.",
     )
     cluster: tuple[str, ...] = Field(
         default=(),
-        description="The cluster's service and pod ranges: closed to url: backends. If set, service: backends are "
-        "called there and nowhere else.",
+        description="The cluster's Service and pod ranges: url: backends must not be in them. If set, "
+        "service: backends are only called there.",
     )
     cluster_domain: str = Field(
         default="cluster.local",
         min_length=1,
-        description="The cluster's DNS domain: names of Services under it are known as such.",
+        description="The cluster's DNS domain, by which names of Services are recognized.",
     )
 
 
@@ -189,31 +197,35 @@ class CounterStore(Section):
     """Where calls are counted for the limits of bindings."""
 
     kind: Literal["memory", "redis"] = Field(
-        default="memory", description="memory: each replica counts apart; redis (or Valkey): all together."
+        default="memory",
+        description="memory: each replica counts its own calls; redis (or Valkey): all replicas count "
+        "together.",
     )
     url: str | None = Field(
         default=None,
-        description="redis: `redis://host:port/database`, `rediss://` over TLS; never with a password.",
+        description="redis: `redis://host:port/database`, or `rediss://` for TLS. Without a password.",
     )
     username: str | None = Field(
-        default=None, min_length=1, description="redis: user, where not the default one."
+        default=None, min_length=1, description="redis: user, if not the default one."
     )
     password_file: str | None = Field(
         default=None, description="redis: file with the password; read at each connection."
     )
     ca_file: str | None = Field(
         default=None,
-        description="redis: CA bundle instead of the system's authorities; read at each connection.",
+        description="redis: CA bundle to use instead of the system's; read at each connection.",
     )
     timeout: float = Field(
         default=0.25,
         gt=0,
         le=10,
-        description="redis: seconds in which the store answers, once it is a call's turn to be counted.",
+        description="redis: seconds within which the server must answer, once a call's turn to be counted "
+        "has come.",
     )
     several: bool = Field(
         default=False,
-        description="Several replicas serve: with kind memory each admits a limit's calls, which the log then says.",
+        description="Whether several replicas serve. With kind memory each of them admits a limit's calls; "
+        "the log then warns of it.",
     )
 
     @model_validator(mode="after")
@@ -221,7 +233,7 @@ class CounterStore(Section):
         if self.kind == "memory":
             return self
         # the message must not show the address: a password may be in it
-        wrong = "url is redis://host:port/database or rediss://…, without a user or password"
+        wrong = "url must be redis://host:port/database or rediss://…, without a user or password"
         try:
             parts = urlsplit(self.url or "")
             known = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
@@ -232,7 +244,7 @@ class CounterStore(Section):
         if not (known and plain and database.isascii() and database.isdigit()):
             raise ValueError(wrong)
         if self.ca_file is not None and parts.scheme != "rediss":
-            raise ValueError("ca_file is for rediss://")
+            raise ValueError("ca_file needs a rediss:// url")
         if self.username is not None and self.password_file is None:
             raise ValueError("username needs password_file")
         return self
@@ -245,49 +257,55 @@ class Limits(Section):
     admin_body_bytes: int = Field(
         default=256 << 20,
         ge=1 << 20,
-        description="Largest publish: of one body, or of all chunks of a full snapshot.",
+        description="Largest publish: one body, or all chunks of a full snapshot.",
     )
     json_depth: int = Field(default=32, ge=4, le=128, description="Deepest nesting of a body.")
     header_seconds: float = Field(
         default=10.0,
         gt=0,
         le=600,
-        description="How long a client may take to connect (TLS included) and send a request's headers; then the connection is closed.",
+        description="Seconds for a client to connect (TLS included) and send a request's headers; then the "
+        "connection is closed.",
     )
     body_seconds: float = Field(
         default=10.0,
         gt=0,
         le=600,
-        description="How long a body may take after that, plus a second for each MiB that has come; then 408 `request_timeout`.",
+        description="Seconds for the body after that, plus one for each MiB received; then 408 "
+        "`request_timeout`.",
     )
     send_seconds: float = Field(
         default=30.0,
         gt=0,
         le=600,
-        description="Time in which a client takes at least 64 KiB of an answer that waits for it; a slower reader's connection is closed.",
+        description="Seconds in which a client must read at least 64 KiB of a waiting response; a slower "
+        "reader's connection is closed.",
     )
     connections: int = Field(
         default=4096,
         ge=1,
-        description="Connections to the agents' listener at one time, at most half of the files that the process may open. "
-        "The other listeners keep at most 256 each. Further ones are closed at once.",
+        description="Open connections to the agents' listener, at most half of the files that the process "
+        "may open. The other listeners accept at most 256 each. Further connections are closed "
+        "at once.",
     )
     connections_per_peer: int = Field(
         default=512,
         ge=1,
-        description="Connections of one peer address (IPv6: of one /64) to one listener, unless it is one of trusted_proxies.",
+        description="Open connections of one peer address (IPv6: of one /64) to one listener, unless it is "
+        "in trusted_proxies.",
     )
     agent_calls: int = Field(
         default=256,
         ge=1,
-        description="Calls of one agent (`iss` and `sub`) in progress at one time, on each replica, that no binding's maxConcurrent bounds.",
+        description="Calls of one agent (`iss` and `sub`) in progress at one time on each replica, unless a "
+        "binding's maxConcurrent sets another bound.",
     )
     backend_calls: int = Field(
         default=256,
         ge=4,
         le=1024,
-        description="Calls to one backend (Service and port, or host and port) in progress at one time, on each replica; by one binding half "
-        "of them, of one caller a quarter.",
+        description="Calls to one backend (Service and port, or host and port) in progress at one time on "
+        "each replica. One binding may use half of them, one caller a quarter.",
     )
     mcp_request_bytes: int = Field(
         default=4 << 20, ge=64 << 10, le=64 << 20, description="Largest request to an MCP server."
@@ -302,28 +320,35 @@ class Limits(Section):
     watch_streams_per_subject: int = Field(
         default=20,
         ge=1,
-        description="Watch streams of one subject (`iss` and `sub`) at one time, of those; pods of one ServiceAccount share them.",
+        description="Watch streams of one subject (`iss` and `sub`) at one time; pods of one ServiceAccount "
+        "share them.",
     )
-    watch_send_seconds: float = Field(default=20.0, gt=0, description="A slower reader is dropped.")
+    watch_send_seconds: float = Field(
+        default=20.0,
+        gt=0,
+        description="Seconds for a watch stream's client to read an event; a slower one is cut off.",
+    )
     validator_bytes: int = Field(
         default=64 << 20,
         ge=1 << 20,
-        description="Estimated memory of compiled schemas that check arguments; those of the tools called last stay.",
+        description="Estimated bytes of compiled schemas that check arguments; those of the most recently "
+        "called tools are kept.",
     )
     view_bytes: int = Field(
         default=128 << 20,
         ge=1 << 20,
-        description="Estimated memory of the views that are remembered; the least recently used are made again. "
-        "Callers who see the same share one.",
+        description="Estimated bytes of the views that are kept; the least recently used are dropped and "
+        "made again when needed. Callers with the same view share one.",
     )
     list_bytes: int = Field(
         default=32 << 20,
         ge=1 << 10,
-        description="Largest list of `GET /`. A larger one is refused before it is made (413 `list_too_large`); pages and searches go on.",
+        description="Largest list of `GET /`, in bytes. A larger one is refused before it is made (413 "
+        "`list_too_large`); pages and searches work.",
     )
     metric_agents: int = Field(default=1000, ge=1, description="Agents with series of their own.")
     registration_seconds: float = Field(
-        default=10.0, gt=0, le=60, description="How long a registration waits for the operator."
+        default=10.0, gt=0, le=60, description="Seconds that a registration waits for the operator."
     )
     registrations: int = Field(default=100, ge=1, description="Registrations that wait at one time.")
     metric_tools: int = Field(default=5000, ge=1, description="Tools with series of their own.")
@@ -339,34 +364,39 @@ class Audit(Section):
     """The decision log. A plain text in its place is its path."""
 
     path: str | None = Field(
-        default=None, description="File that records are appended to; `-`: standard output. Absent: no log."
+        default=None, description="File to append records to; `-` for standard output. Absent: no log."
     )
     mode: Literal["lenient", "strict"] = Field(
         default="lenient",
-        description="When a record cannot be written, lenient goes on and counts what is lost, as a record of the "
-        "chain; strict refuses calls (503 audit_unavailable): each one's record is on the disk before it is made.",
+        description="If a record cannot be written: lenient goes on and records in the chain how many were "
+        "lost; strict refuses calls (503 audit_unavailable), because each call's record must be "
+        "on disk before the call is made.",
     )
     key_file: str | None = Field(
         default=None,
-        description="File with the secret (at least 32 bytes) that records are chained with and arguments are hashed "
-        "with. Absent: a chain without a key, and no arguments.",
+        description="File with the secret (at least 32 bytes) that chains records and hashes arguments. "
+        "Absent: a chain without a key, and no arguments.",
     )
     arguments: Literal["hash", "omit", "plain"] = Field(
         default="hash", description="How a call's arguments are recorded; hash: as a keyed hash."
     )
     max_bytes: int = Field(
-        default=64 << 20, ge=4096, description="Size from which the file is closed and the next one begun."
+        default=64 << 20, ge=4096, description="Size in bytes at which the file is rotated."
     )
-    keep: int = Field(default=15, ge=1, le=100_000, description="Closed files that stay; the oldest go.")
-    queue: int = Field(default=10_000, ge=10, le=1_000_000, description="Records that wait at one time.")
+    keep: int = Field(
+        default=15, ge=1, le=100_000, description="Rotated files to keep; the oldest are deleted."
+    )
+    queue: int = Field(
+        default=10_000, ge=10, le=1_000_000, description="Records that may wait to be written."
+    )
     fold_seconds: float = Field(
         default=60.0,
         gt=0,
         le=3600,
-        description="What is refused again and again is recorded once, then as a count every so many seconds.",
+        description="Repeated refusals are recorded once, then as a count at this interval in seconds.",
     )
     strict_seconds: float = Field(
-        default=2.0, gt=0, le=60, description="strict: how long a call waits for its record."
+        default=2.0, gt=0, le=60, description="strict: seconds that a call waits for its record."
     )
 
     @model_validator(mode="before")
@@ -377,7 +407,7 @@ class Audit(Section):
     @model_validator(mode="after")
     def _somewhere(self) -> Audit:
         if self.mode == "strict" and self.path is None:
-            raise ValueError("mode strict needs a path")
+            raise ValueError("mode strict needs a path: set audit.path")
         return self
 
 
@@ -391,8 +421,9 @@ class Assertion(Section):
     )
     keys: str | None = Field(
         default=None,
-        description="Folder with signing.pem and, while keys are rotated, previous.pem: P-256 private keys, read again when "
-        "they change. Absent: a key of this process's own, for one replica.",
+        description="Folder with signing.pem and, while keys are rotated, previous.pem: P-256 private keys, "
+        "read again when they change. Absent: each process makes its own key, which suits one "
+        "replica.",
     )
 
 
@@ -404,6 +435,7 @@ class MetricsListener(Section):
     tls: Tls = Tls()
     reasons: Literal["not_permitted", "full"] = Field(
         default="not_permitted",
-        description="What denials of tools outside the caller's view carry: `not_permitted` and no rule, as the caller "
-        "was told, or (full) their reason and rule, by which anyone who may scrape can tell a hidden tool from an absent one.",
+        description="What denials of tools outside the caller's view show: `not_permitted` without a rule, "
+        "as the caller was told, or (full) their reason and rule. With full, anyone who may "
+        "scrape can tell a hidden tool from an absent one.",
     )

@@ -41,6 +41,6 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if (key.tag, key.value) in seen:
-                    raise _Twice(None, None, f"the key {key.value!r} is there twice", key.start_mark)
+                    raise _Twice(None, None, f"the key {key.value!r} appears twice", key.start_mark)
                 seen.add((key.tag, key.value))
         return node

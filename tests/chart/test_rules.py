@@ -132,7 +132,7 @@ def test_every_runbook_link_leads_to_a_section_with_what_it_means_commands_cause
         assert url == f"__RUNBOOK_BASE__/docs/guides/runbooks.md#{rule['alert'].lower()}"
         body = sections.get(rule["alert"].lower())
         assert body is not None, f"docs/guides/runbooks.md has no section for {rule['alert']}"
-        for part in ("**Means**", "**Notices**", "**First**", "**Causes**", "**Ends**"):
+        for part in ("**You see**", "**Check**", "**Do**", "**Ends**"):
             assert part in body, f"{rule['alert']}: {part}"
         assert body.count("```") >= 2, f"{rule['alert']}: no commands"
     assert {t for t in sections if t.startswith("toolcrib")} == {r["alert"].lower() for r in alerts()}

@@ -204,7 +204,9 @@ def test_without_an_operator_the_caller_is_told_in_time_and_nothing_is_half_writ
     answer = register(clean, "exchange_rate")
     took = time.monotonic() - started
     assert (answer.status_code, answer.json()["code"]) == (503, "not_durable")
-    assert answer.json()["detail"] == "No operator has taken it; nothing has changed."
+    assert (
+        answer.json()["detail"] == "No operator has taken the registration. Nothing has changed; retry later."
+    )
     assert answer.headers["Retry-After"] == "5"
     assert WAITS <= took < WAITS + 8
     assert objects(clean) == {}

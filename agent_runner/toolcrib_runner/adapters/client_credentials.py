@@ -74,15 +74,15 @@ class ClientCredentials:
         except ValueError:
             answer = None
         if not isinstance(answer, dict):
-            raise TokenUnavailable(f"the token endpoint answered {status} and no JSON")
+            raise TokenUnavailable(f"the token endpoint returned status {status} and no JSON")
         if status != 200:
             code = answer.get("error")
             raise TokenUnavailable(
-                f"the token endpoint answered {status}: {code if isinstance(code, str) else '?'}"
+                f"the token endpoint returned status {status}: {code if isinstance(code, str) else '?'}"
             )
         token, life = answer.get("access_token"), answer.get("expires_in", 60)
         if not isinstance(token, str) or not isinstance(life, int | float):
-            raise TokenUnavailable("the token endpoint's answer has no access_token")
+            raise TokenUnavailable("the token endpoint's response has no access_token")
         return tokens.checked(token), float(life)
 
     def __repr__(self) -> str:
@@ -94,5 +94,5 @@ def _bounded(response: httpx.Response) -> bytes:
     for part in response.iter_bytes():
         body += part
         if len(body) > MAX_ANSWER:
-            raise TokenUnavailable("the token endpoint's answer is too large")
+            raise TokenUnavailable("the token endpoint's response is too large")
     return body

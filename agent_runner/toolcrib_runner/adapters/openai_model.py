@@ -37,7 +37,7 @@ class OpenAIModel:
         try:
             (urlsplit(base_url).hostname or "").encode("idna")  # as the resolver does
         except ValueError as error:  # UnicodeError is one
-            raise ValueError(f"the model's URL cannot be read: {error}") from error
+            raise ValueError(f"the model's URL is not valid: {error}") from error
         self._where = urlsplit(base_url).netloc.rpartition("@")[2]
         self._max_tokens = max_tokens
         self._client = openai.OpenAI(
@@ -63,7 +63,7 @@ class OpenAIModel:
         except openai.APIStatusError as error:
             raise self._of_status(error) from None
         except openai.APITimeoutError:
-            raise ModelUnavailable(f"the model endpoint {self._where} did not answer in time") from None
+            raise ModelUnavailable(f"the model endpoint {self._where} did not respond in time") from None
         except openai.APIConnectionError as error:
             why = error.__cause__ or error
             raise ModelUnavailable(f"the model endpoint {self._where} cannot be reached: {why}") from None
@@ -77,7 +77,7 @@ class OpenAIModel:
 
     def _of_status(self, error: openai.APIStatusError) -> ModelUnavailable | ModelRefused:
         status = error.status_code
-        message = f"the model endpoint {self._where} answered {status}: {_short(error)}"
+        message = f"the model endpoint {self._where} returned status {status}: {_short(error)}"
         if status >= 500 or status in (408, 409, 429):
             wait = error.response.headers.get("retry-after", "")
             return ModelUnavailable(
@@ -104,7 +104,7 @@ class OpenAIModel:
                 model=str(completion.model or ""),
             )
         except (AttributeError, IndexError, TypeError, ValueError):
-            raise ModelRefused(f"the model endpoint {self._where} answered no chat completion") from None
+            raise ModelRefused(f"the model endpoint {self._where} did not return a chat completion") from None
 
 
 def _short(error: openai.OpenAIError) -> str:

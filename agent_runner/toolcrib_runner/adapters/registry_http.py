@@ -94,7 +94,7 @@ class RegistryHttp:
             document = json.loads(body)
         except (ValueError, RecursionError):
             raise RegistryAnswerInvalid(
-                "the discovery answer is not JSON: is this a registry's address?"
+                "the discovery response is not JSON: check that the URL is a registry's address"
             ) from None
         found = discovery.read(document, response.headers.get("etag"))
         if self._token is not None and not found.authenticated:
@@ -123,7 +123,9 @@ class RegistryHttp:
             try:
                 return json.loads(body)
             except (ValueError, RecursionError):
-                raise RegistryAnswerInvalid(f"{tool.name}: the answer says JSON and is none") from None
+                raise RegistryAnswerInvalid(
+                    f"{tool.name}: the response claims to be JSON but is not"
+                ) from None
         return body.decode("utf-8", errors="replace")
 
     def input_schemas(self, names: Sequence[str]) -> Mapping[str, dict[str, Any]]:
@@ -172,7 +174,7 @@ class RegistryHttp:
                 self._hold(response)
                 yield (event.event or "message" for event in source.iter_sse())
         except httpx_sse.SSEError:
-            raise RegistryAnswerInvalid("the live stream is no event stream") from None
+            raise RegistryAnswerInvalid("the live stream is not an event stream") from None
         except httpx.HTTPError as error:
             raise _unreachable(error) from error
         finally:
@@ -255,7 +257,7 @@ def _bounded(response: httpx.Response, limit: int) -> bytes:
         size += len(part)
         if size > limit:
             raise RegistryAnswerInvalid(
-                f"the answer is larger than {limit} bytes", status=response.status_code
+                f"the response is larger than {limit} bytes", status=response.status_code
             )
         parts.append(part)
     return b"".join(parts)
@@ -263,7 +265,7 @@ def _bounded(response: httpx.Response, limit: int) -> bytes:
 
 def _unreachable(error: httpx.HTTPError) -> RegistryUnavailable:
     if isinstance(error, httpx.TimeoutException):
-        return RegistryUnavailable("the registry did not answer in time")
+        return RegistryUnavailable("the registry did not respond in time")
     return RegistryUnavailable(f"the registry cannot be reached: {str(error) or type(error).__name__}")
 
 

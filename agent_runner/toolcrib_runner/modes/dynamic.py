@@ -164,7 +164,7 @@ class DynamicToolAgent:
         accepted = found.authenticated or not self._has_token
         if self._accepted and not accepted:
             log.warning(
-                "agent %s: the registry does not accept its token (expired, or not for it)", self.name
+                "agent %s: the registry rejects its token (expired, or for another audience)", self.name
             )
         change = discovery.compare(before, tools)
         with self._changed:
@@ -188,7 +188,7 @@ class DynamicToolAgent:
     def _recovered(self, change: Rediscovery) -> None:
         first, self._discovered = not self._discovered, True
         self._trouble.over(
-            "agent %s: the registry answers again", self.name, extra=logs.about(agent=self.name)
+            "agent %s: the registry is available again", self.name, extra=logs.about(agent=self.name)
         )
         self._last_error = None
         if change or first:
@@ -268,7 +268,7 @@ class DynamicToolAgent:
         if not self._accepted:
             raise errors.Unauthorized("the registry does not accept this agent's token")
         if name in self._formerly:
-            raise errors.NotPermitted(name, f"{name}: not available to this agent any more")
+            raise errors.NotPermitted(name, f"{name}: no longer available to this agent")
         raise errors.ToolNotFound(name, f"{name}: no such tool among the {len(self._tools)} discovered")
 
     def input_schemas(self, names: Sequence[str]) -> Mapping[str, dict[str, Any]]:
@@ -326,6 +326,6 @@ def _required(discovery_url: str | None) -> str:
 
 def _source(token: str | TokenSource | None, token_source: TokenSource | None) -> TokenSource | None:
     if token is not None and token_source is not None:
-        raise ValueError("give token or token_source, not both")
+        raise ValueError("pass token or token_source, not both")
     given = token if token is not None else token_source
     return StaticToken(given) if isinstance(given, str) else given

@@ -108,7 +108,11 @@ def _state(
     if review.snapshot.policy.is_gone(identity):
         return "account_gone", f"the ServiceAccount {who.namespace}/{who.name} does not exist", ()
     if identity.policy is ScopesPolicy.TOKEN:
-        return "token_decides", "the scopes of this issuer's tokens decide alone, whatever bindings grant", ()
+        return (
+            "token_decides",
+            "this issuer's tokens decide by their scopes alone, whatever bindings grant",
+            (),
+        )
     if binding.expires_at is not None and binding.expires_at <= review.now:
         return "expired", f"expired at {moment(binding.expires_at)}", ()
     if binding.not_before is not None and binding.not_before > review.now:
@@ -116,7 +120,7 @@ def _state(
     against = _denying(review, scope, identity, binding)
     if against:
         denials = ", ".join(sorted(b.ref for b in against))
-        return "denied", f"every tool that it reaches with the scope is denied: {denials}", against
+        return "denied", f"every tool with the scope in its reach is denied: {denials}", against
     return "in_effect", "", ()
 
 

@@ -34,7 +34,7 @@ def notes(
 
 def no_account(who: Who) -> str:
     """The note for a service account that there is not."""
-    return f"there is no ServiceAccount {who.namespace}/{who.name}"
+    return f"the ServiceAccount {who.namespace}/{who.name} does not exist"
 
 
 def _of_namespace(snapshot: Snapshot, namespace: str, applied: Snapshot) -> Iterator[str]:
@@ -42,9 +42,9 @@ def _of_namespace(snapshot: Snapshot, namespace: str, applied: Snapshot) -> Iter
     if namespace in having:
         return
     if any(tool.namespace == namespace for tool in applied.tools.values()):
-        yield f"no tool is in the namespace {namespace} any more"
+        yield f"the namespace {namespace} has no tools any more"
     else:
-        yield f"no tool is in the namespace {namespace}{meant(namespace, having)}"
+        yield f"the namespace {namespace} has no tools{meant(namespace, having)}"
 
 
 def _of_subject(snapshot: Snapshot, who: Who, identity: Identity, applied: Snapshot) -> Iterator[str]:
@@ -66,9 +66,11 @@ def _of_subject(snapshot: Snapshot, who: Who, identity: Identity, applied: Snaps
 
 def _of_token(tokens: Tokens, who: Who, identity: Identity) -> Iterator[str]:
     if tokens.scopes is not None and identity.policy is ScopesPolicy.BINDINGS:
-        yield f"the given scopes are without effect: of {who} bindings alone decide, whatever its token carries"
+        yield (
+            f"the given scopes have no effect: bindings alone decide about {who}, whatever its token carries"
+        )
     if who.kind in IN_CLUSTER and (tokens.groups or tokens.client):
-        yield f"the given groups and client are without effect: the token of {who} has none of them"
+        yield f"the given groups and client have no effect: a token of {who} carries none"
 
 
 def _place(who: Who) -> str:

@@ -49,7 +49,7 @@ def proposed(
             binding = _published(manifest, snapshot)
             key = (binding.kind, binding.namespace, binding.name)
             if key in made:
-                raise InvalidManifest((Finding("metadata.name", f"{binding.ref} is there twice"),))
+                raise InvalidManifest((Finding("metadata.name", f"{binding.ref} appears twice"),))
             made[key] = _as_applied(binding, applied.get(key))
         except InvalidManifest as error:
             findings += (
@@ -61,7 +61,7 @@ def proposed(
         found = applied.get(key_of(text))
         if found is None:
             findings.append(
-                Finding(f"delete[{i}]", f"there is no binding {text!r}", "write Kind/namespace/name")
+                Finding(f"delete[{i}]", f"no binding {text!r} exists", "write Kind/namespace/name")
             )
         else:
             gone.append(found.uid)
@@ -99,7 +99,7 @@ def _published(manifest: Mapping[str, Any], snapshot: Snapshot) -> PublishedBind
         return publishing.binding(resource, namespaces=resource.spec.namespaces)
     if unknown := sorted(selector.keys - {NAME_LABEL}):
         message = f"the registry does not know the label {unknown[0]!r} of namespaces"
-        hint = "name namespaces, or ask `toolcrib access` with a kubeconfig"
+        hint = "list namespaces instead, or use `toolcrib access` with a kubeconfig"
         raise InvalidManifest((Finding("spec.namespaceSelector", message, hint),))
     if not selector.keys:
         return publishing.binding(resource, namespaces=None)

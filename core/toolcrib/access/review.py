@@ -44,7 +44,7 @@ class UnknownTool(LookupError):
 
     def __init__(self, text: str, close: tuple[str, ...]) -> None:
         self.close = close
-        super().__init__(f"there is no tool {text!r}")
+        super().__init__(f"no tool {text!r} exists")
 
 
 @dataclass(frozen=True)

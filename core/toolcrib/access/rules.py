@@ -46,7 +46,7 @@ class Rules:
         identity: Identity | None,
         tool: PublishedTool | None,
         decision: Decision,
-        nobody: str = "no token is accepted that would prove this subject",
+        nobody: str = "this registry accepts no token for such a subject",
     ) -> dict[str, Any]:
         """The fields of a `Rule`; `nobody` says why there is no identity."""
         by = decision.binding
@@ -117,7 +117,7 @@ class Rules:
         scopes = _listed(() if tool is None else tool.scopes)
         everything = tool is not None and tool.scope_match is ScopeMatch.ALL
         words = {
-            Reason.ACCOUNT_GONE: "there is no such ServiceAccount any more, or not the one of the token",
+            Reason.ACCOUNT_GONE: "the ServiceAccount was deleted, or recreated since the token was issued",
             Reason.NO_BINDING: "no binding of this subject reaches the tool",
             Reason.SCOPE_NOT_GRANTED: f"the bindings of this subject do not grant all of {scopes}"
             if everything

@@ -102,7 +102,7 @@ def parse(text: str, issuer: str | None = None) -> Who:
         return Who(SubjectKind(first), rest, issuer=issuer)
     close = next((k for k in SubjectKind if k.value.lower() == first.lower()), None)
     if close is not None and text.count("/") != 1:
-        raise SubjectError(f"not a subject: {text!r}; kinds are written {close.value}")
+        raise SubjectError(f"not a subject: {text!r}; write the kind as {close.value}")
     return _account(SubjectKind.SERVICE_ACCOUNT, text.split("/"), text)
 
 
@@ -122,7 +122,7 @@ def settled(who: Who, snapshot: Snapshot, tokens: Tokens) -> Who:
     if len(found) == 1:
         return replace(who, issuer=found[0])
     several = f"bindings name it with {', '.join(named)}" if named else "no binding names it"
-    raise SubjectError(f"whose {who}? {several}: say its issuer")
+    raise SubjectError(f"several issuers may have {who} ({several}). Specify its issuer")
 
 
 def identity_of(who: Who, snapshot: Snapshot, tokens: Tokens) -> Identity | None:
@@ -159,11 +159,11 @@ def why_nobody(who: Who, tokens: Tokens) -> str:
     """Why `identity_of` finds no identity of this subject."""
     issuer = _issuer_of(who, tokens)
     if tokens.trusts(issuer):
-        return "no token is accepted that would prove this subject"
+        return "this registry accepts no token for such a subject"
     return (
-        f"this registry trusts no such issuer: {issuer}"
+        f"this registry does not trust the issuer {issuer}"
         if issuer
-        else "this registry trusts no cluster's issuer"
+        else "this registry trusts no cluster issuer"
     )
 
 

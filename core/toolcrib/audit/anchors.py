@@ -68,9 +68,9 @@ def read(text: str) -> list[Anchor]:
         ]
         sound = all(map(_sound, anchors))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise AnchorsError("this holds no anchors of a decision log") from error
+        raise AnchorsError("this file holds no anchors of a decision log") from error
     if not sound:
-        raise AnchorsError("this holds no anchors of a decision log")
+        raise AnchorsError("this file holds no anchors of a decision log")
     return anchors
 
 

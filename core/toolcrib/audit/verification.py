@@ -111,7 +111,7 @@ class Verification:
         line = audit_chain.read_line(raw)
         if line is None:
             self._find(
-                where, "malformed", "this is no record of a decision log: it was altered, or never one"
+                where, "malformed", "this line is not a record of a decision log: altered, or never one"
             )
             return
         if self._only is not None and line.replica not in self._only:

@@ -178,13 +178,13 @@ class Reason(StrEnum):
     place: int
     """In the order, from 0."""
 
-    GRANTED = "granted", "A binding (or, where the issuer's policy says so, the token alone) grants it."
+    GRANTED = "granted", "A binding grants it (or the token alone, if the issuer's policy says so)."
     ANONYMOUS_LIST = (
         "anonymous_list",
         "discovery.anonymous is `list`: definitions may be listed without a token.",
     )
 
-    NO_IDENTITY = "no_identity", "No token, or one that proves nothing.", Order.IDENTITY, nobody
+    NO_IDENTITY = "no_identity", "No token, or an invalid one.", Order.IDENTITY, nobody
     IDENTITY_EXPIRED = (
         "identity_expired",
         "The token is not valid at this moment.",
@@ -211,7 +211,7 @@ class Reason(StrEnum):
     NO_BINDING = "no_binding", "No binding of this identity reaches the tool.", Order.GRANT, granted
     SCOPE_NOT_GRANTED = (
         "scope_not_granted",
-        "Bindings reach the tool, but grant none (or not all) of its scopes.",
+        "Bindings reach the tool, but do not grant its scope (or not all of them).",
         Order.GRANT,
         granted,
     )
@@ -223,14 +223,14 @@ class Reason(StrEnum):
     )
     NOT_VALID_NOW = (
         "not_valid_now",
-        "A binding would grant it, but not at this moment (notBefore, expiresAt).",
+        "A binding grants it, but not at this moment (notBefore, expiresAt).",
         Order.GRANT,
         granted,
     )
 
     TOKEN_LACKS_SCOPE = (
         "token_lacks_scope",
-        "The token does not carry the scope that the issuer's policy asks of it.",
+        "The token does not carry the scope that the issuer's policy requires.",
         Order.TOKEN,
         granted,
     )

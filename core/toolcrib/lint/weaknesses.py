@@ -35,17 +35,17 @@ SHARED_BY = 3
 """Tools of a namespace with one and the same example, from which on it tells none of them from the others."""
 
 HINTS: dict[ConditionReason, str] = {
-    ConditionReason.NO_DESCRIPTION: "say in one or two sentences what it does, to what, and when to use it",
+    ConditionReason.NO_DESCRIPTION: "describe in one or two sentences what it does, to what, and when to use it",
     ConditionReason.SCHEMA_COSTLY: "use fewer alternatives and options, smaller patterns, and no nested unevaluated* keywords",
     ConditionReason.REQUIRED_UNDECLARED: "add it to properties, with type and description, or remove it from required",
     ConditionReason.PATH_ARGUMENT_UNDECLARED: "name a property of inputSchema in the path, or add this one to properties and required",
-    ConditionReason.DESCRIPTION_REPEATS_NAME: "say what the name does not: what it works on, what comes back, when to use it",
-    ConditionReason.DESCRIPTION_TOO_SHORT: "say what it does, to what, and when to use it",
-    ConditionReason.DUPLICATE_DESCRIPTION: "say what each of them does that the other does not",
+    ConditionReason.DESCRIPTION_REPEATS_NAME: "describe what the name does not: what it works on, what it returns, when to use it",
+    ConditionReason.DESCRIPTION_TOO_SHORT: "describe what it does, to what, and when to use it",
+    ConditionReason.DUPLICATE_DESCRIPTION: "describe in each what the other does not do",
     ConditionReason.DESCRIPTION_CUT: "begin with what the tool does; move manuals into returns, or leave them out",
     ConditionReason.NAME_SAYS_NOTHING: "name the action and its object, as in read_file, or set spec.server",
     ConditionReason.PARAMETERS_UNDESCRIBED: "give each property a description: its words are searched too",
-    ConditionReason.BOILERPLATE_EXAMPLES: "give each tool requests that mean this tool alone, or none",
+    ConditionReason.BOILERPLATE_EXAMPLES: "give each tool sample requests that fit it alone, or none",
 }
 """Every rule by its code, what weighs most first, and what to do about it; its meaning stands in `MEANINGS`."""
 
@@ -175,8 +175,8 @@ def alone(tool: Tool) -> Iterator[Weakness]:
     yield from _described(tool)
     if len(spec.description) > EMBEDDED:
         message = (
-            f"it has {len(spec.description)} characters: what comes after about {EMBEDDED} is no part of the"
-            " tool's vector, only its words are searched"
+            f"it has {len(spec.description)} characters: text after about {EMBEDDED} is searched by "
+            "words only, not by meaning"
         )
         yield _weakness(ConditionReason.DESCRIPTION_CUT, "spec.description", message)
     named = {*words(tool.name), *words(spec.server or "")}
@@ -268,7 +268,7 @@ def _described(tool: Tool) -> Iterator[Weakness]:
         (tool.spec.server or "").lower(),
     }
     if _all_told(description, {_stem(w) for w in told}):
-        message = f"{_quoted(description)} says no more than the name"
+        message = f"{_quoted(description)} only repeats the name"
         yield _weakness(ConditionReason.DESCRIPTION_REPEATS_NAME, field, message)
     elif len(said) < FEWEST_WORDS:
         message = f"{_quoted(description)} {FEW_WORDS}"

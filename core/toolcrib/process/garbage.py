@@ -114,7 +114,7 @@ class Heap:
         self.kept = self._counted = gc.get_freeze_count()
         self._added = 0
         fields = logs.about(gc_ms=round(seconds * 1000), objects=self.kept, garbage=found)
-        log.debug("looked for garbage in everything", extra=fields)
+        log.debug("full garbage collection", extra=fields)
 
     async def _follow(self) -> None:
         while True:

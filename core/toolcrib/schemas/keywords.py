@@ -114,7 +114,7 @@ def check_shapes(pointer: str, node: dict[str, Any], dialect: str) -> None:
     if dialect == DRAFT_04:
         _check_draft_04(pointer, node)
     if isinstance(node.get("items"), list) and (dialect == DRAFT_2020 or not node["items"]):
-        raise SchemaUnsafe(f"{pointer}/items: expected one schema; a list of them is called prefixItems")
+        raise SchemaUnsafe(f"{pointer}/items: expected one schema; for a list of schemas use prefixItems")
     _check_dependencies(pointer, node)
     _check_type(pointer, node)
 
@@ -122,10 +122,10 @@ def check_shapes(pointer: str, node: dict[str, Any], dialect: str) -> None:
 def _check_draft_04(pointer: str, node: dict[str, Any]) -> None:
     for key in ("required", "enum"):
         if key in node and not node[key]:
-            raise SchemaUnsafe(f"{pointer}/{key}: draft-04 wants at least one")
+            raise SchemaUnsafe(f"{pointer}/{key}: draft-04 requires at least one")
     for bound in ("Minimum", "Maximum"):
         if f"exclusive{bound}" in node and bound.lower() not in node:
-            raise SchemaUnsafe(f"{pointer}/exclusive{bound}: draft-04 wants {bound.lower()} beside it")
+            raise SchemaUnsafe(f"{pointer}/exclusive{bound}: draft-04 requires {bound.lower()} beside it")
 
 
 def _check_dependencies(pointer: str, node: dict[str, Any]) -> None:

@@ -117,5 +117,5 @@ def lookup(schema: Any, pointer: str, target: str) -> Any:
         else:
             node = None
         if node is None:
-            raise SchemaUnsafe(f"{pointer}: the reference {target[:128]} leads nowhere")
+            raise SchemaUnsafe(f"{pointer}: the reference {target[:128]} does not resolve")
     return node

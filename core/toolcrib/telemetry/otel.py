@@ -44,7 +44,7 @@ def tracer(service: str) -> OtelTracer:
     """
     for variable in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         if (protocol := os.environ.get(variable, "http/protobuf")) != "http/protobuf":
-            log.warning("%s=%s is not spoken here; traces go by http/protobuf", variable, protocol)
+            log.warning("%s=%s is not supported; traces are sent by http/protobuf", variable, protocol)
     heard = _Heard()
     library = logging.getLogger("opentelemetry")
     library.handlers[:], library.propagate = [heard], False

@@ -108,7 +108,7 @@ def start(environ: Mapping[str, str], service: str, adapter: Callable[[str], Tra
         use(adapter(service))
     except ImportError as error:
         log.error(
-            "no traces: OTEL_EXPORTER_OTLP_ENDPOINT asks for them, but OpenTelemetry is not installed (%s); "
+            "no traces: OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is not installed (%s); "
             "install toolcrib[otel], or set OTEL_SDK_DISABLED=true",
             error.name or error,
         )

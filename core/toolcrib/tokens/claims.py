@@ -72,7 +72,7 @@ class Claims(BaseModel):
         if isinstance(value, str):  # ADFS writes a list of one as text
             value = [value]
         if value is not None and not isinstance(value, list):
-            raise TokenRejected("the token's groups are no list of names")
+            raise TokenRejected("the token's groups are not a list of names")
         return frozenset(g for g in value or () if isinstance(g, str) and g and not g.startswith("system:"))
 
     def scopes_of(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
@@ -101,7 +101,8 @@ class Claims(BaseModel):
         for name in mapped:
             if name in names and name not in claims:
                 raise TokenRejected(
-                    f"the token leaves its {name} to be fetched elsewhere; make the issuer send them"
+                    f"the token does not contain its {name} but a link to them; configure the issuer to "
+                    "include them"
                 )
 
 

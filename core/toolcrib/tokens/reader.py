@@ -46,9 +46,11 @@ class Unverified:
             or kind in _OTHER_TYPES
             or "events" in self.claims
         ):
-            raise TokenRejected("the token is no access token: its type is another")
+            raise TokenRejected("the token is not an access token: its typ is another")
         if "cnf" in self.claims:
-            raise TokenRejected("the token is bound to a key of its client (cnf), which is not checked here")
+            raise TokenRejected(
+                "the token is bound to a key of its client (cnf), which this registry cannot check"
+            )
         mark = self._id_token_mark(kind)
         if mark is not None and not id_tokens:
             raise TokenRejected(f"the token is an ID token ({mark}), not an access token")
@@ -75,7 +77,7 @@ def read(token: str) -> Unverified:
         raise TokenMalformed(f"the token is longer than {MAX_TOKEN} characters")
     parts = _COMPACT.fullmatch(token)
     if parts is None:
-        raise TokenMalformed("the token cannot be read")
+        raise TokenMalformed("the token is malformed")
     header, claims, _ = (_decoded(part) for part in parts.groups())
     found = Unverified(_object(header), _object(claims))
     if any(name in found.header for name in REFUSED_HEADERS):
@@ -97,9 +99,9 @@ def _decoded(part: str) -> bytes:
     try:
         raw = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
     except (binascii.Error, ValueError) as error:
-        raise TokenMalformed("the token cannot be read") from error
+        raise TokenMalformed("the token is malformed") from error
     if base64.urlsafe_b64encode(raw).rstrip(b"=").decode() != part:
-        raise TokenMalformed("the token cannot be read")  # bits to spare: one token in several spellings
+        raise TokenMalformed("the token is malformed")  # bits to spare: one token in several spellings
     return raw
 
 
@@ -108,21 +110,21 @@ def _object(raw: bytes) -> dict[str, Any]:
         value = json.loads(raw.decode(), object_pairs_hook=_unique, parse_constant=_refused)
         json.dumps(value, ensure_ascii=False).encode()  # half a character (a lone surrogate) has no bytes
     except (ValueError, RecursionError) as error:
-        raise TokenMalformed("the token cannot be read") from error
+        raise TokenMalformed("the token is malformed") from error
     if not isinstance(value, dict):
-        raise TokenMalformed("the token cannot be read")
+        raise TokenMalformed("the token is malformed")
     return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise ValueError("a member stands twice")
+        raise ValueError("a member appears twice")
     return made
 
 
 def _refused(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _word(members: Mapping[str, Any], name: str) -> str | None:

@@ -55,9 +55,11 @@ class FinderRequest(CompatRequest):
         for one, other in (("natural_language_query", "query"), ("top_n_tools", "top_n")):
             first, second = getattr(self, one), getattr(self, other)
             if first is not None and second is not None and first != second:
-                raise ValueError(f"{one} and {other} mean the same and differ: send one of them")
+                raise ValueError(
+                    f"{one} and {other} are two names of one parameter and differ: send one of them"
+                )
         if not self.words and not self.tags:
-            raise ValueError("send natural_language_query (or query), tags, or both")
+            raise ValueError("specify natural_language_query (or query), tags, or both")
         return self
 
     @property
@@ -136,7 +138,7 @@ class SemanticRequest(CompatRequest):
         if not self.words and not self.all_tags:
             raise ValueError("Provide a search query, tags, or both.")
         if len(self.all_tags) > _MOST_TAGS:
-            raise ValueError(f"at most {_MOST_TAGS} tags, those in the query among them")
+            raise ValueError(f"at most {_MOST_TAGS} tags, including those in the query")
         return self
 
     @property

@@ -40,8 +40,8 @@ class SearchRequest(Request):
     query: str | None = Field(
         default=None,
         max_length=10_000,
-        description="The request in words; only its first 2,000 characters count. Without it the filters alone "
-        "decide, nothing is embedded, and hits come by name, without a confidence.",
+        description="The request in words; only the first 2,000 characters count. Without it the filters "
+        "alone decide: nothing is embedded, and hits are sorted by name, without a confidence.",
     )
     tags: Annotated[tuple[Tag, ...], FailFast()] = Field(
         default=(), max_length=16, description="The tool carries all of them, ignoring case."
@@ -69,13 +69,14 @@ class SearchRequest(Request):
         default=None,
         ge=0,
         le=1,
-        description="The least confidence of a hit by its own evidence. Without it nothing is answered where not even the best hit fits, "
-        f"which suits most callers; with up to 15 tools send {ADVISED_MIN_SCORE:g} at most. 0 keeps everything that was ranked.",
+        description="The lowest confidence of a hit to return. Omit it in most cases: the answer is then "
+        "empty if not even the best hit fits. With up to 15 tools send at most "
+        f"{ADVISED_MIN_SCORE:g}. 0 keeps everything that was ranked.",
     )
     search_mode: SearchMode = Field(
         default="hybrid",
-        description="`compat` ranks by the seed formula, keeps what hardly fits unless `min_score` says otherwise, and adds `score`. "
-        "`dense` and `compat` need an embedder.",
+        description="`compat` ranks by the seed formula, keeps poor hits unless `min_score` is set, and adds "
+        "`score`. `dense` and `compat` need an embedder.",
     )
 
 
@@ -89,8 +90,8 @@ class SearchResult(Answer):
     confidence: float | None = Field(
         default=None,
         exclude_if=_is_none,
-        description="The probability that the tool answers the request, on one scale for every request; view and filters "
-        "move it a little. Absent where there were no words.",
+        description="The probability that the tool answers the request, on one scale for all requests; it "
+        "shifts slightly with view and filters. Absent if there were no words.",
     )
     score: float | None = Field(
         default=None,
@@ -131,6 +132,7 @@ class SearchAnswer(Answer):
     degradation: Degradation | None = Field(
         default=None,
         exclude_if=_is_none,
-        description="Why it is degraded: no vector could be made of the request, the index did not answer, or it is empty.",
+        description="Why it is degraded: the request could not be embedded, the index did not answer, or it "
+        "is empty.",
     )
     tools: tuple[SearchResult, ...]

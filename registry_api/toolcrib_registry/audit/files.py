@@ -172,7 +172,9 @@ class RotatingFile:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(file)
-            raise LogBusy(errno.EBUSY, "another process writes this decision log", str(self._path)) from None
+            raise LogBusy(
+                errno.EBUSY, "another process is writing this decision log", str(self._path)
+            ) from None
         except OSError as error:
             if error.errno not in (*_NO_LOCKS, errno.EPERM):
                 os.close(file)
@@ -254,7 +256,11 @@ def _writable(path: str) -> int:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise OSError(errno.ENXIO, "nobody reads this decision log", path) from None
+            raise OSError(
+                errno.ENXIO,
+                "no process reads this decision log (a pipe needs a reader before the registry starts)",
+                path,
+            ) from None
         raise
 
 

@@ -25,9 +25,11 @@ def read(path: str | None) -> AuditKey:
         with Path(path).open("rb") as file:
             # a Secret's volume gives it to the pod's group; the world is nobody's
             if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o007:
-                raise KeyFileError(f"audit.key_file {path} can be read by everybody; run: chmod 600 {path}")
+                raise KeyFileError(f"audit.key_file {path} is readable by everyone; run: chmod 600 {path}")
             return AuditKey.of(file.read(64 * 1024))
     except OSError as error:
         raise KeyFileError(f"audit.key_file {path} cannot be read: {error.strerror}") from error
     except AuditKeyError as error:
-        raise KeyFileError(f"audit.key_file {path}: {error}; make one with: openssl rand -hex 32") from error
+        raise KeyFileError(
+            f"audit.key_file {path}: {error}; create one with: openssl rand -hex 32"
+        ) from error

@@ -270,10 +270,10 @@ class DecisionLog:
                 await done
         except (AuditUnavailable, TimeoutError):
             self._trouble.failed(
-                "calls are refused: their decision records cannot be written", level=logging.ERROR
+                "refusing calls: their decision records cannot be written", level=logging.ERROR
             )
             raise AuditUnavailable from None
-        self._trouble.over("decision records are written again: calls go on")
+        self._trouble.over("decision records can be written again: calls are allowed")
 
     def policy_changed(self, snapshot: Snapshot) -> None:
         """What follows is decided by `snapshot`."""

@@ -30,8 +30,8 @@ def opened(
     key = keys.read(settings.key_file)
     if not key.keyed:
         log.warning(
-            "the decision log has no key: anyone who may write its file can also rewrite it, and arguments are left out "
-            "(audit.key_file)"
+            "the decision log has no key (audit.key_file): anyone with write access to the file can "
+            "rewrite it, and arguments are not recorded"
         )
     made = DecisionLog(
         clock,

@@ -195,7 +195,7 @@ class Writer:
         self._thread.join(timeout=CLOSING)
         if self._thread.is_alive():
             log.error(
-                "the decision log could not be finished: its disk hangs",
+                "the decision log could not be closed: its disk does not respond",
                 extra=logs.about(waiting=len(self._queue)),
             )
             return
@@ -255,7 +255,7 @@ class Writer:
             lost = sum(item.record is not None for item in (*self._held, *self._queue))
             self._queue.clear()
         self._counts.lost(lost)
-        log.error("the decision log could not be finished", extra=logs.about(lost=lost))
+        log.error("the decision log could not be closed", extra=logs.about(lost=lost))
 
     def _collect(self) -> bool:
         """Fill `_held`; whether the end has come. While writes fail it only grows to its size."""
@@ -374,7 +374,7 @@ class Writer:
             for durable in waiting:
                 durable()
         self._busy_since = None
-        self._trouble.over("the decision log is written again")
+        self._trouble.over("the decision log can be written again")
 
     def _failed(self, error: OSError) -> None:
         self._counts.failed()

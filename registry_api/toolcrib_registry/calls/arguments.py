@@ -73,7 +73,7 @@ class Arguments:
             return []
         if not isinstance(value, dict):
             wrong = schema.get("type") == "object"
-            return [{"pointer": "", "message": "an object is expected"}] if wrong else []
+            return [{"pointer": "", "message": "must be an object"}] if wrong else []
         digest = f"{tool.digest}>"
         try:
             validator = await self._validators.prepare(
@@ -124,7 +124,7 @@ class Arguments:
 
     def _looked_through(self, arguments: Any) -> int:
         if not isinstance(arguments, dict):
-            raise InvalidArguments("arguments are a JSON object")
+            raise InvalidArguments("arguments must be a JSON object")
         return check_depth(arguments, self._limits.argument_depth)
 
     def _written(self, arguments: dict[str, Any]) -> bytes:
@@ -148,7 +148,7 @@ def _judge(validator: Compiled, arguments: dict[str, Any], body: bytes, cost: fl
     try:
         if not validator.is_valid(arguments):
             errors = validator.errors(arguments, cost=cost, size=len(body))
-            raise InvalidArguments("the arguments do not fit the tool's input schema", errors)
+            raise InvalidArguments("the arguments do not match the tool's input schema", errors)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidArguments("the arguments hold a value that cannot be compared") from error
 
@@ -162,7 +162,9 @@ def serialised(arguments: dict[str, Any]) -> bytes:
     try:
         return _WRITE(arguments).encode()
     except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidArguments("the arguments hold what JSON cannot carry (NaN, lone surrogates)") from error
+        raise InvalidArguments(
+            "the arguments hold values that JSON cannot carry (NaN, lone surrogates)"
+        ) from error
 
 
 def check_depth(value: Any, limit: int) -> int:
@@ -176,7 +178,7 @@ def check_depth(value: Any, limit: int) -> int:
         inner = list(chain.from_iterable(v.values() if isinstance(v, dict) else v for v in level))
         level = [node for node in inner if isinstance(node, dict | list)]
         if not all(map(math.isfinite, [node for node in inner if type(node) is float])):
-            raise InvalidArguments("NaN and infinities are no JSON numbers")
+            raise InvalidArguments("NaN and infinities are not JSON numbers")
         count += len(inner)
         if not level:
             return count

@@ -75,7 +75,7 @@ class Bulkheads:
             self._take(path)
             return
         if self.waiting >= WAIT_TOGETHER or len(queues.get(path, ())) >= WAIT_EACH:
-            raise _busy("too many calls wait for it")
+            raise _busy("too many calls are waiting for it")
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         self._queues.setdefault(path[0], OrderedDict()).setdefault(path, deque()).append(turn)

@@ -45,7 +45,7 @@ class CallError(Failure):
 
 
 class InvalidArguments(CallError):
-    """The arguments do not fit the tool's schema or its route; `extra["errors"]` lists {pointer, message}."""
+    """The arguments do not match the tool's schema or its route; `extra["errors"]` lists {pointer, message}."""
 
     code = "invalid_arguments"
 

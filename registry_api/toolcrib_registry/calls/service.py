@@ -156,7 +156,7 @@ def ambiguous(error: AmbiguousName) -> Failure:
     """It says which ids are visible."""
     return Failure(
         "ambiguous_name",
-        f"The name {error.name!r} means several tools; use one of tool_ids.",
+        f"The name {error.name!r} matches several tools. Use one of tool_ids.",
         extra={"tool_ids": list(error.tool_ids)},
     )
 
@@ -258,7 +258,8 @@ async def _recorded(parts: Parts, identity: Identity, named: Named, arguments: d
     except AuditUnavailable:
         raise Failure(
             "audit_unavailable",
-            "The decision cannot be recorded now, and this registry makes no call that is not recorded.",
+            "The call cannot be recorded now, and this registry records every call before it makes "
+            "it. Retry later.",
             retry_after=5,
         ) from None
 

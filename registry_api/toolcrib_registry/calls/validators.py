@@ -89,7 +89,7 @@ class Compiled:
                 self._teller.validate(arguments)
             except jsonschema_rs.ValidationError as error:
                 found = [_problem(error)]
-        return found or [{"pointer": "", "message": "the arguments do not fit"}]
+        return found or [{"pointer": "", "message": "the arguments do not match"}]
 
 
 class Validators:
@@ -234,7 +234,7 @@ def _pattern_bytes(node: Mapping[str, Any]) -> int:
 def _problem(error: Any) -> dict[str, str]:
     message = str(error.message)
     if message.startswith('{"not":{"'):
-        message = "the value fits none of the alternatives, or too many"
+        message = "matches none of the alternatives, or too many"
     steps = [str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path]
     pointer = "".join(f"/{step}" for step in steps)
     return {

@@ -205,7 +205,7 @@ def _answer(request: Request, error: ProblemError) -> Response:
 async def _http_exception(request: Request, error: HTTPException) -> Response:
     """What the framework raises by itself."""
     problem = ProblemError(
-        "invalid_request", "The request cannot be read.", status=error.status_code, headers=error.headers
+        "invalid_request", "The request is not valid HTTP.", status=error.status_code, headers=error.headers
     )
     return _answer(request, problem)
 

@@ -69,7 +69,7 @@ class Intake:
         size = 0
         while True:
             if message["type"] != "http.request":
-                raise ProblemError("invalid_request", "The request cannot be read.")
+                raise ProblemError("invalid_request", "The request is not valid HTTP.")
             piece: bytes = message.get("body", b"")
             size += len(piece)
             if size > limit:

@@ -93,7 +93,7 @@ class ServedCertificate:
         """
         stamp = self._look()
         if stamp == self._stamp:
-            self._trouble.over("listener %s: the files are those of the served certificate again", self.name)
+            self._trouble.over("listener %s: the files match the served certificate again", self.name)
             return False
         try:
             pair = self._loaded()
@@ -101,12 +101,12 @@ class ServedCertificate:
             if (wrong := pair.wrong_at(now)) is not None and self._pair.wrong_at(now) is None:
                 raise CertificateError(f"certificate {self._cert} {wrong}")
         except CertificateError as error:
-            message = "listener %s: %s; the certificate of before is kept"
+            message = "listener %s: %s; keeping the previous certificate"
             self._trouble.failed(message, self.name, error, level=logging.ERROR)
             return False
         self._stamp, self._pair = stamp, pair
-        self._trouble.over("listener %s: the certificate can be used again", self.name)
-        log.info("listener %s: a new certificate is served", self.name)
+        self._trouble.over("listener %s: the certificate is usable again", self.name)
+        log.info("listener %s: serving a new certificate", self.name)
         return True
 
     async def follow(self) -> None:
@@ -144,7 +144,7 @@ class ServedCertificate:
             # OpenSSL's reasons are words such as KEY_VALUES_MISMATCH or NO_START_LINE
             reason = (error.reason or "it cannot be read").lower().replace("_", " ")
             raise CertificateError(
-                f"certificate {self._cert} and key {self._key} are no pair that can be served: {reason}"
+                f"certificate {self._cert} and key {self._key} do not work together: {reason}"
             ) from error
         except (OSError, ValueError) as error:
             detail = error.strerror if isinstance(error, OSError) else "it cannot be read"
@@ -154,4 +154,4 @@ class ServedCertificate:
         return _Pair(context, leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp())
 
     def _refuse_password(self) -> str:
-        raise CertificateError(f"key {self._key} is encrypted; only a key without a password can be served")
+        raise CertificateError(f"key {self._key} is encrypted; use a key without a password")

@@ -112,7 +112,10 @@ def make(
     files = allow_open_files()
     if connections > files // 2:
         log.warning(
-            "listener %s keeps at most %d connections: the process may open %d files", name, files // 2, files
+            "listener %s accepts at most %d connections, because the process may open only %d files",
+            name,
+            files // 2,
+            files,
         )
         connections = max(1, files // 2)
     door = ConnectionGate(

@@ -219,7 +219,7 @@ def _unread(transport: asyncio.Transport) -> bool:
 
 
 def _too_slow(seconds: float) -> bytes:
-    problem = ProblemError("request_timeout", f"The body was not complete within {seconds:g} s.")
+    problem = ProblemError("request_timeout", f"The body did not arrive within {seconds:g} s.")
     body = problem.body()
     head = f"HTTP/1.1 408 Request Timeout\r\ncontent-type: {PROBLEM_JSON}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
     return head.encode() + body

@@ -29,5 +29,5 @@ def decode(cursor: str, revision: str) -> str:
     if not isinstance(held, str) or not isinstance(after, str):
         raise ProblemError("invalid_cursor", "Invalid cursor. Start again without `cursor`.")
     if held != revision:
-        raise ProblemError("cursor_stale", "The list has changed since; start again without a cursor.")
+        raise ProblemError("cursor_stale", "The list has changed. Start again without `cursor`.")
     return after

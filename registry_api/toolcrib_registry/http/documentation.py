@@ -56,7 +56,7 @@ def _problem(text: str, status: int, codes: Sequence[str]) -> dict[str, Any]:
                     "title": CODES[code][1],
                     "status": status,
                     "code": code,
-                    "detail": "What went wrong, in words.",
+                    "detail": "What is wrong, and what to do next.",
                 }
             }
             for code in codes

@@ -37,7 +37,9 @@ from toolcrib_registry.identity.resources import ProtectedResource
 from toolcrib_registry.settings import RegistrySettings
 
 _NOT_READY = ProblemError(
-    "not_ready", "No leader has published to this replica yet.", headers={"Retry-After": "1"}
+    "not_ready",
+    "This replica has not received a policy from the operator yet. Retry shortly.",
+    headers={"Retry-After": "1"},
 )
 _NO_KEYS = ProblemError(
     "not_ready",
@@ -309,7 +311,7 @@ class AdminEdge:
     async def _admit(self, scope: Scope) -> None:
         """Let only admin subjects through, before a body is read."""
         if self._admin is None:
-            raise unauthenticated("there is no admin issuer here")
+            raise unauthenticated("this registry has no admin issuer; set issuers and admin_issuer")
         tokens = [v for k, v in scope["headers"] if k == b"authorization"]
         # Not held against the published accounts: the leader publishes those, so that a wrong or an old word about its own
         # account would shut out the one who could correct it. Its tokens live 10 minutes and have an audience of their own.

@@ -44,7 +44,7 @@ class EventStream:
             # the same words for either bound: nobody learns how many others watch
             raise ProblemError(
                 "too_many_streams",
-                "Try again later, close streams that you have open, or poll GET /.",
+                "Retry later, close open streams, or poll GET /.",
                 headers={"Retry-After": "30"},
             ) from None
 

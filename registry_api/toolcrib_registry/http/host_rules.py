@@ -21,13 +21,16 @@ class HostRules:
         """What is wrong with them, if anything."""
         host = hosts[0].decode("latin-1").lower() if len(hosts) == 1 else ""
         if not self._any and not self._serves(_name_of(host)):
-            return ProblemError("wrong_host", "This host is not served here; see allowed_hosts.")
+            return ProblemError(
+                "wrong_host",
+                "The Host header names a host that this registry does not serve. Add it to allowed_hosts.",
+            )
         if len(origins) > 1:
-            return ProblemError("origin_refused", "Several Origin headers: send one at most.")
+            return ProblemError("origin_refused", "Send at most one Origin header.")
         for origin in origins:
             text = origin.decode("latin-1").lower().rstrip("/")
             if text not in self._origins and text not in (f"http://{host}", f"https://{host}"):
-                return ProblemError("origin_refused", "Origin not allowed.")
+                return ProblemError("origin_refused", "Origin not allowed. Add it to allowed_origins.")
         return None
 
     def _serves(self, name: str) -> bool:

@@ -232,7 +232,7 @@ def _failed(asked: Asked, id_: Id | None, error: RpcError) -> Reply:
 
 def _notices(endpoint: Endpoint, client: Client, asked: Asked, id_: Id | None, *, wanted: bool) -> Sendable:
     if not _accepts_streams(asked.scope):
-        raise ProblemError("not_acceptable", "This answer is a stream. Send Accept: text/event-stream.")
+        raise ProblemError("not_acceptable", "The response is a stream. Send Accept: text/event-stream.")
 
     async def digest(caller_view: CallerView) -> str:
         return await endpoint.digest(caller_view, client.version)

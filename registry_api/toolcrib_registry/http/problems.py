@@ -29,50 +29,50 @@ from toolcrib_registry.identity.resources import ProtectedResource
 PROBLEM_JSON = "application/problem+json"
 
 CODES: Mapping[str, tuple[int, str]] = {
-    "invalid_json": (400, "The body is not acceptable JSON"),
+    "invalid_json": (400, "The body is not valid JSON"),
     "invalid_request": (400, "The request is not valid"),
-    "invalid_arguments": (400, "The arguments do not fit the tool's schema"),
+    "invalid_arguments": (400, "The arguments do not match the tool's schema"),
     "arguments_too_complex": (400, "The arguments take too long to check"),
-    "invalid_cursor": (400, "The cursor cannot be read"),
-    "token_in_query": (400, "A token in the query string"),
+    "invalid_cursor": (400, "Invalid cursor"),
+    "token_in_query": (400, "Token in the query string"),
     "already_registered": (400, "The name is taken"),
-    "schema_unsafe": (400, "The schema must not be evaluated"),
-    "hidden_text": (400, "A text hides characters"),
+    "schema_unsafe": (400, "The schema is not safe to evaluate"),
+    "hidden_text": (400, "A text holds hidden characters"),
     "reserved_scope": (400, "The scope is reserved"),
-    "egress_refused": (400, "The address may not be called"),
+    "egress_refused": (400, "The address is not allowed"),
     "unauthenticated": (401, "No identity"),
     "invalid_token": (401, "Invalid token"),
     "not_permitted": (403, "Not permitted"),
     "insufficient_scope": (403, "The token lacks a scope"),
-    "revoked": (403, "Revoked meanwhile"),
+    "revoked": (403, "Revoked during the call"),
     "not_admin": (403, "Not permitted"),
-    "origin_refused": (403, "A foreign origin"),
-    "registration_off": (403, "Registration is switched off"),
+    "origin_refused": (403, "Origin not allowed"),
+    "registration_off": (403, "Registration is disabled"),
     "not_found": (404, "Not found"),
     "tool_not_found": (404, "No such tool"),
     "method_not_allowed": (405, "Method not allowed"),
     "not_acceptable": (406, "Not acceptable"),
-    "request_timeout": (408, "The request took too long to arrive"),
-    "ambiguous_name": (409, "The name means several tools"),
-    "cursor_stale": (409, "The view has changed"),
-    "revision_mismatch": (409, "Another revision is here"),
+    "request_timeout": (408, "The request arrived too slowly"),
+    "ambiguous_name": (409, "The name matches several tools"),
+    "cursor_stale": (409, "The list has changed"),
+    "revision_mismatch": (409, "The replica holds another revision"),
     "epoch_fenced": (409, "The sender no longer leads"),
     "too_large": (413, "The body is too large"),
     "list_too_large": (413, "The list is too large"),
-    "unsupported_media_type": (415, "JSON is expected"),
+    "unsupported_media_type": (415, "The body must be JSON"),
     "wrong_host": (421, "Unknown host"),
     "limit_exceeded": (429, "A limit of the grant is used up"),
-    "internal": (500, "Something broke"),
+    "internal": (500, "Internal error"),
     "no_backend": (503, "The tool has no backend"),
-    "policy_stale": (503, "The policy is too old"),
-    "limits_unavailable": (503, "The grant's limits cannot be looked up"),
-    "index_unavailable": (503, "The search index is away"),
+    "policy_stale": (503, "The policy is stale"),
+    "limits_unavailable": (503, "The grant's limits cannot be checked"),
+    "index_unavailable": (503, "The search index is unavailable"),
     "large_requests_busy": (503, "Too many large requests"),
     "too_many_streams": (503, "Too many streams"),
     "audit_unavailable": (503, "The decision cannot be recorded"),
-    "not_durable": (503, "It could not be stored"),
+    "not_durable": (503, "The registration could not be stored"),
     "not_ready": (503, "Not ready"),
-    "shutting_down": (503, "The registry stops"),
+    "shutting_down": (503, "The registry is stopping"),
     "tool_error": (422, "Tool error"),
     "input_required": (422, "The tool asks for input"),
     "transport_unsupported": (502, "Transport unsupported"),
@@ -189,9 +189,11 @@ def insufficient_scope(resource: ProtectedResource, error: InsufficientScope) ->
 def unrouted(methods: Sequence[str]) -> ProblemError:
     """404, or 405 where the path takes `methods`."""
     if not methods:
-        return ProblemError("not_found", "There is nothing at this path.")
+        return ProblemError("not_found", "Nothing is served at this path. See the paths in /openapi.json.")
     return ProblemError(
-        "method_not_allowed", "This path does not take that method.", headers={"Allow": ", ".join(methods)}
+        "method_not_allowed",
+        "This path does not support that method. See the Allow header.",
+        headers={"Allow": ", ".join(methods)},
     )
 
 
@@ -208,6 +210,4 @@ def invalid(errors: Iterable[Any]) -> ProblemError:
 
 def broken() -> ProblemError:
     """500, of which the caller learns nothing more."""
-    return ProblemError(
-        "internal", "Something broke; the log of the registry says what, under the id in X-Request-Id."
-    )
+    return ProblemError("internal", "Internal error. Search the registry's log for the id in X-Request-Id.")

@@ -92,7 +92,7 @@ class _CutOff:
             if request_id := logs.request_id.get():
                 headers["X-Request-Id"] = request_id
             problem = ProblemError(
-                "shutting_down", "The registry stopped before this was answered.", headers=headers
+                "shutting_down", "The registry stopped before it could answer. Retry.", headers=headers
             )
             await problem.response()(scope, receive, send)
 
@@ -145,7 +145,7 @@ async def serve(
             (draining or stopping)()
             hurried = asyncio.create_task(_hurry(servers, at_once))
             if drain_seconds and not any(t.done() for t in tasks):
-                log.info("asked to stop: draining for %g s", drain_seconds)
+                log.info("stopping: draining for %g s", drain_seconds)
                 for server in servers:
                     _send_away(server)
                 await _first(at_once.wait(), asyncio.sleep(drain_seconds), *tasks)
@@ -181,7 +181,7 @@ def _send_away(server: uvicorn.Server) -> None:
 
 async def _hurry(servers: Sequence[uvicorn.Server], at_once: asyncio.Event) -> None:
     await at_once.wait()
-    log.warning("asked to stop again: requests in flight are given up")
+    log.warning("stop requested again: abandoning requests in progress")
     for server in servers:
         server.should_exit = server.force_exit = True
 

@@ -105,6 +105,6 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise InvalidJson(f"the key {key[:64]!r} stands twice in one object")
+                raise InvalidJson(f"the key {key[:64]!r} appears twice in one object")
             seen.add(key)
     return made

@@ -130,7 +130,7 @@ async def _send_large(
             return True  # without the end, which makes the server close the connection
         raise ProblemError(
             "large_requests_busy",
-            "Too many large answers wait to be read.",
+            "Too many large responses are waiting to be read. Read open ones first.",
             headers={"Retry-After": str(RETRY_SECONDS)},
         ) from None
 

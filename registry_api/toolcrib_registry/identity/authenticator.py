@@ -86,7 +86,7 @@ class Authenticator:
         try:
             text = token.decode("ascii")
         except UnicodeDecodeError:
-            return Asker(problem="the token cannot be read")
+            return Asker(problem="the token is malformed")
         version = self._keys.version
         try:
             identity = await self._verify(text)

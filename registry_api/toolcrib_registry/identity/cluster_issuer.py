@@ -38,7 +38,7 @@ def completed(entry: Any) -> Any:
 
 
 def _issuer_of(path: str) -> str:
-    remedy = "mount a service account token there, or write the issuer down"
+    remedy = "mount a service account token there, or set the issuer"
     try:
         with Path(path).open("rb") as file:
             token = file.read(MAX_TOKEN + 1).strip()

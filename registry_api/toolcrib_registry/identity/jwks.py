@@ -32,7 +32,7 @@ def public_keys(document: Any, issuer: Issuer) -> tuple[dict[str, Any], dict[str
     """
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
-        raise JwksInvalid("the document is no JSON Web Key Set")
+        raise JwksInvalid("the document is not a JSON Web Key Set")
     if len(listed) > MAX_KEYS:
         raise JwksInvalid(f"the key set holds more than {MAX_KEYS} keys")
     keys: dict[str, Any] = {}

@@ -155,21 +155,21 @@ class KeyStore:
         try:
             found, sources = public_keys(await self._document(state.issuer), state.issuer)
         except (KeysUnavailable, JwksInvalid) as error:
-            state.trouble.failed("keys of issuer %s not refreshed: %s", state.issuer.issuer, error)
+            state.trouble.failed("issuer %s: keys not refreshed: %s", state.issuer.issuer, error)
             return False
         except Exception:
             # whatever it is, it must not end the refreshing nor reach the caller with the unknown key
-            log.exception("keys of issuer %s not refreshed", state.issuer.issuer)
+            log.exception("issuer %s: keys not refreshed", state.issuer.issuer)
             return False
         first, state.fetched = not state.fetched, True
-        state.trouble.over("keys of issuer %s are refreshed again", state.issuer.issuer)
+        state.trouble.over("issuer %s: keys refreshed again", state.issuer.issuer)
         if first or sources != state.sources:
             state.keys, state.sources = found, sources
             self._version += 1
             self._keys = MappingProxyType(
                 {**self._fixed, **{name: s.keys for name, s in self._states.items() if s.fetched}}
             )
-            log.info("keys of issuer %s: %d", state.issuer.issuer, len(found))
+            log.info("issuer %s: %d keys", state.issuer.issuer, len(found))
             for told in self._told:
                 told()
         return True
@@ -182,7 +182,7 @@ class KeyStore:
         base = issuer.issuer.rstrip("/")
         found = await self._get(f"{base}/.well-known/openid-configuration", issuer)
         if not isinstance(found, dict) or found.get("issuer") != issuer.issuer:
-            raise KeysUnavailable("the discovery document speaks of another issuer")
+            raise KeysUnavailable("the discovery document names another issuer")
         uri = found.get("jwks_uri")
         if not isinstance(uri, str) or (base.startswith("https:") and not uri.startswith("https:")):
             raise KeysUnavailable("the discovery document has no usable jwks_uri")
@@ -213,7 +213,7 @@ class KeyStore:
         except OutboundError as error:
             raise KeysUnavailable(str(error)) from error
         if response.status != 200:
-            raise KeysUnavailable(f"the answer's status is {response.status}")
+            raise KeysUnavailable(f"the response has status {response.status}")
         return _parsed(response.body)
 
 
@@ -232,4 +232,4 @@ def _parsed(content: bytes) -> Any:
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:
-        raise KeysUnavailable("the answer is not JSON") from None
+        raise KeysUnavailable("the response is not JSON") from None

@@ -127,8 +127,8 @@ class Charging:
         self._metrics.limited(binding, Limit.DEFAULT.value)
         return Failure(
             "limit_exceeded",
-            f"{_calls(self._default.most)} of this agent are in progress on this replica, the most without a limit of its own: "
-            "wait for one to end. A binding's limits.maxConcurrent sets another limit.",
+            f"This agent has {_calls(self._default.most)} in progress on this replica, the default "
+            "maximum. Wait for one to end, or set limits.maxConcurrent on a binding.",
             retry_after=BUSY_SECONDS,
             extra={"limit": Limit.DEFAULT.value},
         )
@@ -162,7 +162,7 @@ class Charging:
                 return None
             raise Failure(
                 "limits_unavailable",
-                "Whether the limits of this grant have room cannot be known now, and this tool is not read-only.",
+                "This grant's limits cannot be checked now, and the tool is not read-only. Retry later.",
                 retry_after=AWAY_SECONDS,
             ) from None
         if isinstance(answer, Charge):
@@ -222,12 +222,15 @@ def _first_counted(groups: Groups) -> PublishedBinding:
 def _detail(limits: PublishedLimits, shortage: Shortage) -> str:
     match shortage.limit:
         case Limit.CONCURRENT:
-            return f"The limit of this grant, {_calls(limits.concurrent)} at one time, is reached: wait for one to end."
+            return (
+                f"This grant's limit of {_calls(limits.concurrent)} at one time is reached. Wait for one "
+                "to end."
+            )
         case Limit.PER_MINUTE:
             used = f"{_calls(limits.per_minute)} in 60 seconds"
         case _:
             used = f"{_calls(limits.per_day)} in 24 hours"
-    return f"The limit of this grant, {used}, is used up; there is room again in {shortage.seconds} s."
+    return f"This grant's limit of {used} is used up. Retry in {shortage.seconds} s."
 
 
 def _bounds(binding: PublishedBinding) -> bool:

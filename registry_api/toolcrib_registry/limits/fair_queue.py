@@ -42,7 +42,7 @@ class Turns:
             self._free -= 1
             return
         if self._waiting >= self._together or len(self._queues.get(account, ())) >= self._each:
-            raise CountersBusy("too many calls wait to be counted")
+            raise CountersBusy("too many calls are waiting to be counted")
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
         self._queues.setdefault(account, deque()).append(turn)
@@ -86,4 +86,4 @@ class Turns:
 
 def _too_late(turn: asyncio.Future[None]) -> None:
     if not turn.done():
-        turn.set_exception(CountersBusy("it took too long until this call could be counted"))
+        turn.set_exception(CountersBusy("this call waited too long to be counted"))

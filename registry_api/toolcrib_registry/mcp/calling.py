@@ -101,7 +101,7 @@ class Calls:
         if not mistakes:
             return results.of_tool(client.version, answer)
         lines = [f"- {mistake['pointer'] or '/'}: {mistake['message']}" for mistake in mistakes[:MOST_ERRORS]]
-        text = "\n".join(("The tool's answer does not fit its output schema.", *lines))
+        text = "\n".join(("The tool's result does not match its output schema.", *lines))
         return results.of_misfit(client.version, UpstreamProtocol.code, text, answer)
 
     def _question(
@@ -126,7 +126,7 @@ class Calls:
             try:
                 state = self._states.sealed(state, about(client.identity, named.tool, arguments))
             except StateTooLarge:
-                text = "The tool asks for input, and wants back more state than can be carried."
+                text = "The tool asks for input with more state than can be carried back."
                 return results.of_failure(client.version, UpstreamProtocol.code, text)
         return results.of_question(question, state)
 

@@ -32,17 +32,17 @@ from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.service import Findings, Hit, find
 
 _EXPECTED = {
-    "tuple_type": "an array is expected",
-    "list_type": "an array is expected",
-    "dict_type": "an object is expected",
-    "model_type": "an object is expected",
-    "string_type": "a text is expected",
-    "bool_type": "true or false is expected",
-    "bool_parsing": "true or false is expected",
+    "tuple_type": "must be an array",
+    "list_type": "must be an array",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "float_type": "a number is expected",
-    "int_type": "a whole number is expected",
-    "int_parsing": "a whole number is expected",
-    "int_from_float": "a whole number is expected",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
 }
 """What pydantic says in words of Python, in words of JSON."""
 

@@ -85,9 +85,9 @@ def check_arguments(mirrors: Sequence[Mirror], arguments: Mapping[str, Any], fie
         expected = written(value)
         if expected is None:
             if field is not None:
-                raise mismatch(f"The header {shown} is there, but the argument {where} is not.")
+                raise mismatch(f"The header {shown} is present, but the argument {where} is missing.")
         elif field is None:
-            raise mismatch(f"The header {shown} is missing, but the argument {where} is there.")
+            raise mismatch(f"The header {shown} is missing, but the argument {where} is present.")
         elif (text := decoded(field)) is None or not _same(kind, value, expected, text):
             raise mismatch(f"The header {shown} does not equal the argument {where}.")
 

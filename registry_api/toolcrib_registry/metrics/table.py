@@ -16,89 +16,92 @@ METRICS_FOLDED = Metric(Counter, "toolcrib_metrics_folded", ("label",),
 DISCOVERIES = Metric(Counter, "toolcrib_discoveries", ("agent", "route"),
     "Lists answered, by agent and route.")
 DENIALS = Metric(Counter, "toolcrib_denials", ("agent", "action", "reason", "rule"),
-    "Refused decisions about single tools, by agent, action, reason and deciding binding (rule). Of tools that the agent does"
-    " not see the reason is not_permitted, without a rule, unless metrics.reasons is full.")
+    "Denials of single tools, by agent, action, reason and deciding binding (rule). For "
+"tools outside the agent's view the reason is not_permitted, without a rule, unless "
+"metrics.reasons is full.")
 GRANT_USES = Metric(Counter, "toolcrib_grant_uses", ("kind", "grant"),
-    "Calls let through on the strength of a binding; of several that grant only together, the first.")
+    "Calls allowed by a binding; where several grant only together, the first counts.")
 GRANT_LAST_USED_TIMESTAMP_SECONDS = Metric(Gauge, "toolcrib_grant_last_used_timestamp_seconds", ("kind", "grant"),
-    "When this replica last let a call through on the strength of a binding (as toolcrib_grant_uses_total).")
+    "When this replica last allowed a call by a binding (as toolcrib_grant_uses_total).")
 LIMITED_CALLS = Metric(Counter, "toolcrib_limited_calls", ("kind", "grant", "limit"),
-    "Calls refused since a limit of a binding was used up: per_minute, per_day or concurrent; or default_concurrent, the "
-    "agent's own on this replica.")
+    "Calls refused because a limit was used up: per_minute, per_day or concurrent of a "
+"binding; default_concurrent is the agent's own on this replica.")
 COUNTER_STORE_ERRORS = Metric(Counter, "toolcrib_counter_store_errors", (),
-    "Questions that the store of counters did not answer: calls of read-only tools went through uncounted, others were "
-    "refused.")
+    "Requests that the counter store did not answer: calls of read-only tools were allowed "
+"uncounted, others refused.")
 DECISIONS = Metric(Counter, "toolcrib_decisions", ("action", "allowed", "reason"),
     "Decisions about single tools.")
 CALLS = Metric(Counter, "toolcrib_calls", ("agent", "tool", "server", "outcome"),
     "Tool calls by outcome: ok, or the code of the problem.")
 CALL_DURATION_SECONDS = Metric(Histogram, "toolcrib_call_duration_seconds", ("tool", "server", "outcome"),
-    "Time of a call, the registry's own part included.", _LATENCIES)
+    "Duration of a call, the registry's own part included.", _LATENCIES)
 CALLS_CUT = Metric(Counter, "toolcrib_calls_cut", ("reason",),
-    "Calls let through whose answer was cut, because they were not granted any more.")
+    "Calls cut while in progress because their grant ended.")
 SEARCH_DURATION_SECONDS = Metric(Histogram, "toolcrib_search_duration_seconds", ("mode",),
-    "Time of a search.", _LATENCIES)
+    "Duration of a search.", _LATENCIES)
 SEARCHES_EMPTY = Metric(Counter, "toolcrib_searches_empty", ("mode",), "Searches that found nothing.")
 SEARCHES_DEGRADED = Metric(Counter, "toolcrib_searches_degraded", (),
     "Searches answered without the index or embedder.")
 AUTHENTICATIONS_REFUSED = Metric(Counter, "toolcrib_authentications_refused", (),
-    "Requests with a token that proves nothing.")
+    "Requests with an invalid token.")
 SESSION_CLAIMS_IGNORED = Metric(Counter, "toolcrib_session_claims_ignored", (),
-    "Requests whose x-toolcrib-session was left out of the decision log: not of the form id/turn, or there twice.")
+    "Requests whose x-toolcrib-session was left out of the decision log: not of the form "
+"id/turn, or sent twice.")
 VALIDATOR_EVICTIONS = Metric(Counter, "toolcrib_validator_evictions_total", (),
-    "Compiled schemas that made room for others; each is compiled again at its next call.")
+    "Compiled schemas evicted to make room; each is compiled again at its next call.")
 WATCH_STREAMS = Metric(Gauge, "toolcrib_watch_streams", (), "Open watch streams.")
 WATCH_EVENTS = Metric(Counter, "toolcrib_watch_events", ("type",), "Watch events sent.")
 WATCH_STREAMS_DROPPED = Metric(Counter, "toolcrib_watch_streams_dropped", (),
     "Watch streams closed because the reader was slow.")
 PUBLISHES = Metric(Counter, "toolcrib_publishes", ("result",), "Publishes by result.")
 QUERIES_EMBEDDED = Metric(Counter, "toolcrib_queries_embedded", (),
-    "Requests that went through the embedder to be searched for, each once with its parts.")
+    "Search requests that were embedded, each once with its parts.")
 QUERIES_REUSED = Metric(Counter, "toolcrib_queries_reused", (),
-    "Requests whose vectors were there or being made for another search.")
+    "Search requests whose vectors were kept already, or being made for another search.")
 INDEX_TOOLS = Metric(Gauge, "toolcrib_index_tools", (),
-    "Tools of the snapshot that were read back from the search index as they are; NaN where the operator has not asked this "
-    "replica for two minutes.")
+    "Tools of the snapshot that were read back unchanged from the search index; NaN if the "
+"operator has not asked this replica for two minutes.")
 INDEX_LAG_TOOLS = Metric(Gauge, "toolcrib_index_lag_tools", (),
-    "Tools of the snapshot that the index is not known to hold as they are, counted at this scrape; NaN where the operator "
-    "has not asked this replica for two minutes.")
+    "Tools of the snapshot that the index is not known to hold in their current version, "
+"counted at this scrape; NaN if the operator has not asked this replica for two minutes.")
 INDEX_EMBEDDED_TOOLS = Metric(Counter, "toolcrib_index_embedded_tools", (),
-    "Tools whose text went through the embedder, to be indexed.")
+    "Tools whose text was embedded for the index.")
 INDEX_REUSED_TOOLS = Metric(Counter, "toolcrib_index_reused_tools", (),
-    "Tools indexed with vectors that were there: their text had not changed, or was known from before.")
+    "Tools indexed with existing vectors, because their text was unchanged or known.")
 INDEX_WRITTEN_TOOLS = Metric(Counter, "toolcrib_index_written_tools", (),
     "Tools written to the search index.")
 INDEX_HEALTHY = Metric(Gauge, "toolcrib_index_healthy", (),
-    "Whether the search index answered, asked at this scrape: 1 or 0.")
+    "1 if the search index answered at this scrape, else 0.")
 INDEX_LAST_WRITE_TIMESTAMP_SECONDS = Metric(Gauge, "toolcrib_index_last_write_timestamp_seconds", (),
     "When this replica last wrote tools to the search index or removed some; 0 if it has not since its start.")
 EMBED_FAILURES = Metric(Counter, "toolcrib_embed_failures", ("purpose",),
-    "Requests to the embedder that brought no vectors, for a query or for documents to be indexed.")
+    "Requests to the embedder that failed, for a query or for documents to be indexed.")
 CERTIFICATE_EXPIRY_TIMESTAMP_SECONDS = Metric(Gauge, "toolcrib_certificate_expiry_timestamp_seconds", ("listener",),
     "When the certificate that a listener serves expires; `agents`, `metrics` or `admin`.")
 CONNECTIONS = Metric(Gauge, "toolcrib_connections", ("listener",),
     "Open connections to a listener; `agents` (in the local mode: all), `metrics` or `admin`.")
 CONNECTIONS_CLOSED = Metric(Counter, "toolcrib_connections_closed", ("listener", "reason"),
-    "Connections refused or closed for their client: handshake, headers, body or answer (too slow), header_bytes (too many), "
-    "connections, connections_per_peer (no place left).")
+    "Connections refused or closed because of their client: handshake, headers, body or "
+"answer (too slow), header_bytes (too many), connections, connections_per_peer (limit "
+"reached).")
 BUILD_INFO = Metric(Gauge, "toolcrib_build_info", ("version",), "Always 1; the version is a label.")
 AUDIT_RECORDS = Metric(Counter, "toolcrib_audit_records", (),
     "Records of the decision log that were written, without those that state the policy and explain callers.")
 DECISION_LOG_DROPPED_RECORDS = Metric(Counter, "toolcrib_decision_log_dropped_records", (),
     "Decision records lost to a full queue, or not written when the registry stopped.")
 AUDIT_WRITE_ERRORS = Metric(Counter, "toolcrib_audit_write_errors", (),
-    "Writes of the decision log that failed; the records wait and are tried again.")
+    "Failed writes of the decision log; the records wait and the write is retried.")
 AUDIT_HEAD_SEQ = Metric(Gauge, "toolcrib_audit_head_seq", (),
     "Number of the decision log's last record in its chain.")
 CATALOG_TOOLS = Metric(Gauge, "toolcrib_catalog_tools", (), "Active tools of the snapshot.")
 SNAPSHOT_BINDINGS = Metric(Gauge, "toolcrib_snapshot_bindings", (), "Bindings of the snapshot.")
 POLICY_EPOCH = Metric(Gauge, "toolcrib_policy_epoch", (), "Epoch of the revision held.")
 POLICY_SEQ = Metric(Gauge, "toolcrib_policy_seq", (), "Sequence number of the revision held.")
-POLICY_AGE_SECONDS = Metric(Gauge, "toolcrib_policy_age_seconds", (), "Seconds since a leader was heard.")
+POLICY_AGE_SECONDS = Metric(Gauge, "toolcrib_policy_age_seconds", (), "Seconds since the last operator heartbeat.")
 BACKEND_CALLS_IN_PROGRESS = Metric(Gauge, "toolcrib_backend_calls_in_progress", (),
     "Calls to backends in progress.")
 BACKEND_CALLS_WAITING = Metric(Gauge, "toolcrib_backend_calls_waiting", (),
-    "Calls that wait for room at their backend.")
+    "Calls waiting for room at their backend.")
 BACKENDS = Metric(Gauge, "toolcrib_backends", ("outcome",),
     "Backends by the outcome of their last probe; all 0 where another replica probes them, or none.")
 BACKEND_PROBE_DURATION_SECONDS = Metric(Histogram, "toolcrib_backend_probe_duration_seconds", ("outcome",),

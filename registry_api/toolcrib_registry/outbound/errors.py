@@ -8,7 +8,7 @@ OutboundError
 │   └── Disconnected     the connection died before the first byte of an answer
 ├── TimedOut             the deadline passed
 ├── TooLarge             the answer exceeds its bound
-└── ProtocolViolation    the answer is not sound HTTP: bad headers, lying length, broken encoding
+└── ProtocolViolation    the response is not valid HTTP: bad headers, lying length, broken encoding
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def dns_name(host: str, reach: EgressRule) -> str:
         EgressRefused: it is a Service; those are dialled at their published address and never looked up.
     """
     if reach is EgressRule.SERVICE:
-        raise EgressRefused("a Service is dialled at its published address alone")
+        raise EgressRefused("a Service is only called at its published address")
     return f"{host}." if reach is EgressRule.PUBLIC and "." in host else host
 
 

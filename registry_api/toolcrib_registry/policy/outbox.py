@@ -67,7 +67,9 @@ class OutboxQueue:
             RegistrationFailed: too many wait, or it was not in force in time; the message says if it may still come.
         """
         if len(self._waiting) >= self._capacity:
-            raise RegistrationFailed("Too many registrations wait for the operator; nothing has changed.")
+            raise RegistrationFailed(
+                "Too many registrations are waiting for the operator. Nothing has changed; retry later."
+            )
         waiting = _Waiting(tool, allowed, time.monotonic() + self._within, logs.request_id.get())
         self._waiting[waiting.id] = waiting
         self._move()
@@ -125,9 +127,13 @@ class OutboxQueue:
         if forbidden():
             raise RegistrationForbidden(tool.name)
         if ack is None and not waiting.handed_out:
-            raise RegistrationFailed("No operator has taken it; nothing has changed.")
+            raise RegistrationFailed(
+                "No operator has taken the registration. Nothing has changed; retry later."
+            )
         if ack is None:
-            raise RegistrationFailed("The operator has taken it but not answered; it may still come.")
+            raise RegistrationFailed(
+                "The operator has taken the registration but not confirmed it. The tool may still appear."
+            )
         if ack.outcome == "refused":
             raise RegistrationRefused(ack.detail)
         if ack.outcome == "failed":
@@ -140,7 +146,7 @@ class OutboxQueue:
         if ack.outcome == "exists" and (held is None or not _same(held, tool)):
             raise AlreadyRegistered(tool.name)
         if held is None:
-            raise RegistrationFailed("It was created but is not in effect here yet.")
+            raise RegistrationFailed("The Tool was created but is not in effect on this replica yet.")
 
     def _open(self) -> list[_Waiting]:
         """What may be handed out; of several with one name only the eldest. The power may have gone while it waited."""

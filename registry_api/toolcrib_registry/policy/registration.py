@@ -86,9 +86,9 @@ def tool_of(body: Registration, namespace: str) -> PublishedTool:
     if reserved := [s for s in body.scopes if names.is_reserved_scope(s)]:
         raise Failure("reserved_scope", f"No tool may carry {', '.join(reserved)}: registry:* is reserved.")
     if len(set(body.scopes)) != len(body.scopes):
-        raise Failure("invalid_request", "scopes: a scope stands there twice.")
+        raise Failure("invalid_request", "scopes: a scope appears twice.")
     if (body.host is None) != (body.port is None):
-        raise Failure("invalid_request", "host and port go together.")
+        raise Failure("invalid_request", "Specify host and port together.")
     object_name = names.object_name(body.server, body.name)
     tool_id = names.tool_id(namespace, object_name)
     schema = _schema(body)
@@ -128,10 +128,10 @@ def _backend(body: Registration) -> PublishedBackend | None:
     if body.host is None:
         return None
     if "/../" in f"{body.endpoint}/" or "?" in body.endpoint or "#" in body.endpoint:
-        raise Failure("invalid_request", "endpoint: a path without query, fragment and .. segments.")
+        raise Failure("invalid_request", "endpoint: must be a path without query, fragment and .. segments.")
     host = f"[{body.host}]" if ":" in body.host and not body.host.startswith("[") else body.host
     if any(c in host for c in "/@?#\\ \t") or not host.isascii() or not host.isprintable():
-        raise Failure("invalid_request", "host: a host name or address, nothing else.")
+        raise Failure("invalid_request", "host: must be a host name or an address.")
     return PublishedBackend(url=f"http://{host}:{body.port}{body.endpoint}")
 
 

@@ -81,7 +81,7 @@ class Staging:
                 self._stage = _Stage(chunk.stage, chunk.to, self._state.snapshot.draft())
             stage = self._stage
             if stage is None or not stage.expects(chunk):
-                raise RevisionMismatch(f"chunk {chunk.number} continues no snapshot that is staged")
+                raise RevisionMismatch(f"chunk {chunk.number} belongs to no staged snapshot")
             self._wait(None)
             if stage.size + len(body) > self._most:
                 self._drop()

@@ -138,7 +138,7 @@ class PolicyState:
             EpochFenced: a later one was seen.
         """
         if epoch < self.epoch:
-            raise EpochFenced(f"epoch {epoch} is over: {self.epoch} leads")
+            raise EpochFenced(f"epoch {epoch} has ended: {self.epoch} leads")
         self.epoch = epoch
 
     async def publish(self, publish: Publish) -> ReplicaState:
@@ -208,7 +208,9 @@ class PolicyState:
         if heartbeat.revision != held.revision or not self.leader.agrees(
             heartbeat.revision.epoch, heartbeat.hash, held.hash, now
         ):
-            raise RevisionMismatch(f"{held.revision or 'nothing'} is here, not {heartbeat.revision}")
+            raise RevisionMismatch(
+                f"this replica holds {held.revision or 'nothing'}, not {heartbeat.revision}"
+            )
         self.heard_at = now
         return self.report()
 

@@ -116,7 +116,7 @@ class SearchEngine:
                     await self._complete(changed)
             except Exception:
                 # searches take in what they lack; whatever it is, it must not end this for all later snapshots
-                log.exception("a snapshot was not taken in ahead of searches")
+                log.exception("the search index could not prepare a snapshot ahead of searches")
                 before = None
             await changed.wait()
 

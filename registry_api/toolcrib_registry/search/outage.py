@@ -45,7 +45,7 @@ class Outage:
     def failed(self, error: Exception | None = None) -> None:
         """It failed again."""
         why = type(error).__name__ if error is None or not str(error) else str(error)[:300]
-        self._trouble.failed("%s does not answer (%s): search goes on without it", self._part, why)
+        self._trouble.failed("%s is unavailable (%s): searching without it", self._part, why)
         if self.lasts and not self._trying:
             return  # another request of the same outage
         self._trying = False
@@ -56,4 +56,4 @@ class Outage:
         """It answered."""
         self._seconds = 0.0
         self._trying = False
-        self._trouble.over("%s answers again", self._part)
+        self._trouble.over("%s is available again", self._part)

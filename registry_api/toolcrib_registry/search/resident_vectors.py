@@ -54,8 +54,8 @@ class ResidentVectors:
             self._large.over("the vectors of all tools fit into search.resident_bytes again")
         else:
             self._large.failed(
-                "%d tools: their vectors do not fit into search.resident_bytes (%d do); searches in views of more than "
-                "%d tools rank the nearest that the store tells",
+                "%d tools: their vectors do not fit into search.resident_bytes (room for %d); searches "
+"in views of more than %d tools rank by meaning only the nearest that the store returns",
                 count, self.ranker.room, FEW,
             )  # fmt: skip
 

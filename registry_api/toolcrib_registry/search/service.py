@@ -102,7 +102,7 @@ def _visible(caller_view: CallerView, answer: Answer) -> Iterator[Hit]:
 
 
 def _mode_problem(error: ModeUnavailable) -> Failure:
-    message = f"{error.mode} needs an embedder, and this registry has none: use lexical or hybrid"
+    message = f"The mode {error.mode} needs an embedder, and this registry has none. Use lexical or hybrid."
     return Failure(
         "invalid_request",
         f"body.search_mode: {message}.",

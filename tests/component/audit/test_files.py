@@ -275,7 +275,10 @@ def test_a_pipe_that_nobody_reads_is_an_error_at_once_and_one_that_is_read_waits
     with ThreadPoolExecutor(1) as pool:
         opening_it = pool.submit(Stream, str(path))
         try:
-            with pytest.raises(OSError, match="nobody reads this decision log") as caught:
+            with pytest.raises(
+                OSError,
+                match="no process reads this decision log",
+            ) as caught:
                 opening_it.result(30)
             assert caught.value.filename == str(path)
         finally:

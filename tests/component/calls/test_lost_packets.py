@@ -66,7 +66,7 @@ def test_a_name_server_that_is_silent_fails_calls_soon_and_is_left_alone_for_a_w
     case = cases["all lost"]
     first, second = case["calls"]
     assert of(first, "problem") == {
-        "the host's name cannot be resolved: the name server did not answer within 1 s"
+        "the host's name cannot be resolved: the name server did not respond within 1 s"
     }
     assert max(of(first, "seconds")) < LATEST + SLACK
     assert of(second, "problem") == of(first, "problem")

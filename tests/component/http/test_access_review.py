@@ -216,7 +216,7 @@ def test_whoever_no_trusted_issuer_vouches_for_is_nobody(anonymous: str) -> None
         discovery=Discovery(anonymous=anonymous),
     ) as r:
         alice: dict[str, Any] = {"subject": "User/alice", "issuer": f"{OAUTH}/", "scopes": "calculator:use"}
-        words = f"this registry trusts no such issuer: {OAUTH}/"
+        words = f"this registry does not trust the issuer {OAUTH}/"
         for action in ("call", "list"):
             found = Explanation.model_validate(ask(r, **alice, tool="calculator", action=action))
             assert (found.allowed, found.reason, found.rule) == (False, "no_identity", words)
@@ -239,7 +239,7 @@ def test_without_a_clusters_issuer_no_service_account_is_anybody() -> None:
 
     found = AccessReview(snapshot, 0.0, tokens).what_can(subjects.parse("team/bot"), hidden=True)
 
-    assert {t.rule for t in found.tools} == {"this registry trusts no cluster's issuer"}
+    assert {t.rule for t in found.tools} == {"this registry trusts no cluster issuer"}
 
 
 def test_bindings_that_are_not_applied_are_counted_and_change_nothing(registry: RunningRegistry) -> None:
@@ -377,12 +377,18 @@ def test_a_question_that_cannot_be_answered_says_why(
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("subject=OAuthClient/ide&tool=calculator&scope=other", "what the token carries is `scopes`"),
+        (
+            "subject=OAuthClient/ide&tool=calculator&scope=other",
+            "For the scopes of a token, specify `scopes`",
+        ),
         ("subject=OAuthClient/ide&tool=calculator&scops=other", "'scops': did you mean scopes?"),
         ("subject=team/bot&groups=dev", "'groups': did you mean group?"),
         ("subjekt=team/bot", "'subjekt': did you mean subject?"),
         ("subject=team/bot&bindings=x", "There are subject, tool, scope, action,"),
-        ("subject=OAuthClient/ide&tool=calculator&scopes=a&scopes=calculator:use", "scopes is there twice"),
+        (
+            "subject=OAuthClient/ide&tool=calculator&scopes=a&scopes=calculator:use",
+            "The parameter scopes appears more than once",
+        ),
     ],
 )
 def test_a_parameter_that_there_is_not_is_refused_instead_of_passed_over(
@@ -504,7 +510,7 @@ def test_the_command_line_asks_a_registry_and_gets_every_page(
         code, _, said = run(r, "admin", "diff", "-f", str(unwanted))
         assert (code, "asked about bindings alone, not about a Tool" in said) == (2, True)
         code, _, said = run(r, "admin", "diff", "--delete", "AgentScopeBinding/team/none")
-        assert (code, "delete[0]: there is no binding" in said) == (2, True)
+        assert (code, "delete[0]: no binding" in said) == (2, True)
         code, _, said = run(r, "bot", "who-can", "calculator")
         assert (code, "registry:admin" in said) == (4, True)
         code, _, said = run(r, "admin", "who-can", "calculater")

@@ -42,7 +42,7 @@ class Backends:
             case "large":
                 return ToolAnswer(json.dumps(["x" * 200_000]).encode(), "application/json", True, elapsed=1.0)
             case "slow":
-                raise UpstreamTimeout("no whole answer within 30 s")
+                raise UpstreamTimeout("no complete response within 30 s")
             case "strict":
                 raise InvalidArguments("wrong", [{"pointer": "/a", "message": "no"}])
             case "broken":

@@ -79,7 +79,7 @@ def test_where_no_issuer_offers_a_login_there_is_no_metadata(told: Any) -> None:
         assert (found.status_code, found.json()) == (absent.status_code, absent.json())
         assert found.json()["code"] == "not_found"
         assert ask(r, "/mcp")[:2] == (401, 'Bearer realm="toolcrib"')
-        described = 'error="invalid_token", error_description="the token cannot be read"'
+        described = 'error="invalid_token", error_description="the token is malformed"'
         assert ask(r, "/mcp", "x")[:2] == (401, f'Bearer realm="toolcrib", {described}')
 
 
@@ -106,7 +106,7 @@ def test_a_bad_token_is_called_invalid(registry: RunningRegistry) -> None:
 
     assert (status, problem["code"]) == (401, "invalid_token")
     assert challenge == (
-        'Bearer error="invalid_token", error_description="the token cannot be read", '
+        'Bearer error="invalid_token", error_description="the token is malformed", '
         f'resource_metadata="{BASE}{resources.WELL_KNOWN}/mcp", '
         'scope="calculator:use vault:open"'
     )

@@ -144,7 +144,7 @@ def test_without_the_store_reads_go_on_writes_are_refused_and_all_is_well_again_
     assert float(errors.split()[1]) >= 4
     said = [m for m in caplog.messages if "store of counters" in m]
     assert len(said) == 2, said
-    assert "answers again" in said[1]
+    assert "available again" in said[1]
 
 
 def test_a_store_killed_amid_calls_admits_its_limit_once_more_at_most_and_breaks_nothing(

@@ -82,9 +82,9 @@ OUTPUT = {"type": "object", "properties": {"z": {"type": "integer"}}, "required"
     [
         ({"raw": b'{"y":1}', "is_json": True}, '- /: "z" is a required property'),
         ({"raw": b'{"z":"one"}', "is_json": True}, "- /z: "),
-        ({"raw": b"[1,2]", "is_json": True}, "- /: an object is expected"),
-        ({"blocks": (Text("plain"),)}, "- /: an object is expected"),
-        ({}, "- /: an object is expected"),
+        ({"raw": b"[1,2]", "is_json": True}, "- /: must be an object"),
+        ({"blocks": (Text("plain"),)}, "- /: must be an object"),
+        ({}, "- /: must be an object"),
     ],
     ids=["a missing key", "another type", "an array", "text", "nothing"],
 )
@@ -101,7 +101,7 @@ def test_an_answer_that_its_output_schema_does_not_allow_is_an_error_with_what_t
     found = result(called(asking, version))
 
     first, *rest = found["content"]
-    assert first["text"].startswith("The tool's answer does not fit its output schema.\n")
+    assert first["text"].startswith("The tool's result does not match its output schema.\n")
     assert said in first["text"]
     assert (found["isError"], "structuredContent" in found) == (True, False)
     assert found["_meta"]["toolcrib.dev/code"] == "upstream_protocol"

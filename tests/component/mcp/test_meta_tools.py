@@ -198,14 +198,14 @@ def test_compatible_names_answer_as_that_project_does(switched: RunningRegistry)
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("search_tools", {}, "/query: Field required (got nothing)"),
-    ("search_tools", {"query": 5}, "/query: a text is expected (got integer)"),
+    ("search_tools", {"query": 5}, "/query: must be text (got integer)"),
     ("search_tools", {"query": "x", "max_results": 0}, "/max_results"),
     ("search_tools", {"query": "x", "max_results": True}, "/max_results"),
     ("search_tools", {"query": "x", "min_score": 1.01}, "/min_score"),
     ("search_tools", {"query": "x", "min_score": -0.01}, "/min_score"),
     ("search_tools", {"query": "x", "min_score": "0.1"}, "/min_score: a number is expected (got string)"),
-    ("search_tools", {"query": "x", "tags": "y"}, "/tags: an array is expected (got string)"),
-    ("search_tools", {"query": "x", "schemas": []}, "/schemas: true or false is expected (got array)"),
+    ("search_tools", {"query": "x", "tags": "y"}, "/tags: must be an array (got string)"),
+    ("search_tools", {"query": "x", "schemas": []}, "/schemas: must be true or false (got array)"),
     ("search_tools", {"query": "x", "other": "hush-hush"}, "/other"),
     ("describe_tool", {"tool_id": ""}, "/tool_id"),
     ("describe_tool", {"tool_id": "hush-hush" * 100}, "/tool_id"),
@@ -215,7 +215,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     (
         "call_tool",
         {"tool_id": "calculator", "args": ["hush-hush"]},
-        "/args: an object is expected (got array)",
+        "/args: must be an object (got array)",
     ),
     ("call_tool", {"tool_id": "calculator", "args": None}, "/args"),
     ("call_tool", {"tool_id": "calculator", "args": {"a": "hush-hush"}}, "/a"),

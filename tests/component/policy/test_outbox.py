@@ -123,7 +123,9 @@ def test_without_an_operator_the_caller_is_told_in_time_and_nothing_is_left(
         "not_durable",
         "5",
     )
-    assert answer.json()["detail"] == "No operator has taken it; nothing has changed."
+    assert (
+        answer.json()["detail"] == "No operator has taken the registration. Nothing has changed; retry later."
+    )
     assert 0.3 <= took < 8, "unless told otherwise it would be ten"
     assert left == {"entries": []}
     assert (too_late.status_code, ignored.status_code) == (503, 200)
@@ -225,7 +227,9 @@ def test_an_operator_that_has_hung_up_is_handed_nothing(pool: ThreadPoolExecutor
             r.admin("GET", "/v1/admin/outbox?epoch=1&wait=10", timeout=0.2)
         answer = asked(r, pool).result(timeout=30)
 
-    assert answer.json()["detail"] == "No operator has taken it; nothing has changed."
+    assert (
+        answer.json()["detail"] == "No operator has taken the registration. Nothing has changed; retry later."
+    )
 
 
 def test_the_outbox_is_for_the_operator_alone_and_off_by_default() -> None:

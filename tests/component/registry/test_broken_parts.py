@@ -43,7 +43,7 @@ def test_a_registry_that_cannot_cut_calls_any_more_gives_up(
         with pytest.raises(main.Broken):
             asyncio.run(main.run(settings.model_copy(update={"drain_seconds": 60.0})))
         assert time.monotonic() - began < 30, "without a drain"
-        assert "revoked calls are not cut any more" in caplog.text
+        assert "revoked calls can no longer be cut" in caplog.text
 
 
 def test_it_is_not_ready_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,8 +90,8 @@ def test_keys_over_plain_http_are_refused_outside_the_local_mode(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"issuers": []}, ["issuers: none"]),
-        ({"admin_subjects": []}, ["admin_issuer and admin_subjects name nobody"]),
+        ({"issuers": []}, ["issuers is empty"]),
+        ({"admin_subjects": []}, ["admin_issuer and admin_subjects name no one"]),
         ({}, []),
     ],
     ids=["no issuer", "no operator", "both"],
@@ -184,7 +184,7 @@ def test_a_stop_during_the_start_is_heard(tmp_path: Path, as_first_process: bool
             child.kill()
             child.communicate()
     assert child.returncode == 0, said
-    assert "asked to stop during the start" in said
+    assert "stopped during the start" in said
     assert "agents on port" not in said
 
 

@@ -454,7 +454,7 @@ def test_a_registry_that_never_answers_does_not_hold_an_agent() -> None:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         agent = DynamicToolAgent("planner", TOKEN, url, timeout=0.2, pace=FAST)
         assert isinstance(agent.last_error, RegistryUnavailable)
-        assert "did not answer in time" in str(agent.last_error)
+        assert "did not respond in time" in str(agent.last_error)
         agent.close()
     assert not [
         t for t in threading.enumerate() if t.name.startswith(("toolcrib-watch", "toolcrib-discover"))

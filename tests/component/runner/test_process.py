@@ -117,7 +117,7 @@ def test_a_bound_that_is_reached_ends_with_3(registry: SmallRegistry, token_file
         flags = [*flags_of(registry, token_file), "--model-url", url, "--max-turns", "1"]
         code, out, _ = finish(start(*flags, "--task", 'call calculator {"expression": "1"}'))
     assert code == 3
-    assert "the bound on turns is reached" in out
+    assert "the maximum number of turns is reached" in out
 
 
 def test_it_waits_for_a_registry_that_comes_later(token_file: str) -> None:

@@ -131,8 +131,8 @@ def test_more_tools_than_a_model_may_be_offered_are_refused_with_their_number_an
             agent.rediscover()
             after = TaskLoop(agent, recording, bounds=QUICK).run("call t1 {}")
     assert report.outcome is Outcome.TOO_MANY_TOOLS
-    assert "planner sees 129 tools, and a model is offered 128 at most" in report.error
-    assert "narrower binding" in report.error
+    assert "planner sees 129 tools, but a model takes at most 128" in report.error
+    assert "Narrow its bindings" in report.error
     assert "/mcp" in report.error
     assert after.outcome is Outcome.ANSWERED
     assert len(recording.offered[0]) == 128
@@ -353,7 +353,7 @@ def test_an_endpoint_that_speaks_something_else_is_a_refusal() -> None:
     with flaky as url:
         report = run_with(url, QUICK)
     assert report.outcome is Outcome.MODEL_FAILED
-    assert "no chat completion" in report.error
+    assert "did not return a chat completion" in report.error
 
 
 def test_everything_is_counted(model: OpenAIModel) -> None:

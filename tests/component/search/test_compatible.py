@@ -131,8 +131,8 @@ def test_tags_alone_find_by_name_without_a_score(registry: Asked) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({}, "send natural_language_query (or query), tags, or both"),
-        ({"natural_language_query": "  "}, "send natural_language_query (or query), tags, or both"),
+        ({}, "specify natural_language_query (or query), tags, or both"),
+        ({"natural_language_query": "  "}, "specify natural_language_query (or query), tags, or both"),
         ({"query": "a", "natural_language_query": "b"}, "natural_language_query and query mean the same and differ"),
         ({"query": "a", "top_n": 1, "top_n_tools": 2}, "top_n_tools and top_n mean the same and differ"),
         ({"query": "a", "top_n": 0}, "greater than or equal to 1"),

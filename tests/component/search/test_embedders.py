@@ -451,5 +451,5 @@ async def test_one_warning_at_the_start_says_that_confidence_belongs_to_another_
     registry = await build(settings, embedder=embedder)
     await registry.aclose()
 
-    said = [r.getMessage() for r in caplog.records if "confidence is fitted to another" in r.message]
+    said = [r.getMessage() for r in caplog.records if "confidence is calibrated for another" in r.message]
     assert [embedder.name in s for s in said] == ([] if fitted else [True])

@@ -141,7 +141,7 @@ def test_a_mode_without_an_embedder_is_refused_with_what_would_do() -> None:
             assert answer.json()["errors"] == [
                 {
                     "field": "body.search_mode",
-                    "message": f"{mode} needs an embedder, and this registry has none: use lexical or hybrid",
+                    "message": f"The mode {mode} needs an embedder, and this registry has none. Use lexical or hybrid.",
                 }
             ]
 

@@ -183,7 +183,7 @@ def test_a_text_that_the_endpoint_refuses_keeps_one_tool_out_and_no_other(tmp_pa
             after = index(r, ["team/tool-0000", "team/tool-0007"])
 
     assert set(answer["failed"]) == {"team/tool-0007"}
-    assert "the embedder refuses its text" in answer["failed"]["team/tool-0007"]
+    assert "the embedder rejects its text" in answer["failed"]["team/tool-0007"]
     assert len(answer["indexed"]) == 19
     assert asked < 16
     # by its words, for which it needs no vector

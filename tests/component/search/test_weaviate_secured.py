@@ -98,7 +98,7 @@ async def test_tls_by_a_private_authority_and_keys_that_are_replaced(tmp_path: P
                 r"store\.ca_file .*nowhere cannot be read: No such file",
             ),
             ({"api_key_file": str(tmp_path / "nowhere")}, r"store\.api_key_file .*nowhere cannot be read"),
-            ({"api_key_file": None}, r"wants an API key: name its file in store\.api_key_file"),
+            ({"api_key_file": None}, r"requires an API key: set store\.api_key_file"),
         ):
             other = opened(**fields)
             with pytest.raises(StoreUnavailable, match=words) as raised:

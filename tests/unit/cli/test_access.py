@@ -106,7 +106,7 @@ def test_the_tools_of_a_namespace_are_counted_apart_from_all(capsys: pytest.Capt
     assert "ServiceAccount/heist/hacker sees 2 tool(s) in heist, 2 in all." in heist
     assert "ServiceAccount/heist/hacker sees 0 tool(s) in catalog, 2 in all." in elsewhere
     assert "note:" not in heist + elsewhere
-    assert "note: no tool is in the namespace catalogue; did you mean catalog?" in mistyped
+    assert "note: the namespace catalogue has no tools; did you mean catalog?" in mistyped
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_the_tools_of_a_namespace_are_counted_apart_from_all(capsys: pytest.Capt
         ),
         (["what-can", "Agent/heist/hackr"], "no binding names Agent/heist/hackr; did you mean heist/hacker?"),
         (["what-can", "vault/nobody"], "no binding names ServiceAccount/vault/nobody"),
-        (["what-can", "heist/hacker", "--scopes", "x"], "the given scopes are without effect"),
-        (["what-can", "heist/hacker", "--group", "x"], "the given groups and client are without effect"),
+        (["what-can", "heist/hacker", "--scopes", "x"], "the given scopes have no effect"),
+        (["what-can", "heist/hacker", "--group", "x"], "the given groups and client have no effect"),
         (
             ["diff", "-f", str(ACCESS / "changes"), "--subject", "heist/safecrackr"],
             "did you mean heist/safecracker?",
@@ -146,7 +146,7 @@ def test_what_the_asked_change_takes_away_is_not_taken_for_a_misspelt_name(
     tools = [a for f in Path(HEIST).glob("*tool*.yaml") for d in yaml.safe_load_all(f.read_text())
              if d and d["kind"] == "Tool" for a in ("--delete", f"Tool/heist/{d['metadata']['name']}")]  # fmt: skip
     assert answered(capsys, *asked, *tools, "-n", "heist")["notes"][0] == (
-        "no tool is in the namespace heist any more"
+        "the namespace heist has no tools any more"
     )
 
 
@@ -161,7 +161,7 @@ def test_a_service_account_that_the_cluster_does_not_have_is_noted() -> None:
     assert notes("heist/hacker") == ()
     assert notes("heist/hackr") == (
         "no binding names ServiceAccount/heist/hackr; did you mean heist/hacker?",
-        "there is no ServiceAccount heist/hackr",
+        "the ServiceAccount heist/hackr does not exist",
     )
 
 
@@ -174,7 +174,9 @@ def test_an_account_that_bindings_name_and_the_cluster_lacks_is_noted_once(tmp_p
         "x",
     )
 
-    assert source.what_can("heist/ghost", hidden=False).notes == ("there is no ServiceAccount heist/ghost",)
+    assert source.what_can("heist/ghost", hidden=False).notes == (
+        "the ServiceAccount heist/ghost does not exist",
+    )
 
 
 def test_a_binding_that_grants_nothing_is_not_said_to_pass(capsys: pytest.CaptureFixture[str]) -> None:

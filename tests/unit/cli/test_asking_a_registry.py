@@ -246,10 +246,10 @@ def test_of_a_registry_that_is_away_the_cause_is_told(
         ),
         (
             403,
-            {"code": "not_permitted", "detail": "Access reviews need the scope registry:admin."},
+            {"code": "not_permitted", "detail": "Access reviews require the scope registry:admin."},
             ("access", "what-can", "heist/hacker", "--registry"),
             [
-                "error: not_permitted: Access reviews need the scope registry:admin.",
+                "error: not_permitted: Access reviews require the scope registry:admin.",
                 "  hint: in the local mode `toolcrib token NAME --scopes registry:admin` makes a token that may",
             ],
         ),

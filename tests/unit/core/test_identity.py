@@ -317,7 +317,7 @@ def test_elliptic_keys_work_too() -> None:
 def test_two_issuers_with_one_name_are_refused() -> None:
     one = Issuer(issuer=OAUTH, audience=("a",))
 
-    with pytest.raises(ValueError, match="two issuers with one iss"):
+    with pytest.raises(ValueError, match="two issuers have the same iss"):
         check_issuers([one, Issuer(issuer=OAUTH, audience=("b",))])
 
 

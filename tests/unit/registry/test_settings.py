@@ -76,7 +76,7 @@ def test_a_token_file_that_tells_no_issuer_is_named_with_the_remedy(tmp_path: Pa
         told = str(raised.value)
         assert path in told
         assert words in told
-        assert "write the issuer down" in told
+        assert "set the issuer" in told
         assert "port:" in told  # with all other mistakes
 
 
@@ -103,12 +103,12 @@ def test_a_wrong_store_is_named(tmp_path: Path, store: dict[str, Any], words: st
 @pytest.mark.parametrize(
     ("counters", "said"),
     [
-        ({"kind": "redis"}, "url is redis://"),
+        ({"kind": "redis"}, "url must be redis://"),
         ({"kind": "redis", "url": "redis://:hunter2@redis"}, "without a user or password"),
         ({"kind": "redis", "url": "redis://redis?password=hunter2"}, "without a user or password"),
-        ({"kind": "redis", "url": "http://redis"}, "url is redis://"),
-        ({"kind": "redis", "url": "redis://redis:hunter2"}, "url is redis://"),
-        ({"kind": "redis", "url": "redis://redis/hunter2"}, "url is redis://"),
+        ({"kind": "redis", "url": "http://redis"}, "url must be redis://"),
+        ({"kind": "redis", "url": "redis://redis:hunter2"}, "url must be redis://"),
+        ({"kind": "redis", "url": "redis://redis/hunter2"}, "url must be redis://"),
         ({"kind": "redis", "url": "redis://redis", "ca_file": "/ca"}, "rediss://"),
         ({"kind": "redis", "url": "redis://redis", "username": "x"}, "password_file"),
         ({"kind": "redis", "url": "redis://redis", "password": "hunter2"}, "Extra inputs"),
@@ -133,13 +133,13 @@ def test_a_store_of_counters_is_named_by_its_address(url: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("port: 1\ncounters: {}\nport: 2\n", "line 3: the key 'port' is there twice"),
+        ("port: 1\ncounters: {}\nport: 2\n", "line 3: the key 'port' appears twice"),
         (
             "limits:\n  watch_streams: 7\n  watch_streams: 9\n",
-            "line 3: the key 'watch_streams' is there twice",
+            "line 3: the key 'watch_streams' appears twice",
         ),
-        ('port: 1\n"port": 2\n', "line 2: the key 'port' is there twice"),
-        ("audit: {path: a, path: hunter2}", "line 1: the key 'path' is there twice"),
+        ('port: 1\n"port": 2\n', "line 2: the key 'port' appears twice"),
+        ("audit: {path: a, path: hunter2}", "line 1: the key 'path' appears twice"),
         ("port: [1, hunter2", "line 1: "),
         ("port: *hunter2", "line 1: not valid YAML"),
         ("--- 1\n--- hunter2\n", "not valid YAML"),
@@ -163,7 +163,7 @@ def test_a_key_that_stands_twice_in_a_variable_is_refused_with_the_variables_nam
     with pytest.raises(SettingsInvalid) as error:
         from_env({"TOOLCRIB_LIMITS": "{watch_streams: 7, watch_streams: 9}"})
 
-    assert "TOOLCRIB_LIMITS: cannot be read: line 1: the key 'watch_streams' is there twice" in str(
+    assert "TOOLCRIB_LIMITS: cannot be read: line 1: the key 'watch_streams' appears twice" in str(
         error.value
     )
 

@@ -21,7 +21,7 @@ def test_a_result_shows_how_it_ended_and_what_was_used() -> None:
     )
     shown = results.as_text(report, usage.stats(3))
     assert "so far\\x1b[2J" in shown
-    assert "[stopped: the bound on turns is reached]" in shown
+    assert "[stopped: the maximum number of turns is reached]" in shown
     assert "3 available, used: calculator 1" in shown
     assert "2, 1 of them failed or refused" in shown
     assert json.loads(results.as_json(report, usage.stats(3)))["outcome"] == "out_of_turns"

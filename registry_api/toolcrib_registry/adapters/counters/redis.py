@@ -94,7 +94,7 @@ class RedisCounters:
 
         Raises:
             CountersUnavailable: whether it was counted is not known; a slot that was taken is given back.
-            CountersBusy: it was not; too many calls wait to be counted.
+            CountersBusy: it was not; too many calls are waiting to be counted.
         """
         return await self._guard(self._charged(groups, lease), groups[0][0].account, self._too_late)
 
@@ -230,7 +230,7 @@ class _Guard:
         if not task.done():
             self._leave(task, late)
             if self._answered > asked:
-                raise CountersBusy("it took too long until this call was counted")
+                raise CountersBusy("counting this call took too long")
         try:
             # not done: its deadline is over
             answer = task.result()
@@ -238,15 +238,15 @@ class _Guard:
             # all of them: of a server that dies amid an answer redis-py raises more than its own errors
             self._until = self._clock() + _PAUSE_SECONDS
             why = "no answer in time" if not task.done() else _kind(error)
-            self._trouble.failed("the store of counters does not answer (%s): limits cannot be charged", why)
+            self._trouble.failed("counter store unavailable (%s): limits cannot be charged", why)
             raise CountersUnavailable(why) from None
         self._answered = self._clock()
-        self._trouble.over("the store of counters answers again")
+        self._trouble.over("counter store available again")
         return answer
 
     def _left_alone(self) -> None:
         if self._clock() < self._until:
-            raise CountersUnavailable("the store of counters did not answer a moment ago")
+            raise CountersUnavailable("the counter store failed a moment ago")
 
     async def aclose(self) -> None:
         """Wait for the end of what nobody waits for any more; the connection's own timeout bounds it."""

@@ -166,7 +166,7 @@ class OnnxEmbedder:
             states = states[0] if self._first else states.mean(axis=0, dtype=np.float32)
         norm = float(np.linalg.norm(states))
         if not np.isfinite(norm):
-            raise ValueError("the model made numbers that are not finite")
+            raise ValueError("the model returned numbers that are not finite")
         return states / np.float32(norm) if norm > 0.0 else states
 
 

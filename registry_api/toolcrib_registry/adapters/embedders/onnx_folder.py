@@ -88,7 +88,7 @@ def _pooling(config: dict[str, Any], folder: Path) -> Pooling:
     if chosen == ["pooling_mode_cls_token"]:
         return "first"
     raise EmbedderUnavailable(
-        f"{folder / _POOLING}: {', '.join(chosen)} is not supported: mean or cls alone is"
+        f"{folder / _POOLING}: {', '.join(chosen)} is not supported; use mean or cls alone"
     )
 
 

@@ -110,14 +110,14 @@ class OpenAIEmbedder:
                 return await asyncio.to_thread(_vectors, body, len(sent), self._dimension)
         except openai.APIStatusError as error:
             kind = EmbedderRefused if error.status_code in _REFUSED else EmbedderUnavailable
-            raise kind(f"the embeddings endpoint answered {error.status_code}") from error
+            raise kind(f"the embeddings endpoint returned status {error.status_code}") from error
         except openai.OpenAIError as error:
             raise EmbedderUnavailable(
                 f"the embeddings endpoint cannot be used: {type(error).__name__}"
             ) from error
         except TimeoutError as error:
             raise EmbedderUnavailable(
-                f"the embeddings endpoint did not answer in {self._seconds:g} s"
+                f"the embeddings endpoint did not respond within {self._seconds:g} s"
             ) from error
 
     async def _answer(self, sent: list[str]) -> bytes:
@@ -132,13 +132,13 @@ class OpenAIEmbedder:
                 async for part in response.iter_bytes():
                     body += part
                     if len(body) > most:
-                        raise EmbedderUnavailable(f"the embeddings endpoint answered more than {most} bytes")
+                        raise EmbedderUnavailable(f"the embeddings endpoint sent more than {most} bytes")
             except SearchError:
                 raise
             except Exception as error:
                 # what its HTTP library raises here is not translated by `openai`
                 raise EmbedderUnavailable(
-                    f"the answer of the embeddings endpoint broke off: {type(error).__name__}"
+                    f"the response of the embeddings endpoint was cut off: {type(error).__name__}"
                 ) from error
             return bytes(body)
 
@@ -148,9 +148,7 @@ async def _headers_seen(response: Any) -> None:
     if not response.is_success:
         await response.aclose()
     elif response.headers.get("content-encoding", "identity") != "identity":
-        raise EmbedderUnavailable(
-            "the embeddings endpoint answered a compressed body, which was not asked for"
-        )
+        raise EmbedderUnavailable("the embeddings endpoint sent a compressed body, which was not requested")
 
 
 def _vectors(body: bytes, count: int, dimension: int) -> Vector:
@@ -158,18 +156,20 @@ def _vectors(body: bytes, count: int, dimension: int) -> Vector:
     try:
         rows = sorted(orjson.loads(body)["data"], key=lambda item: item["index"])
         if [row["index"] for row in rows] != list(range(count)):
-            raise EmbedderUnavailable("the embeddings endpoint answered without one vector for each text")
+            raise EmbedderUnavailable("the embeddings endpoint did not return one vector for each text")
         given = np.array([row["embedding"] for row in rows], np.float64)
     except (TypeError, ValueError, KeyError, ArithmeticError) as error:
-        raise EmbedderUnavailable("the embeddings endpoint answered without vectors") from error
+        raise EmbedderUnavailable("the embeddings endpoint returned no vectors") from error
     if given.shape != (count, dimension):
         raise EmbedderUnavailable(
-            f"the embeddings endpoint answered vectors of shape {given.shape}, not {(count, dimension)}"
+            f"the embeddings endpoint returned vectors of shape {given.shape}, not {(count, dimension)}"
         )
     # scaled first: squares of large numbers are none
     largest = np.abs(given).max(axis=1, keepdims=True)
     if not np.isfinite(largest).all() or not largest.all():
-        raise EmbedderUnavailable("the embeddings endpoint answered vectors without a direction")
+        raise EmbedderUnavailable(
+            "the embeddings endpoint returned a vector of zeros or of numbers that are not finite"
+        )
     scaled = given / largest
     normalised: Vector = (scaled / np.linalg.norm(scaled, axis=1, keepdims=True)).astype(np.float32)
     return normalised
@@ -179,7 +179,7 @@ def _key(path: str) -> str:
     try:
         key = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise EmbedderUnavailable(f"embedder.api_key_file {path} cannot be read: {why}") from error
     if not key.isascii() or not key.isprintable() or not key:
         raise EmbedderUnavailable(f"embedder.api_key_file {path} holds no key")

@@ -80,13 +80,13 @@ class VectorFile:
                 self._connection = self._open()
             done = work(self._connection)
         except (OSError, sqlite3.Error) as error:
-            self._trouble.failed("vectors are not kept: %s", brief(error))
+            self._trouble.failed("vectors are not being saved: %s", brief(error))
             self._close()
             if _damaged(error):
                 for suffix in _SUFFIXES:
                     self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
             return otherwise
-        self._trouble.over("vectors are kept again")
+        self._trouble.over("vectors are being saved again")
         return done
 
     def _open(self) -> sqlite3.Connection:

@@ -39,7 +39,7 @@ class Answer:
             self.headers.setdefault(name.lower(), value)
         encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("identity", "gzip", "deflate", ""):
-            raise ProtocolViolation("the answer has an encoding that was not asked for")
+            raise ProtocolViolation("the response has an encoding that was not requested")
         declared = response.content_length
         if declared is not None and declared > limit:
             raise self._too_large()
@@ -80,7 +80,7 @@ class Answer:
             if (broken := content.exception()) is not None:
                 raise broken
         if self._unpack is not None and self._any and not self._unpack.eof:
-            raise ProtocolViolation("the answer's compressed body is cut short")
+            raise ProtocolViolation("the response's compressed body is cut short")
         self.ended = True
         return b""
 
@@ -107,7 +107,7 @@ def _unpacked(unpack: Any, chunk: bytes, room: int) -> bytes:
     try:
         piece: bytes = unpack.decompress(chunk, room + 1)
     except zlib.error as error:
-        raise ProtocolViolation("the answer's compressed body is broken") from error
+        raise ProtocolViolation("the response's compressed body is invalid") from error
     return piece
 
 
@@ -124,11 +124,11 @@ def _translated(error: Exception) -> OutboundError:
         case aiohttp.ClientConnectorError():
             return Unreachable("the connection was refused")
         case aiohttp.ServerDisconnectedError() | aiohttp.ClientOSError():
-            return Disconnected("the connection died before an answer")
+            return Disconnected("the connection closed before a response")
         case aiohttp.ClientPayloadError():
-            return ProtocolViolation("the answer ended early or its framing is broken")
+            return ProtocolViolation("the response ended early or its framing is invalid")
         case aiohttp.ClientResponseError():
-            return ProtocolViolation("the answer is not sound HTTP")
+            return ProtocolViolation("the response is not valid HTTP")
         case ValueError():
-            return ProtocolViolation("the request or its answer cannot be expressed in HTTP")
+            return ProtocolViolation("the request or the response is not valid HTTP")
     return Unreachable("the connection failed")

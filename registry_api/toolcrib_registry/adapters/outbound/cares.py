@@ -29,7 +29,7 @@ OWNER: ContextVar[str] = ContextVar("owner", default="")
 MOST_ADDRESSES = 256
 """A name with more is refused, since each address is judged."""
 _PROVEN_NAMES = 4_096
-_TOO_MANY = "too many lookups wait for the name server"
+_TOO_MANY = "too many lookups are waiting for the name server"
 _ABSENT = frozenset({errno.ARES_ENOTFOUND, errno.ARES_ENODATA, errno.ARES_EBADNAME})
 _NO_SOCKET = pycares.ARES_SOCKET_BAD
 
@@ -65,7 +65,7 @@ class CaresResolver:
                     self._unproven.setdefault(owner, OrderedDict())[end] = None
                 answer = await self._ask(host, before)
         except TimeoutError:
-            raise NotFound(_TOO_MANY if end.when() != late else "the name server did not answer") from None
+            raise NotFound(_TOO_MANY if end.when() != late else "the name server did not respond") from None
         finally:
             self._leave(owner, end)
             self._under_way[host] -= 1
@@ -96,7 +96,7 @@ class CaresResolver:
         try:
             lookup = _Lookup(host, self._servers, skip)
         except pycares.AresError:
-            raise NotFound("name servers cannot be asked") from None
+            raise NotFound("no name server can be queried") from None
         try:
             return await lookup.ask()
         finally:
@@ -164,7 +164,7 @@ class _Lookup:
         elif error in _ABSENT:
             self._answer.set_exception(Absent("the name does not exist or has no address"))
         else:
-            self._answer.set_exception(NotFound("the name server failed or did not answer"))
+            self._answer.set_exception(NotFound("the name server failed or did not respond"))
 
     def _watch(self, fd: int, readable: bool, writable: bool) -> None:
         """What c-ares wants to know of a socket; neither: it is about to be closed."""

@@ -136,7 +136,7 @@ class Names:
         """Two tries at most, until one of them, or one of an earlier lookup, brings an answer."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        problem = f"the name server did not answer within {self._seconds:g} s"
+        problem = f"the name server did not respond within {self._seconds:g} s"
         pending: set[asyncio.Future[Any]] = set()
         for until in (now + self._again, now + self._seconds):
             pending |= self._try(host, port)

@@ -232,7 +232,7 @@ class _Connector(aiohttp.TCPConnector):
             if protocol is not None and not protocol.should_close:
                 return connection
             connection.close()
-        raise ProtocolViolation("the server answers before it is asked")
+        raise ProtocolViolation("the server sent data before any request")
 
 
 class _Guard(AbstractResolver):
@@ -280,4 +280,4 @@ class _Guard(AbstractResolver):
 
 
 def _late(request: OutboundRequest) -> TimedOut:
-    return TimedOut(f"no whole answer within {request.timeout:g} s")
+    return TimedOut(f"no complete response within {request.timeout:g} s")

@@ -146,7 +146,7 @@ class WeaviateConnection:
             if link is None or stamp not in (link.stamp, self._tried):
                 return await self._renewed(link, stamp)
             if stamp == link.stamp:
-                self._trouble.over("weaviate's files are those of its connection again")
+                self._trouble.over("weaviate: the files match the open connection again")
             return link
 
     async def _renewed(self, old: _Link | None, stamp: _Stamp) -> _Link:
@@ -157,7 +157,7 @@ class WeaviateConnection:
         except StoreUnavailable as error:
             if old is None or old.retired:
                 raise
-            self._trouble.failed("%s; the connection of before is kept", error)
+            self._trouble.failed("%s; keeping the previous connection", error)
             return old
         # tried once by these files, while there is an old one: connecting may take as long as a search has
         self._tried = stamp
@@ -169,7 +169,7 @@ class WeaviateConnection:
                 self._retire(old)
                 await old.close_if_unused()
             elif old is not None and not old.retired and isinstance(error, _BROKEN):
-                self._trouble.failed("%s; the connection of before is kept", _unreachable(error))
+                self._trouble.failed("%s; keeping the previous connection", _unreachable(error))
                 return old
             elif isinstance(error, _BROKEN) and not isinstance(error, _ANSWERED):
                 self._failed = time.monotonic(), _unreachable(error)
@@ -177,7 +177,7 @@ class WeaviateConnection:
         connection = client._connection
         assert connection._grpc_stub is not None
         connection._grpc_stub = _Calls(connection._grpc_stub)  # type: ignore[assignment]
-        self._trouble.over("weaviate is connected by the files as they are now")
+        self._trouble.over("weaviate: reconnected with the changed files")
         self._tried = None
         if old is not None:
             self._retire(old)
@@ -196,7 +196,7 @@ class WeaviateConnection:
                 yield link.client
         except TimeoutError as error:
             self._retire(link)
-            raise ConnectionLost(f"weaviate did not answer within {seconds:g} s") from error
+            raise ConnectionLost(f"weaviate did not respond within {seconds:g} s") from error
         except (ConnectionLost, asyncio.CancelledError):
             # cancelled by the deadline of the whole search: the connection may be dead, and the next request must not use it
             self._retire(link)
@@ -225,7 +225,7 @@ class WeaviateConnection:
             return f"weaviate: {brief(error)}"
         if self._settings.api_key_file or self._settings.api_key:
             return "weaviate refuses the API key: see store.api_key_file"
-        return "weaviate wants an API key: name its file in store.api_key_file"
+        return "weaviate requires an API key: set store.api_key_file"
 
     async def aclose(self) -> None:
         """Close once the last request is done; no session is given from now on."""

@@ -202,7 +202,7 @@ class WeaviateStore:
             unused = await self._uses.unused(client)
             for name in unused:
                 await client.collections.delete(name)
-                log.info("search index: collection %s is of a former identity and unused: deleted", name)
+                log.info("search index: deleted collection %s, unused and of a former identity", name)
         return unused
 
     async def healthy(self) -> None:
@@ -215,10 +215,10 @@ class WeaviateStore:
         try:
             async with self._connection.session(self._settings.search_seconds) as client:
                 await self._uses.mark(client)
-            self._unmarked.over("weaviate keeps the marks of what is used again")
+            self._unmarked.over("weaviate: collections can be marked as in use again")
         except StoreUnavailable as error:
             # the index itself answers
-            self._unmarked.failed("%s; whether this collection is in use is not marked", error)
+            self._unmarked.failed("%s; this collection cannot be marked as in use", error)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -319,7 +319,9 @@ class WeaviateStore:
             config = await collection.config.get(simple=False)
             kinds = {p.name: p.tokenization.value if p.tokenization else "" for p in config.properties}
             if wrong := schema.differences(kinds):
-                log.error("search index: collection %s is not ours (%s); recreating it", self._name, wrong[0])
+                log.error(
+                    "search index: collection %s does not match (%s); recreating it", self._name, wrong[0]
+                )
                 await client.collections.delete(self._name)
                 exists = False
         if not exists:

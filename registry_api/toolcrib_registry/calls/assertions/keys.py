@@ -31,7 +31,7 @@ SETTLE_SECONDS = 120.0
 """Longer than a kubelet takes to bring a changed Secret to its pods (37 to 85 s measured)."""
 LOOK_SECONDS = 10.0
 MAX_BYTES = 16 * 1024
-_HOW = "make one with: openssl ecparam -name prime256v1 -genkey -noout -out signing.pem"
+_HOW = "create one with: openssl ecparam -name prime256v1 -genkey -noout -out signing.pem"
 
 
 class AssertionKeyError(ValueError):
@@ -168,7 +168,7 @@ def _load(path: Path) -> SigningKey | None:
             # a Secret's volume gives it to the pod's group; the world is nobody's
             if stat.S_IMODE(found.st_mode) & 0o007:
                 raise AssertionKeyError(
-                    f"assertion.keys: {path} can be read by everybody; run: chmod 600 {path}"
+                    f"assertion.keys: {path} is readable by everyone; run: chmod 600 {path}"
                 )
             content = file.read(MAX_BYTES)
     except FileNotFoundError:

@@ -18,5 +18,5 @@ def check(value: Any, limit: int) -> None:
         node, depth = stack.pop()
         if isinstance(node, dict | list):
             if depth > limit:
-                raise UpstreamProtocol(f"the backend's answer is nested deeper than {limit} levels")
+                raise UpstreamProtocol(f"the backend's response is nested deeper than {limit} levels")
             stack.extend((child, depth + 1) for child in (node.values() if isinstance(node, dict) else node))

@@ -88,14 +88,18 @@ def authentication(auth: PublishedAuth | None, credentials: CredentialStore, to:
         return NONE
     credential = credentials.get(auth.secret)
     if credential is None:
-        raise CredentialPending("the backend's credential has not reached this replica", retry_after=5)
+        raise CredentialPending(
+            "the backend's credential has not reached this replica yet. See the Tool's Ready condition",
+            retry_after=5,
+        )
     if to.names.isdisjoint(credential_hosts.entries(credential.hosts)):
         raise Refused(
-            "the credential's toolcrib.dev/hosts do not list the backend's host; a host alone means https on port 443"
+            "the credential's annotation toolcrib.dev/hosts does not list the backend's host. Add "
+            "it; a host without a port means https on port 443"
         )
     value = credential.value.strip("\r\n")  # Secrets made from files end in a newline
     if not value or not value.isprintable() or (auth.type is not AuthType.BASIC and not value.isascii()):
-        raise CredentialPending("the backend's credential cannot stand in a header")
+        raise CredentialPending("the backend's credential holds characters that a header cannot carry")
     if auth.type is AuthType.BASIC:
         encoded = base64.b64encode(value.encode()).decode()
         password = value.partition(":")[2]
@@ -105,7 +109,7 @@ def authentication(auth: PublishedAuth | None, credentials: CredentialStore, to:
         return Authentication({"authorization": f"Bearer {value}"}, (value,))
     assert auth.header is not None
     if auth.header.lower() == ASSERTION_HEADER:  # of an API server without this version's rule
-        raise Refused("the backend's auth.header belongs to the registry; choose another")
+        raise Refused("the backend's auth.header is reserved for the registry; choose another")
     return Authentication({auth.header.lower(): value}, (value,))
 
 

@@ -107,7 +107,7 @@ async def ask(
 
 @router.post(
     "/access-review",
-    summary="The same with bindings that are not applied yet",
+    summary="The same, with bindings as if applied or deleted",
     openapi_extra=BEARER,
     response_model=Answer,
     responses={**_ANSWERS, **problems(*_CODES, *BODY)},
@@ -123,7 +123,7 @@ async def _review(deps: DepsOf, asker: AskerOf, request: Request, asked: AccessR
     if asked.scope is not None and (asked.subject is not None or asked.tool is not None):
         raise ProblemError(
             "invalid_request",
-            "Specify `scope` without `subject` and `tool`; what the token carries is `scopes`.",
+            "Specify `scope` without `subject` and `tool`. For the scopes of a token, specify `scopes`.",
         )
     named = (asked.subject, asked.tool, asked.scope)
     if named == (None, None, None) and not (asked.bindings or asked.delete):
@@ -180,10 +180,10 @@ def _misspelt(request: Request) -> str | None:
     for name in given:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {close[0]}?" if close else f"There are {', '.join(known)}."
-            return f"There is no parameter {name[:64]!r}: {hint}"
+            hint = f"did you mean {close[0]}?" if close else f"Parameters are {', '.join(known)}."
+            return f"Unknown parameter {name[:64]!r}: {hint}"
         if len(given.getlist(name)) > 1 and name != "group":
-            return f"{name} is there twice."
+            return f"The parameter {name} appears more than once."
     return None
 
 
@@ -194,7 +194,7 @@ async def _admitted(deps: DepsOf, asker: AskerOf, asked: AccessReviewRequest | N
     if not has_power(asker.identity, names.SCOPE_ADMIN, snapshot.policy, deps.clock.now()):
         refused = Decision(False, Reason.SCOPE_NOT_GRANTED)
         _record(deps, asker.identity, asked, snapshot, refused, None)
-        raise ProblemError("not_permitted", "Access reviews need the scope registry:admin.")
+        raise ProblemError("not_permitted", "Access reviews require the scope registry:admin.")
     return asker.identity
 
 
@@ -234,7 +234,7 @@ class _Turns:
         if self._there >= AT_ONCE + WAITING:
             raise ProblemError(
                 "not_ready",
-                f"{WAITING} access reviews wait for their turn already; nothing was worked out.",
+                f"{WAITING} access reviews are already waiting. Retry shortly.",
                 headers={"Retry-After": str(AGAIN_SECONDS)},
             )
         self._there += 1

@@ -255,5 +255,7 @@ def _problem(
 
 def _outbox(deps: DepsOf) -> OutboxQueue:
     if deps.outbox is None:
-        raise ProblemError("registration_off", "This replica takes no registrations for the operator.")
+        raise ProblemError(
+            "registration_off", "This replica does not queue registrations. Set registration: true."
+        )
     return deps.outbox

@@ -27,7 +27,7 @@ class TokenAnswer(BaseModel):
     access_token: str
     token_type: str = Field(examples=["Bearer"])
     expires_in: int = Field(description="seconds", examples=[TTL])
-    scope: str | None = Field(default=None, description="Only where the request named scopes.")
+    scope: str | None = Field(default=None, description="Only if the request named scopes.")
 
 
 class TokenProblem(BaseModel):
@@ -110,7 +110,7 @@ def _answer(clients: ClientTokens, request: Request, body: bytes) -> dict[str, A
     if grant is None:
         raise TokenRefused("invalid_request", "grant_type is missing")
     if grant != "client_credentials":
-        raise TokenRefused("unsupported_grant_type", "only client_credentials is offered")
+        raise TokenRefused("unsupported_grant_type", "only the grant type client_credentials is supported")
     wanted = form.get("scope")
     answer: dict[str, Any] = {"token_type": "Bearer", "expires_in": clients.ttl}
     if wanted is not None:
@@ -137,7 +137,7 @@ def _body(request: Request) -> bytes:
 def _form(request: Request, body: bytes) -> dict[str, str]:
     """The parameters; RFC 6749 §3.2: none twice, an empty one counts as left out, none in the URL."""
     if request.url.query:
-        raise TokenRefused("invalid_request", "parameters belong in the body, not in the URL")
+        raise TokenRefused("invalid_request", "send parameters in the body, not in the URL")
     kind = request.headers.get("content-type", "").split(";", 1)[0].strip().lower()
     if kind != _FORM:
         raise TokenRefused("invalid_request", f"the body must be {_FORM}")
@@ -153,15 +153,13 @@ def _form(request: Request, body: bytes) -> dict[str, str]:
         raise TokenRefused("invalid_request", "the body cannot be read") from None
     form = dict(pairs)
     if len(form) != len(pairs):
-        raise TokenRefused("invalid_request", "a parameter is there twice")
+        raise TokenRefused("invalid_request", "a parameter appears more than once")
     return {k: v for k, v in form.items() if v}
 
 
 def _client(issuer: LocalIssuer, headers: list[str], form: dict[str, str]) -> tuple[str, str]:
     if headers and ("client_secret" in form or len(headers) > 1):
-        raise TokenRefused(
-            "invalid_request", "the client authenticates in the header or in the body, not both"
-        )
+        raise TokenRefused("invalid_request", "authenticate in the header or in the body, not both")
     if headers:
         client_id, secret = _basic(headers[0])
         if form.get("client_id", client_id) != client_id:

@@ -47,19 +47,19 @@ async def readiness(deps: Deps, *, errors: bool = False) -> Readiness:
     parts = {
         "serving": Part(
             ready=not state.draining,
-            detail="draining: asked to stop; requests are answered, new ones should go to another replica"
+            detail="draining: this replica is stopping; send new requests to another one"
             if state.draining
             else "",
         ),
         "snapshot": Part(
             ready=state.ready,
-            detail="" if state.ready else "no full snapshot has come from a leader since the start",
+            detail="" if state.ready else "no full snapshot received from a leader since the start",
         ),
         "policy": Part(
             ready=not state.stale,
             detail=""
             if not state.stale
-            else "policy_stale: no leader has been heard"
+            else "policy_stale: no operator heartbeat"
             + ("" if age is None else f" for {age:.0f} s")
             + "; calls are refused",
         ),
@@ -74,7 +74,7 @@ async def readiness(deps: Deps, *, errors: bool = False) -> Readiness:
 def _addresses(deps: Deps) -> Part:
     """In a rolling upgrade replicas of the earlier version serve until a leader publishes the addresses of Services."""
     if deps.state.unaddressed(deps.settings.backends):
-        detail = "waiting for an operator that publishes the addresses of Services, two minutes at most"
+        detail = "waiting up to two minutes for an operator that publishes the addresses of Services"
         return Part(ready=False, detail=detail)
     return Part(ready=True)
 
@@ -85,7 +85,7 @@ async def _search(deps: Deps, errors: bool) -> Part:
             await deps.index.healthy()
     except (SearchError, TimeoutError) as error:
         said = f": {str(error)[:200] or 'no answer in time'}" if errors else ""
-        return Part(ready=False, detail=f"index_unavailable{said}; search answers from words")
+        return Part(ready=False, detail=f"index_unavailable{said}; search ranks by words alone")
     return Part(ready=True)
 
 
@@ -94,7 +94,7 @@ async def _limits(deps: Deps, errors: bool) -> Part:
         await deps.limits.counters.healthy()
     except CountersUnavailable as error:
         said = f": {error}" if errors else ""
-        detail = f"limits_unavailable{said}; tools that are not read-only are refused where a limit bounds the grant"
+        detail = f"limits_unavailable{said}; calls under a limit are refused, except of read-only tools"
         return Part(ready=False, detail=detail)
     return Part(ready=True)
 

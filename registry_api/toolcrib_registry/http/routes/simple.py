@@ -45,7 +45,7 @@ _HEADERS = {
     "ETag": {"schema": {"type": "string"}, "description": "Names the content of the answer."},
     "WWW-Authenticate": {
         "schema": {"type": "string"},
-        "description": "Why the token is not accepted: the list is empty then.",
+        "description": "Why the token is not accepted; the list is then empty.",
     },
 }
 Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed name or a tool id.")]
@@ -135,11 +135,11 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
     def allowed() -> bool:
         return has_power(identity, names.SCOPE_WRITE, state.snapshot.policy, deps.clock.now())
 
-    forbidden = ProblemError("not_permitted", "Registering tools needs the scope registry:write.")
+    forbidden = ProblemError("not_permitted", "Registering tools requires the scope registry:write.")
     if not allowed():
         raise forbidden
     if deps.registrar is None:
-        raise ProblemError("registration_off", "This registry takes no registrations; apply a Tool instead.")
+        raise ProblemError("registration_off", "Registration is disabled here. Apply a Tool instead.")
     if state.stale:
         raise ProblemError(
             "policy_stale",
@@ -163,9 +163,11 @@ async def register(deps: DepsOf, asker: AskerOf, body: Registration) -> Register
     except AlreadyRegistered as error:
         raise taken from error
     except RegistrationRefused as error:
-        raise ProblemError("invalid_request", str(error)[:500] or "It is no valid Tool.") from error
+        raise ProblemError(
+            "invalid_request", str(error)[:500] or "The definition is not a valid Tool."
+        ) from error
     except RegistrationFailed as error:
-        detail = str(error)[:300] or "It could not be stored."
+        detail = str(error)[:300] or "The registration could not be stored. Retry later."
         raise ProblemError("not_durable", detail, headers={"Retry-After": "5"}) from error
     seen = (await state.caller_view(identity)).view.tools
     return Registered(message=f"Tool '{tool.name}' registered successfully", total_tools=len(seen))

@@ -51,5 +51,5 @@ class ClientSecrets:
         try:
             loaded = json.loads(content)
         except ValueError as error:
-            raise KeyDamaged(f"{self._path} is damaged; remove it to have new secrets") from error
+            raise KeyDamaged(f"{self._path} is damaged; remove it to create new secrets") from error
         return {k: v for k, v in loaded.items() if isinstance(v, str) and v}

@@ -65,9 +65,13 @@ class LocalIssuer:
         try:
             key = serialization.load_pem_private_key(content or b"", password=None)
         except (ValueError, TypeError) as error:
-            raise KeyDamaged(f"{path} is no key; remove it to have a new one (old tokens end)") from error
+            raise KeyDamaged(
+                f"{path} is not a key; remove it to create a new one (existing tokens become invalid)"
+            ) from error
         if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-            raise KeyDamaged(f"{path} is no P-256 key; remove it to have a new one (old tokens end)")
+            raise KeyDamaged(
+                f"{path} is not a P-256 key; remove it to create a new one (existing tokens become invalid)"
+            )
         return cls(key, ClientSecrets(folder), clock)
 
     @property
@@ -161,14 +165,18 @@ class ClientTokens:
 def _subject(namespace: str | None, name: str, scopes: str | None) -> str:
     if namespace is None:
         if scopes is None:
-            raise NotMintable("a name without a namespace needs scopes: bindings bind namespace/name")
+            raise NotMintable(
+                "a name without a namespace needs --scopes: bindings grant to namespace/name only"
+            )
         if not _BARE_NAME.fullmatch(name):
-            raise NotMintable(f"{name!r} is no name: letters, digits and _ . @ - only")
+            raise NotMintable(f"{name!r} is not a valid name: use letters, digits and _ . @ -")
         return name
     if not re.fullmatch(names.DNS_LABEL[1:-1], namespace):
-        raise NotMintable(f"{namespace!r} is no namespace")
+        raise NotMintable(f"{namespace!r} is not a valid namespace: use lower-case letters, digits and -")
     if len(name) > 253 or not re.fullmatch(names.DNS_SUBDOMAIN[1:-1], name):
-        raise NotMintable(f"{name!r} is no name of a service account")
+        raise NotMintable(
+            f"{name!r} is not a valid name of a service account: use lower-case letters, digits, - and ."
+        )
     return f"system:serviceaccount:{namespace}:{name}"
 
 
@@ -176,7 +184,11 @@ def _scopes(text: str) -> list[str]:
     scopes = list(dict.fromkeys(text.split()))
     wrong = [s for s in scopes if not re.fullmatch(names.SCOPE[1:-1], s)]
     if wrong or len(scopes) > MAX_SCOPES:
-        raise NotMintable(f"{wrong[0]!r} is no scope" if wrong else f"more than {MAX_SCOPES} scopes")
+        raise NotMintable(
+            f"{wrong[0]!r} is not a valid scope: write it as in calculator:use"
+            if wrong
+            else f"more than {MAX_SCOPES} scopes"
+        )
     return scopes
 
 

@@ -22,7 +22,7 @@ def private_folder(path: Path) -> Path:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.stat()
     if not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077 or found.st_uid != os.geteuid():
-        raise UnsafePermissions(f"{path} can be read by others; run: chmod 700 {path}")
+        raise UnsafePermissions(f"{path} is readable by others; run: chmod 700 {path}")
     return path
 
 
@@ -41,9 +41,9 @@ def read(path: Path) -> bytes | None:
     with os.fdopen(handle, "rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise UnsafePermissions(f"{path} is no plain file")
+            raise UnsafePermissions(f"{path} is not a plain file")
         if found.st_mode & 0o077 or found.st_uid != os.geteuid():
-            raise UnsafePermissions(f"{path} can be read by others; run: chmod 600 {path}")
+            raise UnsafePermissions(f"{path} is readable by others; run: chmod 600 {path}")
         return file.read()
 
 

@@ -150,7 +150,7 @@ class DocumentVectors:
             if not refused:
                 await self._blame_texts(error)
             if len(keys) == 1:
-                refused[keys[0]] = f"the embedder refuses its text: {brief(error)}"
+                refused[keys[0]] = f"the embedder rejects its text: {brief(error)}"
                 return {}
             half = len(keys) // 2
             first = await self._chunk({k: texts[k] for k in keys[:half]}, refused)

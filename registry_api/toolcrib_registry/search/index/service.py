@@ -126,9 +126,9 @@ class IndexService:
             try:
                 await self._store.tidy()
             except SearchError as error:
-                self._untidy.failed("%s; what former identities left in the search index stays", error)
+                self._untidy.failed("%s; entries of former identities stay in the search index", error)
             else:
-                self._untidy.over("the search index can be tidied again")
+                self._untidy.over("the search index can be cleaned up again")
         return IndexInventory(identity=self._store.identity.key, tools=shown)
 
     async def healthy(self) -> None:

@@ -97,7 +97,7 @@ def test_a_mapped_claim_that_is_to_be_fetched_elsewhere_is_a_reason_to_refuse(
     if refused is None:
         mapped.refuse_distributed(token)
         return
-    with pytest.raises(TokenRejected, match=f"leaves its {refused} to be fetched"):
+    with pytest.raises(TokenRejected, match=f"contain its {refused} but a link"):
         mapped.refuse_distributed(token)
 
 

@@ -43,7 +43,7 @@ def test_what_is_read_is_what_the_standard_library_reads() -> None:
             expected = json.loads(text, object_pairs_hook=duplicate)
         except KeyError:
             refused += 1
-            with pytest.raises(InvalidJson, match="stands twice in one object"):
+            with pytest.raises(InvalidJson, match="appears twice in one object"):
                 parse(text.encode())
             continue
         found = parse(text.encode())

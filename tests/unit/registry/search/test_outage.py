@@ -19,8 +19,8 @@ def test_an_outage_is_said_when_it_begins_and_when_it_is_over(caplog: pytest.Log
         outage.over()
 
     assert [r.getMessage() for r in caplog.records] == [
-        "the search index does not answer (TimeoutError): search goes on without it",
-        "the search index answers again",
+        "the search index is unavailable (TimeoutError): searching without it",
+        "the search index is available again",
     ]
     assert not outage.lasts
 

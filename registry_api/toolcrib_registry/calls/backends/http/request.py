@@ -45,7 +45,7 @@ def fill(path: str, method: Method, checked: CheckedArguments, *, limit: int) ->
         }
         for name in left:
             if _parameter(name) in set_by_author:
-                raise _wrong(name, "the tool fixes this query parameter; leave the argument out")
+                raise _wrong(name, "the tool sets this query parameter; omit the argument")
         pairs = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in _pairs(left))
         query = f"{query}&{pairs}" if query and pairs else query or pairs
         body = None
@@ -86,10 +86,10 @@ def _segment(template: str, arguments: dict[str, Any], used: set[str]) -> str:
     for found in _PLACE.finditer(template):
         name = found.group(1)
         if name not in arguments:
-            raise _wrong(name, "the path needs this argument")
+            raise _wrong(name, "required: the path contains it")
         value = _scalar(name, arguments[name])
         if any(c in "/\\" or ord(c) < 0x20 or ord(c) == 0x7F for c in value):
-            raise _wrong(name, "a path argument is one segment: no slashes, no control characters")
+            raise _wrong(name, "must be one path segment, without slashes and control characters")
         literal = template[rest : found.start()]
         decoded += literal + value
         encoded += quote(literal, safe="%:@!$&'()*+,;=~-._") + quote(value, safe="")
@@ -98,7 +98,7 @@ def _segment(template: str, arguments: dict[str, Any], used: set[str]) -> str:
     decoded += template[rest:]
     encoded += quote(template[rest:], safe="%:@!$&'()*+,;=~-._")
     if decoded.strip() in ("", ".", ".."):
-        raise _wrong(names[0], "a path argument cannot be empty, . or ..")
+        raise _wrong(names[0], "must not be empty, . or ..: it is a path segment")
     return encoded
 
 
@@ -117,7 +117,7 @@ def _scalar(name: str, value: Any) -> str:
         return serialised({"": value})[4:-1].decode()
     if isinstance(value, str):
         return value
-    raise _wrong(name, "only text, numbers, booleans and lists of them can stand in a path or query")
+    raise _wrong(name, "must be text, a number, a boolean or a list of them: it is sent in the path or query")
 
 
 def _wrong(name: str, message: str) -> InvalidArguments:

@@ -55,7 +55,7 @@ def _text_in(body: bytes, kind: str, limits: CallBounds) -> str | None:
     if not body:
         return None
     if kind in _HTML or (not kind and body[:256].lstrip().lower().startswith((b"<!doctype html", b"<html"))):
-        raise UpstreamProtocol("the backend answered HTML, not a tool's result")
+        raise UpstreamProtocol("the backend returned HTML, not a tool's result")
     if kind == "application/json" or kind.endswith("+json"):
         _json(body, limits)
         return None
@@ -72,7 +72,7 @@ def _json(body: bytes, limits: CallBounds) -> Any:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise UpstreamProtocol("the backend's answer is not the JSON that it claims to be") from None
+        raise UpstreamProtocol("the backend's response claims to be JSON but is not valid JSON") from None
     if body.count(b"[") + body.count(b"{") > limits.answer_depth:
         nesting.check(value, limits.answer_depth)
     return value
@@ -82,9 +82,9 @@ def _text(body: bytes) -> str:
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        raise UpstreamProtocol("the backend's answer is neither JSON nor UTF-8 text") from None
+        raise UpstreamProtocol("the backend's response is neither valid JSON nor UTF-8 text") from None
     if "\x00" in text:
-        raise UpstreamProtocol("the backend's answer is neither JSON nor UTF-8 text")
+        raise UpstreamProtocol("the backend's response is neither valid JSON nor UTF-8 text")
     return text
 
 
@@ -104,7 +104,7 @@ def _failure(response: OutboundResponse, limits: CallBounds, secrets: Secrets) -
         return UpstreamError(
             f"the tool's backend failed ({status})", retry_after=_retry_after(response), extra=extra
         )
-    return UpstreamProtocol(f"the backend answered with status {status}")
+    return UpstreamProtocol(f"the backend returned status {status}")
 
 
 def _shown(response: OutboundResponse, limits: CallBounds, secrets: Secrets) -> Any:

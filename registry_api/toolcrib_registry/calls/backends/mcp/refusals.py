@@ -70,7 +70,7 @@ def _by_status(failure: errors.RefusedByStatus) -> CallError:
         return UpstreamError(
             f"the tool's server failed ({status})", retry_after=failure.retry_after, extra=extra
         )
-    return UpstreamProtocol(f"the backend answered with status {status}")
+    return UpstreamProtocol(f"the backend returned status {status}")
 
 
 def _by_rpc(failure: errors.RefusedByRpc, limits: CallBounds, secrets: Secrets) -> CallError:
