@@ -118,7 +118,7 @@ def registered(cluster: Cluster, name: str) -> None:
         if answer.status_code == 200:
             return True
         said = answer.json()
-        may_come |= said["code"] == "not_durable" and "nothing has changed" not in said["detail"]
+        may_come |= said["code"] == "not_durable" and "nothing has changed" not in said["detail"].lower()
         return may_come and name in objects(cluster)
 
     wait_until(tried, timeout=60)

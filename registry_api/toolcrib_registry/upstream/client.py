@@ -327,7 +327,7 @@ async def _deadline(asking: Asking) -> AsyncIterator[None]:
     except TimeoutError:
         if not scope.expired():
             raise
-        raise TimedOut(f"no whole answer within {asking.seconds:g} s") from None
+        raise TimedOut(f"no complete response within {asking.seconds:g} s") from None
 
 
 async def _notifications(values: AsyncIterator[Any]) -> AsyncIterator[Notification]:

@@ -204,7 +204,7 @@ def test_strict_needs_somewhere_to_write(tmp_path: Path) -> None:
         assert from_env(older).audit.path == "/x/d.jsonl"
     file = tmp_path / "r.yaml"
     file.write_text(json.dumps({"decision_log": "/x", "audit": {"path": "/y"}}))
-    with pytest.raises(SettingsInvalid, match="older name"):
+    with pytest.raises(SettingsInvalid, match="old name"):
         from_env({}, str(file))
     settings: dict[str, Any] = {"decision_log": "/x"}
     assert RegistrySettings(**settings).audit.path == "/x"

@@ -168,7 +168,7 @@ async def test_an_answer_that_is_too_late_serves_the_next_call(server: NameServe
     server.add("a.example", "192.0.2.1")
     server.hold = lambda question: True
     looked = Names(asking(server), again=0.01, seconds=0.02)
-    with pytest.raises(NotFound, match="did not answer"):
+    with pytest.raises(NotFound, match="did not respond"):
         await looked("a.example.")
     await until(lambda: len(server.asked) >= 2)
     asked = len(server.asked)
@@ -249,7 +249,7 @@ async def test_a_lookup_ends_by_itself(server: NameServer, monkeypatch: pytest.M
     server.lose = lambda question: True
     resolve = asking(server)
     async with asyncio.timeout(EVENTUALLY):
-        with pytest.raises(NotFound, match="did not answer"):
+        with pytest.raises(NotFound, match="did not respond"):
             await resolve("a.example.")
     assert not resolve._under_way
 

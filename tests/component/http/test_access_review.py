@@ -384,7 +384,7 @@ def test_a_question_that_cannot_be_answered_says_why(
         ("subject=OAuthClient/ide&tool=calculator&scops=other", "'scops': did you mean scopes?"),
         ("subject=team/bot&groups=dev", "'groups': did you mean group?"),
         ("subjekt=team/bot", "'subjekt': did you mean subject?"),
-        ("subject=team/bot&bindings=x", "There are subject, tool, scope, action,"),
+        ("subject=team/bot&bindings=x", "Parameters are subject, tool, scope, action,"),
         (
             "subject=OAuthClient/ide&tool=calculator&scopes=a&scopes=calculator:use",
             "The parameter scopes appears more than once",

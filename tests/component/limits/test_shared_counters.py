@@ -142,7 +142,7 @@ def test_without_the_store_reads_go_on_writes_are_refused_and_all_is_well_again_
 
     (errors,) = [m for m in metrics.splitlines() if m.startswith("toolcrib_counter_store_errors_total ")]
     assert float(errors.split()[1]) >= 4
-    said = [m for m in caplog.messages if "store of counters" in m]
+    said = [m for m in caplog.messages if "counter store" in m]
     assert len(said) == 2, said
     assert "available again" in said[1]
 

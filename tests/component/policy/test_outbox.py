@@ -129,7 +129,7 @@ def test_without_an_operator_the_caller_is_told_in_time_and_nothing_is_left(
     assert 0.3 <= took < 8, "unless told otherwise it would be ten"
     assert left == {"entries": []}
     assert (too_late.status_code, ignored.status_code) == (503, 200)
-    assert "may still come" in too_late.json()["detail"]
+    assert "may still appear" in too_late.json()["detail"]
 
 
 def test_no_more_wait_than_there_is_room_for(pool: ThreadPoolExecutor) -> None:

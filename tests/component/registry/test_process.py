@@ -103,7 +103,7 @@ def test_a_registry_that_nobody_can_publish_to_says_so_once_when_it_starts(
     with process(configuration(tmp_path, **changes, assertion=assertion)) as running:
         pass
 
-    said = [x["message"].partition(";")[0] for x in running.lines if x["level"] == "warning"]
+    said = [x["message"].partition(":")[0] for x in running.lines if x["level"] == "warning"]
     assert said == words
 
 
@@ -122,7 +122,7 @@ def test_a_registry_does_not_start_with_keys_that_it_cannot_use(tmp_path: Path) 
     done = subprocess.run([*COMMAND, "--config", str(path)], capture_output=True, text=True, timeout=60)
 
     assert done.returncode != 0
-    assert "signing.pem does not exist; make one with: openssl" in done.stdout + done.stderr
+    assert "signing.pem does not exist; create one with: openssl" in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 
@@ -150,7 +150,7 @@ def test_variables_override_the_file_and_those_of_others_are_left_alone(tmp_path
         ({"TOOLCRIB_STORE__KND": "x"}, "store.knd"),
         ({"TOOLCRIB_PORT": "[1"}, "TOOLCRIB_PORT"),
         ({"TOOLCRIB_ISSUERS": "[{issuer: a, audience: [toolcrib-admin]}]"}, "admin_audience"),
-        ({"TOOLCRIB_ISSUERS": "[{issuer: a, audience: [x]}, {issuer: a, audience: [y]}]"}, "one iss"),
+        ({"TOOLCRIB_ISSUERS": "[{issuer: a, audience: [x]}, {issuer: a, audience: [y]}]"}, "the same iss"),
     ],
 )
 def test_a_wrong_variable_is_named(change: dict[str, str], field: str) -> None:

@@ -152,7 +152,7 @@ def test_without_a_registry_a_task_that_needs_one_ends_with_5_instead_of_an_answ
         flags += ["--model-url", url, "--task", "hello", "--wait-for-registry", "0.1", "--require-registry"]
         code, out, err = finish(start(*flags))
     assert code == 5, err
-    assert "the registry does not answer" in out
+    assert "the registry does not respond" in out
     assert "Done" not in out
 
 

@@ -334,7 +334,7 @@ def test_a_model_endpoint_that_refuses_is_not_asked_again() -> None:
     with flaky as url:
         report = run_with(url, QUICK)
     assert report.outcome is Outcome.MODEL_FAILED
-    assert "answered 401: later" in report.error
+    assert "returned status 401: later" in report.error
     assert "secret-key" not in report.error
     assert flaky.statuses == [200]
 

@@ -63,4 +63,4 @@ def test_a_call_is_counted_though_it_cannot_be_kept(tmp_path: Path, caplog: pyte
     usage.count("x")
 
     assert usage.stats(0).total_tool_calls == 1
-    assert "cannot be kept" in caplog.text
+    assert "cannot be saved" in caplog.text

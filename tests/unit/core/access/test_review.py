@@ -292,7 +292,7 @@ def test_subjects_are_read_as_people_write_them(text: str, wanted: Who) -> None:
         ("", "write ServiceAccount/NAMESPACE/NAME"),
         ("bot", "write ServiceAccount/NAMESPACE/NAME"),
         ("a/b/c", "write ServiceAccount/NAMESPACE/NAME"),
-        ("serviceaccount/team-a/bot", "kinds are written ServiceAccount"),
+        ("serviceaccount/team-a/bot", "write the kind as ServiceAccount"),
         ("Team_A/bot", "not a namespace and a name"),
         ("User/", "names nobody"),
         ("system:serviceaccount:team-a", "write ServiceAccount/NAMESPACE/NAME"),

@@ -150,8 +150,8 @@ async def test_a_lookup_is_given_up_and_its_late_answer_serves_the_next_call() -
     resolver = Resolver(late)
     looked = Names(resolver, again=0.01, seconds=0.02)
     async with asyncio.timeout(30):
-        assert "did not answer" in await refusal(looked("a.example."))
-        assert "did not answer" in await refusal(looked("a.example."))
+        assert "did not respond" in await refusal(looked("a.example."))
+        assert "did not respond" in await refusal(looked("a.example."))
         assert len(resolver.asked) == 2
         late.set_result(found("192.0.2.1"))
         await until(lambda: looked._fresh("a.example.").addresses != ())  # type: ignore[union-attr]

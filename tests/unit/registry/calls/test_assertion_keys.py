@@ -132,7 +132,7 @@ def test_a_file_that_becomes_useless_leaves_the_former_keys_in_use(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "does not exist; make one with: openssl ecparam"),
+        (None, "does not exist; create one with: openssl ecparam"),
         (b"", "no P-256 private key"),
         (pem(ec.generate_private_key(ec.SECP384R1())), "no P-256 private key"),
         (pem(rsa.generate_private_key(65537, 2048)), "no P-256 private key"),

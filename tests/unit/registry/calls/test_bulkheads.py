@@ -149,7 +149,7 @@ async def test_calls_that_wait_are_bounded(bound: str, monkeypatch: pytest.Monke
     calls = Calls(made)
     await calls.begin(4)
     assert made.waiting == 3
-    with pytest.raises(BackendBusy, match="too many calls wait"):
+    with pytest.raises(BackendBusy, match="too many calls are waiting"):
         async with made.room(at("a"), of("b"), identity("c")):
             pytest.fail("let in")
     await calls.end_all()
