@@ -205,7 +205,7 @@ def test_a_grant_that_is_applied_gives_a_tool_and_deleting_it_returns_when_every
     ("manifest", "says"),
     [
         ("spec: {scopes: [], backend: {none: {}}}", "spec.scopes"),
-        ("spec: {scopes: ['registry:admin'], backend: {none: {}}}", "registry's own powers"),
+        ("spec: {scopes: ['registry:admin'], backend: {none: {}}}", "powers of the registry"),
         ("spec: {scopes: [a], backend: {}}", "set exactly one backend"),
         ("spec: {scopes: [a], backend: {none: {}}, colour: red}", 'unknown field "spec.colour"'),
         ("spec: {scopes: [a]}", "spec.backend"),

@@ -313,7 +313,7 @@ def test_whom_the_proposal_takes_the_last_binding_is_not_taken_for_misspelt(
         (
             {"bindings": [manifest("x", "bot", ["registry:admin"])]},
             "bindings[0].spec",
-            "registry's own powers",
+            "powers of the registry",
         ),
         ({"bindings": [manifest("x", "bot", ["a"])] * 2}, "bindings[1].metadata.name", "twice"),
         ({"delete": ["AgentScopeBinding/team/none"]}, "delete[0]", "no binding"),

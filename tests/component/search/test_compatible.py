@@ -133,8 +133,8 @@ def test_tags_alone_find_by_name_without_a_score(registry: Asked) -> None:
     [
         ({}, "specify natural_language_query (or query), tags, or both"),
         ({"natural_language_query": "  "}, "specify natural_language_query (or query), tags, or both"),
-        ({"query": "a", "natural_language_query": "b"}, "natural_language_query and query mean the same and differ"),
-        ({"query": "a", "top_n": 1, "top_n_tools": 2}, "top_n_tools and top_n mean the same and differ"),
+        ({"query": "a", "natural_language_query": "b"}, "natural_language_query and query are two names of one parameter and differ"),
+        ({"query": "a", "top_n": 1, "top_n_tools": 2}, "top_n_tools and top_n are two names of one parameter and differ"),
         ({"query": "a", "top_n": 0}, "greater than or equal to 1"),
         ({"query": "a", "top_k_services": 1_000}, "less than or equal to 100"),
         ({"query": "a", "tags": ["x"] * 1_000}, "at most 16 items"),
