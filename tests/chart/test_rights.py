@@ -169,5 +169,5 @@ def test_tool_authors_have_a_role_that_is_bound_to_nobody_and_joins_no_other(rba
     bound = {b["roleRef"]["name"] for b in rendered.of("ClusterRoleBinding", "RoleBinding")}
     assert "toolcrib-tool-author" not in bound
     held = {(resource, verb) for _, resource, verb, _ in _facts(role["rules"])}
-    assert {resource for resource, _ in held} == {"tools", "scopes"}
+    assert {resource for resource, _ in held} == {"tools", "toolservers", "scopes"}
     assert ("tools", "create") in held

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from manifests import binding, cluster_binding, tool
+from manifests import binding, cluster_binding, manifest, tool
 from operator_harness import HttpReplica, OperatorProcess, conditions, running
 from published import tool as published_tool
 from realparts.apiserver import ApiServer
@@ -145,7 +145,9 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         apply(slice_of(replica, ready=False))
         with running(operator):
             apply(tool("calculator"), binding("planner", ["calculator:use"]),
-                  cluster_binding("auditor", ["calculator:use"], namespaces=["heist"]))  # fmt: skip
+                  cluster_binding("auditor", ["calculator:use"], namespaces=["heist"]),
+                  manifest("ToolServer", "outside", "heist", mcp={"url": "https://mcp.example/mcp"},
+                           defaults={"scopes": ["outside:use"]}))  # fmt: skip
             for kind, name in (("tool", "calculator"), ("agentscopebinding", "planner"),
                                ("clusteragentscopebinding", "auditor")):  # fmt: skip
                 wait_until(lambda kind=kind, name=name: ready(kind, name))  # type: ignore[misc]

@@ -171,7 +171,7 @@ def test_the_credential_of_a_server_goes_where_its_secret_says() -> None:
     stage = Stage(server({**PLACE, "auth": auth}), echo(), service(), endpoint_slice(), secret())
     assert [c.name for c in stage.assessor.credentials] == ["token"]
     stage.apply(secret("elsewhere.example"))
-    assert stage.assessor.credentials == []
+    assert not stage.assessor.credentials
     assert stage.tool.credential is not None
     assert stage.tool.credential.reason is ConditionReason.CREDENTIAL_NOT_ALLOWED
     assert stage.conditions()["Ready"] == ("False", "CredentialNotAllowed")
