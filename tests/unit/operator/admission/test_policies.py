@@ -23,7 +23,7 @@ async def test_a_grant_written_while_a_policy_is_missing_is_refused_and_older_on
         await stage.write(binding("late", ["calculator:use"], tools={"deny": ["secret"], "allow": ["calc*"]}))
         await stage.until(REFUSED, "late")
         assert "ValidatingAdmissionPolicy bindings-grant.toolcrib.dev is missing" in stage.message("late")
-        assert "write it again" in stage.message("late")
+        assert "write the binding again" in stage.message("late")
         assert stage.granted() == {"planner"}
         # what it denies holds, and grants nothing by the way
         (held,) = (b for b in stage.replica.snapshot.bindings.values() if b.name == "late")
