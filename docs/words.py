@@ -1,7 +1,8 @@
-"""Hold what people read against words.toml: pages, and the strings of the product.
+"""Hold what people read against words.toml: pages, the strings of the product, the texts of the chart.
 
 `python docs/words.py` prints `file:line: "found" → use` for each finding and ends with 1 if there is one. Code in
 pages (fences, spans, link targets), docstrings, and strings without a space are not looked at: names do not change.
+It also finds guides whose sentences are too long on average; `python docs/words.py --sentences` prints every page's figure.
 """
 
 import ast
@@ -17,10 +18,37 @@ PAGES = (
     "CONTRIBUTING.md",
     "SECURITY.md",
     "*/README.md",
+    "CHANGELOG.md",
+    "docs/README.md",
     "docs/guides/*.md",
     "docs/concepts/*.md",
+    "docs/contributing/*.md",
+    "examples/**/README.md",
+    "helm/toolcrib/README.md",
 )
-STRINGS = ("core", "operator", "registry_api", "cli", "agent_runner")
+STRINGS = (
+    "core",
+    "operator",
+    "registry_api",
+    "cli",
+    "agent_runner",
+    "helm",
+    "docs/reference_pages",
+    "examples",
+)
+CHART = (
+    "values.yaml",
+    "values.schema.json",
+    "Chart.yaml",
+    "templates/NOTES.txt",
+    "templates/**/*.yaml",
+    "templates/**/*.tpl",
+    "rules/*.yaml",
+)
+"""In helm/toolcrib: comments, descriptions, notes and messages, and what stands around them."""
+MEASURED = "docs/guides/*.md"
+LONGEST = 17.0
+"""Words that a sentence of a guide has on average, at most."""
 CODE = re.compile(r"^```.*?^```|`[^`\n]*`|\]\([^)]*\)", re.MULTILINE | re.DOTALL)
 
 
@@ -52,19 +80,65 @@ def texts_of_a_module(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value if " " in node.value else ""
 
 
+def texts_of_a_changelog(text: str) -> Iterator[tuple[int, str]]:
+    """The entries that are not released yet: what was said of a release stays."""
+    new = re.split(r"^## (?!Unreleased)", text, maxsplit=1, flags=re.MULTILINE)[0]
+    yield from texts_of_a_page(new)
+
+
+def texts_of_a_file(text: str) -> Iterator[tuple[int, str]]:
+    """Line numbers and lines, of files in which comments and messages stand among other things."""
+    yield from enumerate(text.splitlines(), 1)
+
+
+def sentences(text: str) -> list[int]:
+    """How many words each sentence of a page's paragraphs and lists has; headings, tables and code are left out.
+
+    A span of code counts as a word. A sentence ends with a full stop, question or exclamation mark or a colon, or with its paragraph.
+    """
+    plain = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    plain = re.sub(r"`[^`\n]*`", "code", plain)
+    plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", plain)
+    counts = []
+    for paragraph in re.split(r"\n\s*\n|^\s*(?:[-*]|\d+\.) ", plain, flags=re.MULTILINE):
+        if paragraph.lstrip().startswith(("#", "|", "<")):
+            continue
+        for sentence in re.split(r"[.:?!](?=\s|$)", paragraph):
+            if words := re.findall(r"\w[\w'’-]*", sentence):
+                counts.append(len(words))
+    return counts
+
+
+def averages() -> dict[str, float]:
+    """Words a sentence, of each guide."""
+    counts = {f: sentences(f.read_text(encoding="utf-8")) for f in sorted(ROOT.glob(MEASURED))}
+    return {str(f.relative_to(ROOT)): sum(each) / len(each) for f, each in counts.items() if each}
+
+
 def findings() -> Iterator[str]:
     """One line a finding."""
     known = rules()
-    read = [(f, texts_of_a_page) for glob in PAGES for f in sorted(ROOT.glob(glob))]
+    read = [
+        (f, texts_of_a_changelog if f.name == "CHANGELOG.md" else texts_of_a_page)
+        for glob in PAGES
+        for f in sorted(ROOT.glob(glob))
+    ]
+    read += [(f, texts_of_a_file) for glob in CHART for f in sorted((ROOT / "helm" / "toolcrib").glob(glob))]
     read += [(f, texts_of_a_module) for folder in STRINGS for f in sorted((ROOT / folder).rglob("*.py"))]
     for file, texts in read:
         for number, line in texts(file.read_text(encoding="utf-8")):
             for pattern, use in known:
                 for found in pattern.finditer(line):
                     yield f'{file.relative_to(ROOT)}:{number}: "{found.group()}" → {use}'
+    for page, words in averages().items():
+        if words > LONGEST:
+            yield f"{page}: {words:.1f} words a sentence on average → at most {LONGEST:g}: one thought a sentence"
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--sentences"]:
+        print("\n".join(f"{words:5.1f}  {page}" for page, words in averages().items()))
+        sys.exit()
     told = list(findings())
     print("\n".join(told) or "words.toml: nothing found")
     sys.exit(1 if told else 0)

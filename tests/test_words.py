@@ -4,7 +4,10 @@ import runpy
 from collections.abc import Iterable
 from pathlib import Path
 
-WORDS = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "words.py"))
+import pytest
+
+ROOT = Path(__file__).parents[1]
+WORDS = runpy.run_path(str(ROOT / "docs" / "words.py"))
 
 
 def found(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
@@ -21,6 +24,39 @@ def test_words_are_found_in_a_page_and_not_in_its_code() -> None:
     page = "It is made anew, `made anew`,\n```\nmade anew\n```\nand is in force."
 
     assert sorted(found(WORDS["texts_of_a_page"](page))) == [(1, "anew"), (5, "in force")]
+
+
+def test_of_the_changelog_the_entries_that_are_not_released_are_read() -> None:
+    changelog = "# Changelog\n## Unreleased\n- Made anew.\n## 0.1\n- Made anew.\n"
+
+    assert found(WORDS["texts_of_a_changelog"](changelog)) == [(3, "anew")]
+
+
+def test_texts_of_the_chart_are_read_with_their_comments() -> None:
+    assert found(WORDS["texts_of_a_file"]("a: 1\n# -- made anew\nb: in force\n")) == [
+        (2, "anew"),
+        (3, "in force"),
+    ]
+    read = {f.name for glob in WORDS["CHART"] for f in (ROOT / "helm" / "toolcrib").glob(glob)}
+    assert read >= {"values.yaml", "NOTES.txt", "_tls.tpl", "alerts.yaml", "rbac.yaml"}
+
+
+def test_sentences_are_counted_in_paragraphs_and_lists_without_code_tables_and_headings() -> None:
+    page = (
+        "# A heading of five words\n\nOne two three. Four [five six](seven.md): `eight nine ten`.\n\n"
+        "| a | table |\n|---|---|\n\n* eleven\n* twelve thirteen\n\n```sh run\nno words here\n```\n"
+    )
+
+    assert WORDS["sentences"](page) == [3, 3, 1, 1, 2]
+
+
+def test_a_guide_with_long_sentences_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert max(WORDS["averages"]().values()) <= WORDS["LONGEST"]
+    monkeypatch.setitem(WORDS["findings"].__globals__, "LONGEST", 9.0)
+
+    assert any(
+        "docs/guides/audit.md: " in line and "words a sentence" in line for line in WORDS["findings"]()
+    )
 
 
 def test_pages_and_strings_of_the_repository_hold_none() -> None:

@@ -55,7 +55,7 @@ None is called `namespace`, `pod`, `service`, `container`, `job`, `instance`, `e
 
 """
 
-_BUDGETS = """An agent has series of its own while it has a binding, whoever vouches for it; tools and bindings while they are published. All else
+_BUDGETS = """An agent has series of its own while it has a binding, of any issuer; tools and bindings while they are published. All else
 counts as `other`, so that sums are always whole: `toolcrib_metrics_folded_total` says how much went there, by label. Each label has a budget
 (`limits.metric_agents`, `limits.metric_tools`, `limits.metric_grants`, and `limits.metric_pairs` for combinations; `--metric-grants` and
 `--metric-tools` of the operator). What is gone keeps its series for five minutes, then it makes room: churn cannot use a budget up. In the

@@ -16,7 +16,7 @@ from toolcrib_cli.example_tools import assertion
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "resources"
 CONDITIONS = (
-    ("Ready", "all three", "Everything that was asked for is in force. It sums the others up."),
+    ("Ready", "all three", "Everything that was asked for is in effect. It sums the others up."),
     ("Accepted", "all three", "The object is valid and used."),
     ("Indexed", "Tool", "The definition was read back from the search index."),
     (

@@ -9,7 +9,7 @@ from dashboards.promql import BY_REPLICA, DAY, RANGE, STEP, or_zero, quantile, r
 
 UID = HEALTH
 OBJECTIVE = 0.99
-"""The propagation SLO: so many of the changes are in force on every replica within a second."""
+"""The propagation SLO: so many of the changes are in effect on every replica within a second."""
 WITHIN = ((0.95, YELLOW), (OBJECTIVE, GREEN))
 POLICY_AGE = 60
 """Seconds, as the alert ToolcribPolicyAge. Heartbeats come every 10 s; after 15 minutes calls are refused."""
@@ -45,7 +45,7 @@ def dashboard() -> builders.Dashboard:
     made = page(
         UID,
         "Toolcrib / Health",
-        "Whether policy is in force everywhere in time, and whether index, search and operator keep up.",
+        "Whether policy is in effect everywhere in time, and whether index, search and operator keep up.",
     )
     epoch = f"max by (namespace) ({select('toolcrib_operator_epoch')})"
     takeover = builders.AnnotationQuery().name("Takeover by another operator").datasource(SOURCE).enable(True)
@@ -148,7 +148,7 @@ def _propagation(made: Page) -> None:
                 title,
                 kept(window),
                 "percentunit",
-                f"Share of the changes of the last {title.partition(', ')[2]} that were in force on every replica "
+                f"Share of the changes of the last {title.partition(', ')[2]} that were in effect on every replica "
                 f"within a second; the objective is {OBJECTIVE:.0%}. Below: a slow replica, network, or too many changes at "
                 "once. Runbook: ToolcribPropagationBurnFast.",
                 steps=WITHIN,
@@ -183,7 +183,7 @@ def _propagation(made: Page) -> None:
                 for q, n in ((0.5, "p50"), (0.99, "p99"))
             ),
             "s",
-            "From a change being seen until every replica has it in force, over 5 minutes. Gaps: nothing changed. p99 "
+            "From a change being seen until every replica has it in effect, over 5 minutes. Gaps: nothing changed. p99 "
             "high with p50 low: one replica is slow or was replaced.",
             steps=((1, RED),),
         ),
@@ -526,7 +526,7 @@ def _operator(made: Page) -> None:
     )
     made.add(
         figure(
-            "Bindings in force",
+            "Bindings in effect",
             f"max({select('toolcrib_snapshot_bindings')})",
             "short",
             "Bindings that the replicas decide by. Should be what Catalog and index says; less: a replica is behind.",

@@ -104,7 +104,7 @@ def _glance(made: Page) -> None:
             "Latency, p95",
             f"{quantile(0.95, SECONDS, RANGE, **OF_TOOL)} >= 0",
             "s",
-            "95 of 100 calls in the time range were faster, whoever called. If it is high, Slowest tools names the "
+            "95 of 100 calls in the time range were faster, of all callers. If it is high, Slowest tools names the "
             "backend; the registry's own part is a few milliseconds.",
             steps=SLOW,
         ),

@@ -1,6 +1,6 @@
 {{/*
 Certificates of mode `generate`: made once and kept by `lookup`. They are made once in a rendering, however many templates
-ask: kept in .Values under a name that the schema forbids to users. A serving certificate is made anew if its names or its
+ask: kept in .Values under a name that the schema forbids to users. A serving certificate is replaced if its names or its
 authority changed, or if it ends within tls.generate.renewBeforeDays.
 */}}
 {{- define "toolcrib.certificates" -}}

@@ -17,6 +17,10 @@ from realparts.processes import Child
 ROOT = Path(__file__).parents[3]
 SHOWN = "127.0.0.1:8765"
 """The address on pages, for which that of the running local mode stands."""
+START = "toolcrib up --manifests examples/heist"
+"""What runs for a page that starts nothing itself."""
+QUICK = ("--port", "0", "--no-tour", "--embedder", "none")
+"""Embedding the catalog would keep the machine busy for a minute: searches are lexical here."""
 PATIENCE = 240.0
 IN_EFFECT = 10
 """Seconds until a changed file has to be in effect."""
@@ -50,7 +54,9 @@ class Reader:
             (self._checkout / name).symlink_to(ROOT / name)
         (self._checkout / ".venv").symlink_to(sys.prefix)
         self._bin.mkdir()
-        (self._bin / "python").symlink_to(sys.executable)
+        # not a link: Python looks for its environment beside the path it was started by
+        (self._bin / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+        (self._bin / "python").chmod(0o755)
         warm.write_command(self._bin, self._socket, "toolcrib")
         self._warm.start().wait_ready(self._socket.exists, timeout=PATIENCE)
         return self
@@ -63,7 +69,7 @@ class Reader:
     def read(self, page: str) -> list[str]:
         """Run a page's marked blocks; a line for each surprise, with the page's line number."""
         blocks = marked(page)
-        home, address = self._local_mode(next((b.body for b in blocks if b.mark == "start"), "make up"))
+        home, address = self._local_mode(next((b.body for b in blocks if b.mark == "start"), START))
         runs = [(b, list(commands(b))) for b in blocks if b.mark == "run"]
         ended = self._shell([c for _, each in runs for c in each], home, address)
         surprises: list[str] = []
@@ -84,7 +90,7 @@ class Reader:
             home = self._folder / f"home{len(self._running)}"
             home.mkdir()
             log = home / "up.log"
-            argv = [sys.executable, "-m", "toolcrib_cli", *words[1:], "--port", "0", "--no-tour"]
+            argv = [sys.executable, "-m", "toolcrib_cli", *words[1:], *QUICK]
             child = Child("toolcrib up", argv, log=log, env=_environment(home, self._bin), cwd=self._checkout)
             self._running[key] = (home, "", child)
             child.start()
