@@ -110,13 +110,6 @@ def steps(seed: int) -> tuple[Step, ...]:
             600,
             2,
         ),
-        Step(
-            "growth",
-            "a change among 10,000 tools against one among 100, by their ratio alone: make growth ARGS=--quick",
-            ("growth", "ARGS=--quick"),
-            300,
-            2,
-        ),
         Step("wheel", "the built wheel, in a clean environment", ("wheel-smoke",), 900, 2),
         Step(
             "cluster-test", "the chart on a real node: make cluster-test", ("cluster-test",), 4800, 2, "node"
