@@ -58,16 +58,16 @@ def test_a_snapshot_whose_words_cannot_be_taken_in_ahead_does_not_stop_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with running_registry([tool("calculator")], [binding("bot", ("calculator:use", "echo:use"))]) as r:
-        whole, taken = Searcher.prepare, 0
+        whole, taken = Searcher.complete, 0
 
-        async def prepare(self: Searcher, entries: Any) -> None:
+        async def complete(self: Searcher) -> bool:
             nonlocal taken
             taken += 1
             if taken == 1:
                 breaks()
-            await whole(self, entries)
+            return await whole(self)
 
-        monkeypatch.setattr(Searcher, "prepare", prepare)
+        monkeypatch.setattr(Searcher, "complete", complete)
         for name in ("echo", "other"):
             before = taken
             r.publish([tool(name)])
