@@ -174,7 +174,7 @@ async def test_an_argument_never_adds_a_value_to_a_query_parameter_that_the_auth
     async with upstream(ok) as up, OutboundHttp(EgressPolicy(loopback=True)) as outbound:
         caller = HttpBackend(outbound, CredentialStore(), EgressPolicy(loopback=True))
         one = tool(method=method, service_name=None, service_namespace=None, url=f"{up.url}/x?{fixed}")
-        with pytest.raises(InvalidArguments, match="fixes") as refused:
+        with pytest.raises(InvalidArguments, match="sets this query parameter") as refused:
             await caller.call(one, given({name: "b", "q": "2"}), "r", bot())
         await caller.call(one, given({"q": "2"}), "r", bot())
 

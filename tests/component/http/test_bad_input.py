@@ -27,8 +27,8 @@ def post(r: RunningRegistry, content: bytes, path: str = "/v1/describe", **heade
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b'{"tool": "a", "tool": "b"}', "'tool' stands twice"),
-        (b'{"tool": {"a": 1, "a": 2}}', "'a' stands twice"),
+        (b'{"tool": "a", "tool": "b"}', "'tool' appears twice"),
+        (b'{"tool": {"a": 1, "a": 2}}', "'a' appears twice"),
         (b"[" * 100_000, "nested deeper than 32"),
         (b'{"tool":' + b'{"a":' * 40 + b"1" + b"}" * 41, "nested deeper than 32"),
         (b'{"tool": NaN}', "line 1"),

@@ -238,7 +238,7 @@ REFUSED = [
     (None, "invalid_request", "body"),
     ("weather", "invalid_request", "body"),
     (b"", "invalid_request", "Field required"),
-    (b'{"query": "a", "query": "b"}', "invalid_json", "'query' stands twice"),
+    (b'{"query": "a", "query": "b"}', "invalid_json", "'query' appears twice"),
     (b'{"query": "\\ud83d"}', "invalid_json", "surrogate"),
     (b'{"query": "\xff\xfe"}', "invalid_json", "line 1"),
     (b'{"query": "\x00"}', "invalid_json", "line 1"),
