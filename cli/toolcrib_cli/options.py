@@ -172,7 +172,7 @@ def registry_url(given: str | None, data: Path | None) -> str:
         return given.rstrip("/")
     from toolcrib_cli.local.store import read_running
 
-    state = read_running(data_folder(data))  # a token is not sent to whoever listens there now
+    state = read_running(data_folder(data))  # a token must not go to another program at that address
     return str(state["url"]) if state else f"http://127.0.0.1:{DEFAULT_PORT}"
 
 

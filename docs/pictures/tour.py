@@ -248,7 +248,7 @@ def screens(events: list[tuple[float, str]]) -> list[Screen]:
 
 
 def draw(cast: str, colours: Palette) -> str:
-    """The moving picture of a recording. Whoever prefers no motion sees the last screen."""
+    """The moving picture of a recording. Readers who prefer no motion see the last screen."""
     _, *lines = (json.loads(line) for line in cast.splitlines())
     shown = screens([(moment, text) for moment, _, text in lines])
     total = shown[-1].ends

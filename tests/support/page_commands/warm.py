@@ -1,7 +1,7 @@
 """`toolcrib` for many commands in a row: loaded once, forked for each. `python warm.py SOCKET MODULE…` serves.
 
 A page's commands take a second of loading each, mostly on a busy machine; a fork of the loaded program takes none. What runs
-is the command line itself, with the arguments, folder, environment, input and output of whoever asked.
+is the command line itself, with the arguments, folder, environment, input and output of the process that asks.
 """
 
 import importlib

@@ -124,7 +124,7 @@ class OutboundHttp:
         return await touch(target, self._guard(target.reach), seconds=seconds)
 
     async def _answered(self, request: OutboundRequest) -> aiohttp.ClientResponse:
-        """The head of an answer; whoever asks reads the rest."""
+        """The head of an answer; the caller reads the rest."""
         if self._closed:
             raise Unreachable("the registry is stopping")
         OWNER.set(request.owner)
