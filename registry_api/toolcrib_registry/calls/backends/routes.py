@@ -1,16 +1,18 @@
-"""From a published backend to where a call of it goes and what authenticates it: the same for every kind of backend."""
+"""What every kind of backend does alike: where a call goes, what authenticates it, when it is tried again, how its answer is judged."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
 from toolcrib.resources.backends import ASSERTION_HEADER, AuthType
-from toolcrib.wire.publish import PublishedAuth, PublishedBackend
+from toolcrib.wire.publish import PublishedAuth, PublishedBackend, PublishedTool
+from toolcrib_registry.calls.backends.port import ToolAnswer
 from toolcrib_registry.calls.backends.remedies import Remedies
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import (
@@ -23,7 +25,9 @@ from toolcrib_registry.calls.errors import (
     UpstreamTooLarge,
     UpstreamUnreachable,
 )
+from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.outbound.errors import (
+    Disconnected,
     EgressRefused,
     HostNotAllowed,
     NoAddress,
@@ -34,8 +38,12 @@ from toolcrib_registry.outbound.errors import (
 )
 from toolcrib_registry.outbound.guard import EgressPolicy, Target, target
 
+_LARGE = 256 << 10
+"""Bytes of an answer above which it is judged in a thread, one at a time: parsing and searching megabytes would hold the loop."""
 _TELLING = 8
 """Characters from which on a password by itself is looked for in answers; a shorter one may stand there by chance."""
+
+_T = TypeVar("_T")
 
 
 class Asserts(Protocol):
@@ -125,3 +133,37 @@ def translated(error: OutboundError) -> CallError:
         case ProtocolViolation():
             return UpstreamProtocol(str(error))
     return UpstreamUnreachable(str(error))
+
+
+def repeatable(tool: PublishedTool) -> bool:
+    """Whether calling `tool` once more changes nothing more, as its author says."""
+    hints = tool.annotations
+    return hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
+
+
+async def tried(
+    once: Callable[[float], Awaitable[_T]], seconds: float, clock: Callable[[], float], *, again: bool
+) -> _T:
+    """One try of at most `seconds`; with `again`, a second in what is left where the connection died before any answer.
+
+    Raises:
+        OutboundError: of the last try.
+    """
+    started = clock()
+    try:
+        return await once(seconds)
+    except Disconnected:
+        left = seconds - (clock() - started)
+        if not again or left <= 0:
+            raise
+        return await once(left)
+
+
+async def judged_in_turn(
+    judge: Callable[[], ToolAnswer], size: int, caller: Identity, large: LargeRequests
+) -> ToolAnswer:
+    """What `judge` makes of an answer of `size` bytes; a large one is judged in a thread, in the caller's turn."""
+    if size <= _LARGE:
+        return judge()
+    async with large.turn(f"{caller.issuer} {caller.subject}"):
+        return await asyncio.to_thread(judge)

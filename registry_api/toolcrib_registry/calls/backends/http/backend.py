@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import time
@@ -19,22 +18,23 @@ from toolcrib_registry.calls.backends.http.request import fill
 from toolcrib_registry.calls.backends.http.response import judged
 from toolcrib_registry.calls.backends.port import NO_EXCHANGE, Exchange, ToolAnswer
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
-from toolcrib_registry.calls.backends.routes import Asserts, authentication, place, translated
+from toolcrib_registry.calls.backends.routes import (
+    Asserts,
+    authentication,
+    judged_in_turn,
+    place,
+    repeatable,
+    translated,
+    tried,
+)
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
-from toolcrib_registry.calls.errors import (
-    NoBackend,
-)
+from toolcrib_registry.calls.errors import NoBackend
 from toolcrib_registry.limits.large_requests import LargeRequests
-from toolcrib_registry.outbound.errors import (
-    Disconnected,
-    OutboundError,
-)
+from toolcrib_registry.outbound.errors import OutboundError
 from toolcrib_registry.outbound.guard import PolicySource
-from toolcrib_registry.outbound.messages import OutboundRequest, OutboundResponse, Sender
+from toolcrib_registry.outbound.messages import OutboundRequest, Sender
 
-_LARGE = 256 << 10
-"""Bytes of an answer above which it is judged in a thread, one at a time."""
 _TRACE_PARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _TRACE_STATE = 512
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -95,12 +95,11 @@ class HttpBackend:
             raise NoBackend("the tool has no backend to call")
         to = place(backend, tool.namespace, self._policy.current, self._remedies)
         path, sent = fill(to.path, backend.method, arguments, limit=self._limits.url_bytes)
-        hints = tool.annotations
-        repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
+        again = repeatable(tool)
         headers = _headers(sent, request_id)
         if exchange.meta:
             headers |= _trace(exchange.meta)
-        if repeatable and backend.method in (Method.POST, Method.PATCH):
+        if again and backend.method in (Method.POST, Method.PATCH):
             # for our own second try. Never the request's id: callers choose that, and with another's id a backend
             # might answer what it answered the other
             headers["idempotency-key"] = secrets.token_hex(16)
@@ -130,7 +129,12 @@ class HttpBackend:
             )
 
         started = self._clock()
-        response = await self._exchange(request, timeout, repeatable=repeatable)
+        try:
+            response = await tried(
+                lambda seconds: self._outbound.send(request(seconds)), timeout, self._clock, again=again
+            )
+        except OutboundError as error:
+            raise translated(error) from error
         judge = partial(
             judged,
             response,
@@ -138,32 +142,7 @@ class HttpBackend:
             elapsed=self._clock() - started,
             secrets=(*credential.secrets, *signatures),
         )
-        if len(response.body) <= _LARGE:
-            return judge()
-        async with self._large.turn(
-            f"{caller.issuer} {caller.subject}"
-        ):  # parsing and searching some megabytes would hold the loop
-            return await asyncio.to_thread(judge)
-
-    async def _exchange(
-        self,
-        request: Callable[[float], OutboundRequest],
-        timeout: float,  # noqa: ASYNC109
-        *,
-        repeatable: bool,
-    ) -> OutboundResponse:
-        """One try; a second where the connection died before any answer and repeating changes nothing more."""
-        started = self._clock()
-        try:
-            try:
-                return await self._outbound.send(request(timeout))
-            except Disconnected:
-                left = timeout - (self._clock() - started)
-                if not repeatable or left <= 0:
-                    raise
-                return await self._outbound.send(request(left))
-        except OutboundError as error:
-            raise translated(error) from error
+        return await judged_in_turn(judge, len(response.body), caller, self._large)
 
 
 def _headers(body: bytes | None, request_id: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections import OrderedDict
@@ -24,24 +23,24 @@ from toolcrib_registry.calls.backends.routes import (
     Asserts,
     Authentication,
     authentication,
+    judged_in_turn,
     place,
+    repeatable,
+    tried,
 )
 from toolcrib_registry.calls.backends.routes import translated as translated_way
 from toolcrib_registry.calls.bounds import CallBounds
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.errors import NoBackend
 from toolcrib_registry.limits.large_requests import LargeRequests
-from toolcrib_registry.outbound.errors import Disconnected, OutboundError
+from toolcrib_registry.outbound.errors import OutboundError
 from toolcrib_registry.outbound.guard import PolicySource, Target
 from toolcrib_registry.upstream import header_fields
 from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.errors import McpFailure
-from toolcrib_registry.upstream.exchanges import Answered
 from toolcrib_registry.upstream.header_fields import Mirror
 from toolcrib_registry.upstream.servers import Asking, Question, Server
 
-_LARGE = 256 << 10
-"""Bytes of an answer above which it is judged in a thread, one at a time."""
 _MOST_MIRRORS = 4_096
 _MOST_MESSAGE = 4_096
 
@@ -101,21 +100,16 @@ class McpBackend:
         to = place(backend, tool.namespace, self._policy.current, self._remedies)
         credential = authentication(backend.auth, self._credentials, to)
         signatures: list[str] = []
-        asking = Asking(
-            min(backend.timeout, self._limits.timeout),
-            self._signs(tool, backend, to, credential, caller, signatures),
-            request_id,
-        )
+        sign = self._signs(tool, backend, to, credential, caller, signatures)
+        question = self._question(tool, backend.mcp.tool, arguments, exchange)
         server = Server(backend.mcp.server, to, _digest(credential), tool.namespace)
-        hints = tool.annotations
-        repeatable = hints.get("idempotentHint") is True or hints.get("readOnlyHint") is True
         started = self._clock()
         try:
-            answered = await self._asked(
-                server,
-                asking,
-                self._question(tool, backend.mcp.tool, arguments, exchange),
-                repeatable=repeatable,
+            answered = await tried(
+                lambda seconds: self._client.ask(server, Asking(seconds, sign, request_id), question),
+                min(backend.timeout, self._limits.timeout),
+                self._clock,
+                again=repeatable(tool),
             )
         except OutboundError as error:
             raise translated_way(error) from error
@@ -130,24 +124,7 @@ class McpBackend:
             elapsed=self._clock() - started,
             secrets=(*credential.secrets, *signatures),
         )
-        if len(answered.text) <= _LARGE:
-            return judge()
-        async with self._large.turn(f"{caller.issuer} {caller.subject}"):
-            return await asyncio.to_thread(judge)
-
-    async def _asked(
-        self, server: Server, asking: Asking, question: Question, *, repeatable: bool
-    ) -> Answered:
-        """One try; a second where the connection died before any answer and repeating changes nothing more."""
-        started = self._clock()
-        try:
-            return await self._client.ask(server, asking, question)
-        except Disconnected:
-            left = asking.seconds - (self._clock() - started)
-            if not repeatable or left <= 0:
-                raise
-            again = Asking(left, asking.sign, asking.request_id)
-            return await self._client.ask(server, again, question)
+        return await judged_in_turn(judge, len(answered.text), caller, self._large)
 
     def _question(
         self, tool: PublishedTool, name: str, arguments: CheckedArguments, exchange: Exchange
