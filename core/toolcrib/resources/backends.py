@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from pydantic import Field
 
@@ -55,6 +55,50 @@ class ServiceReference(Model):
     port: Whole = Field(ge=1, le=65535, description="Port number of the Service.")
 
 
+class Addressed(Protocol):
+    """Has an address, at a Service or elsewhere, and a deadline."""
+
+    service: ServiceReference | None
+    url: str | None
+    path: str | None
+    timeout: str
+
+
+def address_rules(barred: str, said: str) -> tuple[Rule, ...]:
+    """The rules of what is `Addressed`; `said` names what its path must not have: .. segments and the characters `barred`."""
+
+    def whole(path: str) -> bool:
+        return not ("/../" in path or path.endswith("/..") or any(c in path for c in barred))
+
+    def one(m: Addressed) -> bool:
+        return (m.service is None) != (m.url is None)
+
+    def apart(m: Addressed) -> bool:
+        return m.url is None or m.path is None
+
+    def valid(m: Addressed) -> bool:
+        return m.path is None or whole(m.path)
+
+    def short(m: Addressed) -> bool:
+        return durations.seconds(m.timeout) <= MAX_TIMEOUT
+
+    characters = "".join(f" || self.path.contains('{c}')" for c in barred)
+    return (
+        Rule("has(self.service) != has(self.url)", "set either service or url", one),
+        Rule(
+            "!has(self.url) || !has(self.path)",
+            "path needs service; with url, make the path a part of the url",
+            apart,
+        ),
+        Rule(
+            f"!has(self.path) || !(self.path.contains('/../') || self.path.endsWith('/..'){characters})",
+            said,
+            valid,
+        ),
+        Rule("duration(self.timeout) <= duration('5m')", "timeout must be at most 5m", short),
+    )
+
+
 class HttpBackend(Model):
     """A plain HTTP endpoint: arguments go out as JSON, the answer comes back."""
 
@@ -85,30 +129,8 @@ class HttpBackend(Model):
         description="Deadline of one call, at most 5m.",
     )
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.service) != has(self.url)",
-            "set either service or url",
-            lambda b: (b.service is None) != (b.url is None),
-        ),
-        Rule(
-            "!has(self.url) || !has(self.path)",
-            "path needs service; with url, make the path a part of the url",
-            lambda b: b.url is None or b.path is None,
-        ),
-        Rule(
-            "!has(self.path) || !(self.path.contains('/../') || self.path.endsWith('/..') || self.path.contains('?') || self.path.contains('#'))",
-            "path must not have a query, a fragment or a .. segment",
-            lambda b: (
-                b.path is None
-                or not ("/../" in b.path or b.path.endswith("/..") or "?" in b.path or "#" in b.path)
-            ),
-        ),
-        Rule(
-            "duration(self.timeout) <= duration('5m')",
-            "timeout must be at most 5m",
-            lambda b: durations.seconds(b.timeout) <= MAX_TIMEOUT,
-        ),
+    rules: ClassVar[tuple[Rule, ...]] = address_rules(
+        "?#", "path must not have a query, a fragment or a .. segment"
     )
 
 

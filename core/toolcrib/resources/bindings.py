@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from toolcrib import names
 from toolcrib.resources import durations
-from toolcrib.resources.conditions import Condition
+from toolcrib.resources.conditions import Conditions
 from toolcrib.resources.meta import DnsLabel, ListOf, Model, ObjectMeta, Rule, Scope, ServerName
 
 Instant = Annotated[
@@ -362,14 +362,7 @@ class BindingStatus(Model):
         description="Set while the binding is pending (AdmissionPolicyUnread): the admission policies that the operator"
         " had read last; empty: none.",
     )
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(
-            max_length=16,
-            strict=False,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-        ),
-    ] = Field(
+    conditions: Conditions = Field(
         default=(),
         description="Ready, Accepted, Propagated, Expired, MatchesNothing, Questionable; DenyWeakened where it denies.",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -34,6 +34,17 @@ class Condition(Model):
     last_transition_time: str = Field(
         json_schema_extra={"format": "date-time"}, description="When status last changed."
     )
+
+
+Conditions = Annotated[
+    tuple[Condition, ...],
+    Field(
+        max_length=16,
+        strict=False,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    ),
+]
+"""The conditions of an object, one of each type."""
 
 
 class ConditionReason(StrEnum):

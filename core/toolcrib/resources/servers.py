@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field
 
 from toolcrib import names
 from toolcrib.resources import durations
-from toolcrib.resources.backends import MAX_TIMEOUT, PATH, URL, Auth, McpTransport, ServiceReference
-from toolcrib.resources.conditions import Condition
+from toolcrib.resources.backends import PATH, URL, Auth, McpTransport, ServiceReference, address_rules
+from toolcrib.resources.conditions import Conditions
 from toolcrib.resources.meta import ListOf, Model, ObjectMeta, Rule, Scope, unique
 from toolcrib.resources.tools import Approval, ToolAnnotations
 
@@ -66,30 +66,7 @@ class McpServer(Model):
     )
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "has(self.service) != has(self.url)",
-            "set either service or url",
-            lambda m: (m.service is None) != (m.url is None),
-        ),
-        Rule(
-            "!has(self.url) || !has(self.path)",
-            "path needs service; with url, make the path a part of the url",
-            lambda m: m.url is None or m.path is None,
-        ),
-        Rule(
-            "!has(self.path) || !(self.path.contains('/../') || self.path.endsWith('/..') || self.path.contains('?')"
-            " || self.path.contains('#') || self.path.contains('{'))",
-            "path must not have a query, a fragment, a .. segment or an {argument}",
-            lambda m: (
-                m.path is None
-                or not ("/../" in m.path or m.path.endswith("/..") or any(c in m.path for c in "?#{"))
-            ),
-        ),
-        Rule(
-            "duration(self.timeout) <= duration('5m')",
-            "timeout must be at most 5m",
-            lambda m: durations.seconds(m.timeout) <= MAX_TIMEOUT,
-        ),
+        *address_rules("?#{", "path must not have a query, a fragment, a .. segment or an {argument}"),
         Rule(
             "!has(self.auth) || !has(self.auth.header) || !(self.auth.header.lowerAscii().startsWith('mcp-')"
             " || self.auth.header.lowerAscii() == 'accept')",
@@ -191,7 +168,9 @@ class ToolServerSpec(Model):
 
     mcp: McpServer = Field(description="An MCP server.")
     import_: Import = Field(
-        default_factory=Import, alias="import", description="Which tools are imported, and when."
+        default_factory=Import,
+        alias="import",
+        description="Which tools are imported, and when. Not in effect yet: this version imports nothing.",
     )
     defaults: Defaults = Field(description="Values of every imported tool.")
     overrides: Annotated[
@@ -262,14 +241,7 @@ class ToolServerStatus(Model):
         max_length=80,
         description="sha256 of its list: names, definitions and the server's instructions.",
     )
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(
-            max_length=16,
-            strict=False,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-        ),
-    ] = Field(default=(), description="Ready, Accepted, Verified, Imported, Drifted.")
+    conditions: Conditions = Field(default=(), description="Ready, Accepted, Verified, Imported, Drifted.")
 
 
 class ToolServer(Model):

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from toolcrib import names
 from toolcrib.resources.backends import Backend
-from toolcrib.resources.conditions import Condition
+from toolcrib.resources.conditions import Conditions
 from toolcrib.resources.meta import (
     ListOf,
     Model,
@@ -145,14 +145,7 @@ class ToolStatus(Model):
     route_digest: str | None = Field(
         default=None, max_length=80, description="sha256 of what a call depends on."
     )
-    conditions: Annotated[
-        tuple[Condition, ...],
-        Field(
-            max_length=16,
-            strict=False,
-            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
-        ),
-    ] = Field(default=(), description="Ready, Accepted, Indexed, Questionable.")
+    conditions: Conditions = Field(default=(), description="Ready, Accepted, Indexed, Questionable.")
 
 
 class Tool(Model):
