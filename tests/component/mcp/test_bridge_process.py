@@ -120,7 +120,10 @@ def test_in_the_local_mode_it_finds_the_registry_and_mints_what_the_issuer_of_no
         store.write_state(stub.url, ["team/bot"])
         assert "result" in bridge.receive()
         store.close()
+        store = Store.open(data)
+        store.write_state(stub.url, ["team/bot"])
         assert "result" in bridge.ask(plain("ping", 2))
+        store.close()
         bridge.secrets += tokens
 
     assert len(tokens) == 3
