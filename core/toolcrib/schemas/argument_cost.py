@@ -23,7 +23,7 @@ EXACT = 2**53
 """Beyond it integers of any length are compared by their digits, and their hashes collide."""
 HASHED_FROM = 16
 """Values of a list of which `uniqueItems` hashes each; those of a shorter one are compared in pairs."""
-TEN_DIGITS = 32.0
+TEN_DIGITS = 45.0
 """Nanoseconds more where a number of ten digits is compared with another."""
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SUSPECT = re.compile(rb"[0-9]{16}|[0-9]e[-+]?[0-9]", re.IGNORECASE)
@@ -224,7 +224,7 @@ class Walk:
 
 def in_pairs(bits: float, others: int = HASHED_FROM - 2) -> float:
     """Nanoseconds for a fraction that is compared with so many others: two fractions share what they cost."""
-    return (others + 2) / 2 * (5_500.0 + 34.0 * bits)
+    return (others + 2) / 2 * (7_700.0 + 47.0 * bits)
 
 
 def bits_of(number: float) -> int:

@@ -32,14 +32,14 @@ ORDINARY_VALUES = 100
 ORDINARY_TEXT = 1_000
 """What an ordinary call carries, for the remark at apply."""
 
-_VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 420.0, 1_200.0
+_VISIT, _KEYWORD, _DEEP, _FRACTION = 8.0, 10.0, 420.0, 1_700.0
 _NUMERIC, _MULTIPLE, _PER_KEY, _NAME = 30.0, 1_500.0, 60.0, 110.0
-_TEXT_IN_PAIRS, _BIT_HASHED = 25.0, 1.2
-"""Nanoseconds a byte where values are compared in pairs (of numbers more: `in_pairs`, `TEN_DIGITS`), and a bit of a number
-that is hashed."""
-_OPTION = 12.0
+_TEXT_IN_PAIRS, _NUMBER_IN_PAIRS, _BIT_HASHED = 25.0, 80.0, 1.2
+"""Nanoseconds a byte where values are compared in pairs, for a number besides (of some more: `in_pairs`, `TEN_DIGITS`), and a
+bit of a number that is hashed."""
+_OPTION = 16.0
 """An option that a value of another type is compared with."""
-_BIT, _BIT_OF_SCHEMA, _BIT_OF_BOUND = 20.0, 12.0, 0.6
+_BIT, _BIT_OF_SCHEMA, _BIT_OF_BOUND = 27.0, 17.0, 0.6
 """Nanoseconds a bit of a number as a ratio, where fractions are compared exactly (`bits_of`)."""
 _BRANCHES = ("allOf", "anyOf", "oneOf")
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
@@ -140,6 +140,7 @@ class State:
                 self.value += times * _DEEP
                 self.rate += rate
                 self.key_rate += rate
+                self.number += times * paired * _NUMBER_IN_PAIRS
                 self.pairs += times * paired
                 self.wide += times * (not paired) * _BIT_HASHED
                 self.leads = True
@@ -525,7 +526,7 @@ class SchemaCost:
 
 def _of_number(option: float) -> float:
     """What comparing a number with this one costs, besides the bits of the other."""
-    cost = 1_800.0 + _BIT_OF_SCHEMA * bits_of(option)
+    cost = 2_500.0 + _BIT_OF_SCHEMA * bits_of(option)
     return cost if abs(option) < EXACT or isinstance(option, float) else cost + 0.2 * len(str(option)) ** 2
 
 
