@@ -225,7 +225,7 @@ class ApiServer:
             if "/" in resource["name"] or (namespace and not resource["namespaced"]):
                 continue
             within = f"/namespaces/{namespace}" if namespace else ""
-            for item in self.client.get(f"{base}{within}/{resource['name']}").json()["items"]:
+            for item in self._items(f"{base}{within}/{resource['name']}"):
                 metadata: dict[str, Any] = item["metadata"]
                 place = f"/namespaces/{metadata['namespace']}" if resource["namespaced"] else ""
                 path = f"{base}{place}/{resource['name']}/{metadata['name']}"
@@ -235,6 +235,18 @@ class ApiServer:
                     json={"metadata": {"finalizers": None}},
                     headers={"Content-Type": "application/merge-patch+json"},
                 )
+
+    def _items(self, path: str) -> list[dict[str, Any]]:
+        """All objects of a list. While the cache of a new resource fills, the API server answers 429: asked again, as clients do."""
+        answers: list[httpx.Response] = []
+
+        def answered() -> bool:
+            answers.append(self.client.get(path))
+            return answers[-1].status_code != httpx.codes.TOO_MANY_REQUESTS
+
+        processes.wait_until(answered)
+        items: list[dict[str, Any]] = answers[-1].raise_for_status().json()["items"]
+        return items
 
     def _publish_jwks(self) -> None:
         name = "toolcrib-test-public-jwks"
