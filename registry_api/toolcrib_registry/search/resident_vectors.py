@@ -54,8 +54,8 @@ class ResidentVectors:
             self._large.over("the vectors of all tools fit into search.resident_bytes again")
         else:
             self._large.failed(
-                "%d tools: their vectors do not fit into search.resident_bytes (room for %d); searches "
-"in views of more than %d tools rank by meaning only the nearest that the store returns",
+                "%d tools: their vectors do not fit into search.resident_bytes (room for %d); searches in views of more "
+                "than %d tools rank by meaning only the nearest that the store returns",
                 count, self.ranker.room, FEW,
             )  # fmt: skip
 
@@ -66,15 +66,18 @@ class ResidentVectors:
             StoreError: the store cannot answer.
         """
         found = [s for s in await self.store.get(wanted.keys()) if wanted.get(s.tool_id) == s.digest]
-        if self.fit:
-            await self.ranker.learn(found)
-        now, there = time.monotonic(), {s.tool_id for s in found}
-        for tool_id, digest in wanted.items():
-            if tool_id in there:
-                self._absent.pop(tool_id, None)
-            else:
-                self._absent[tool_id] = digest, now
+        await self.learn(found)
+        now = time.monotonic()
+        for tool_id in wanted.keys() - {s.tool_id for s in found}:
+            self._absent[tool_id] = wanted[tool_id], now
         return found
+
+    async def learn(self, stored: Sequence[Stored]) -> None:
+        """The store has these: they are kept if they fit, and asked for again where they are forgotten."""
+        for one in stored:
+            self._absent.pop(one.tool_id, None)
+        if self.fit:
+            await self.ranker.learn(stored)
 
     def due(self, wanted: Mapping[str, str], *, again: bool = True) -> dict[str, str]:
         """Those of `wanted` that the store was never asked for; and, if `again`, those that it did not have a while ago."""

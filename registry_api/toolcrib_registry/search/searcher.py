@@ -120,11 +120,13 @@ class Searcher:
 
     async def learn(self, entries: Sequence[IndexEntry], vectors: Vector | None) -> None:
         """The vectors of `entries`, from the one who put them into the store: they need not be fetched."""
-        if vectors is not None and self._views.resident.fit:
+        if vectors is None:
+            return
+        if self._views.resident.fit:
             await self._ranker.follow(entries)
-            await self._ranker.learn(
-                Stored(e.tool_id, e.digest, v) for e, v in zip(entries, vectors, strict=True)
-            )
+        await self._views.resident.learn(
+            [Stored(e.tool_id, e.digest, v) for e, v in zip(entries, vectors, strict=True)]
+        )
 
     def close(self) -> None:
         """Stop the threads. Store and embedder are the caller's to close."""

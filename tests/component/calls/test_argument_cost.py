@@ -150,7 +150,8 @@ def test_scalars_beside_every_kind_of_option_are_refused_or_checked_within_what_
     arguments = {"l": [value] * many}
     reckoned = table.of(arguments, serialised(arguments))
     validator = compiled(schema)
-    seconds = min(timed(validator, arguments) for _ in range(3))
+    # neighbours on a core only ever add to it
+    seconds = min(timed(validator, arguments) for _ in range(9))
     assert seconds * 1e9 <= reckoned
 
 

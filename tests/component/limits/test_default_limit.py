@@ -74,7 +74,7 @@ def test_without_a_limit_an_agent_has_the_default_and_its_places_are_freed(
 
     assert limit_of(refused) == (429, "default_concurrent")
     assert refused.headers["retry-after"] == "1"
-    assert "2 calls of this agent" in refused.json()["detail"]
+    assert "2 calls in progress on this replica, the default maximum" in refused.json()["detail"]
 
 
 def test_a_token_whose_scopes_alone_decide_has_the_default_too(

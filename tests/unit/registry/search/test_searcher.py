@@ -293,6 +293,25 @@ async def test_vectors_that_this_replica_wrote_are_not_fetched(
     assert (loose.asked, loose.fetched) == ([], [])
 
 
+async def test_a_vector_that_the_store_lacked_is_asked_for_again_once_this_replica_wrote_it(
+    loose: LooseStore, searchers: Callable[..., Searcher], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool's definition changed and changed back, all within the time for which nobody asks for an absent vector."""
+    monkeypatch.setattr("toolcrib_registry.search.resident_vectors._ABSENT_SECONDS", 3600.0)
+    first, other = tool(0), tool(0, description="baroque music", digest="sha256:new")
+    searcher = searchers(loose, EMBEDDER)
+    assert await searcher.prepare([first]), "the store lacks it"
+    vectors = await EMBEDDER.embed_documents([dense_text(first)])
+    await loose.put([first], vectors)
+    await searcher.learn([first], vectors)
+    await searcher.replace([other])
+    await searcher.replace([first])
+
+    answer = await searcher.search(view_of([first]), Wanted(own(0), limit=5, min_score=0.0))
+
+    assert (answer.mode, answer.degraded) == ("hybrid", False)
+
+
 async def test_hits_of_another_version_are_dropped_and_the_tool_is_found_by_its_own_words(
     exact: EmbeddedStore, searchers: Callable[..., Searcher]
 ) -> None:
