@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hash_embedder import HashEmbedder
@@ -10,7 +10,8 @@ from index_entries import numbered
 from reference_ranking import rank
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.document import dense_text
-from toolcrib_registry.search.entry import IndexEntry
+from toolcrib_registry.search.entry import IndexEntry, Vector
+from toolcrib_registry.search.errors import EmbedderUnavailable
 from toolcrib_registry.search.searcher import Answer
 from vector_of import vector_of
 
@@ -52,3 +53,26 @@ async def oracle(view: dict[str, IndexEntry], query: str, limit: int) -> list[st
 def ids(answer: Answer) -> list[str]:
     """Tool ids, best first."""
     return [h.tool_id for h in answer.hits]
+
+
+class BrokenEmbedder(HashEmbedder):
+    """Cannot make a vector for a query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    async def embed_request(self, texts: Sequence[str]) -> Vector:
+        """Fail and count."""
+        self.asked += 1
+        raise EmbedderUnavailable("no model")
+
+
+class Clock:
+    """A clock that stands still until told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hash_embedder import HashEmbedder
-from small_index import EMBEDDER, fill, ids, oracle, own, tool, view_of
+from small_index import EMBEDDER, BrokenEmbedder, Clock, fill, ids, oracle, own, tool, view_of
 from toolcrib_registry.adapters.embedded.store import EmbeddedStore
 from toolcrib_registry.search.confidence import confidence
 from toolcrib_registry.search.document import dense_text
 from toolcrib_registry.search.embedding import NullEmbedder, QueryCache, identity_of
 from toolcrib_registry.search.entry import Pushdown, Stored, Vector
-from toolcrib_registry.search.errors import EmbedderRefused, EmbedderUnavailable, StoreUnavailable
+from toolcrib_registry.search.errors import StoreUnavailable
 from toolcrib_registry.search.question import Wanted
 from toolcrib_registry.search.resident_vectors import FEW
 from toolcrib_registry.search.searcher import Searcher
@@ -64,37 +63,6 @@ class UnaskedStore:
         raise StoreUnavailable(request)
 
 
-class BrokenEmbedder(HashEmbedder):
-    """Cannot make a vector for a query."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = 0
-
-    async def embed_request(self, texts: Sequence[str]) -> Vector:
-        """Fail and count."""
-        self.asked += 1
-        raise EmbedderUnavailable("no model")
-
-
-class Clock:
-    """A clock that stands still until told."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-async def exact(tmp_path: Path) -> AsyncIterator[EmbeddedStore]:
-    """An empty embedded store."""
-    store = await EmbeddedStore.open(tmp_path / "exact", identity_of(EMBEDDER))
-    yield store
-    await store.aclose()
-
-
 @pytest.fixture
 async def loose(tmp_path: Path) -> AsyncIterator[LooseStore]:
     """An empty store that notes what it is asked."""
@@ -102,20 +70,6 @@ async def loose(tmp_path: Path) -> AsyncIterator[LooseStore]:
     assert isinstance(store, LooseStore)
     yield store
     await store.aclose()
-
-
-@pytest.fixture
-async def searchers() -> AsyncIterator[Callable[..., Searcher]]:
-    """Makes searchers that are closed after the test; where no other time is said, they wait long."""
-    made: list[Searcher] = []
-
-    def make(*given: Any, **options: Any) -> Searcher:
-        made.append(Searcher(*given, **{"store_seconds": 30.0, "embed_seconds": 30.0, **options}))
-        return made[-1]
-
-    yield make
-    for searcher in made:
-        searcher.close()
 
 
 @pytest.mark.parametrize("size", [1, 7, 150, 450])
@@ -494,71 +448,6 @@ async def test_an_empty_index_is_said_to_be_empty(
     )
 
     assert (answer.mode, answer.degradation, ids(answer)) == ("lexical", "index_empty", ["ns/tool-0001"])
-
-
-async def test_an_embedder_that_fails_leaves_search_to_words_and_is_left_alone_for_a_while(
-    exact: EmbeddedStore, searchers: Callable[..., Searcher]
-) -> None:
-    entries = [tool(i) for i in range(3)]
-    await fill(exact, entries)
-    embedder = BrokenEmbedder()
-    searcher = searchers(exact, embedder, clock=Clock())
-
-    answers = [await searcher.search(view_of(entries), Wanted(own(1), min_score=0.0)) for _ in range(3)]
-
-    assert {(a.mode, a.degradation) for a in answers} == {("lexical", "embedder_unavailable")}
-    assert all(ids(a) == ["ns/tool-0001"] for a in answers)
-    assert embedder.asked == 1
-
-
-async def test_a_request_that_the_embedder_refuses_takes_the_meaning_from_nobody_else(
-    exact: EmbeddedStore, searchers: Callable[..., Searcher]
-) -> None:
-    class Refusing(HashEmbedder):
-        away = False
-
-        async def embed_request(self, texts: Sequence[str]) -> Vector:
-            if self.away:
-                raise EmbedderUnavailable("away")
-            if any("x" * 600 in t for t in texts):
-                raise EmbedderRefused("too long")
-            return await super().embed_request(texts)
-
-    entries = [tool(i) for i in range(3)]
-    await fill(exact, entries)
-    embedder, clock = Refusing(), Clock()
-    searcher = searchers(exact, embedder, clock=clock)
-
-    async def ask(text: str) -> tuple[str, str, list[str]]:
-        answer = await searcher.search(view_of(entries), Wanted(text, min_score=0.0))
-        return answer.mode, answer.degradation, ids(answer)[:1]
-
-    too_long, other = f"{own(1)} {'x' * 700}", own(2)
-    by_words = ("lexical", "embedder_unavailable", ["ns/tool-0001"])
-    for _ in range(3):
-        assert await ask(too_long) == by_words
-        assert await ask(other) == ("hybrid", "", ["ns/tool-0002"])
-
-    # and of an outage it is the end, for the embedder answered
-    embedder.away = True
-    assert (await ask(other))[0] == "lexical"
-    embedder.away = False
-    clock.now += 1
-    assert await ask(too_long) == by_words
-    assert (await ask(other))[0] == "hybrid"
-
-
-async def test_without_an_embedder_lexical_search_is_what_is_configured(
-    tmp_path: Path, searchers: Callable[..., Searcher]
-) -> None:
-    store = await EmbeddedStore.open(tmp_path, identity_of(NullEmbedder()))
-
-    answer = await searchers(store, NullEmbedder()).search(
-        view_of(tool(i) for i in range(3)), Wanted(own(2), min_score=0.0)
-    )
-
-    assert (answer.mode, answer.degraded, ids(answer)) == ("lexical", False, ["ns/tool-0002"])
-    await store.aclose()
 
 
 @pytest.mark.parametrize(
