@@ -10,7 +10,7 @@ from typing import Any
 
 from toolcrib import digest
 from toolcrib.resources import durations
-from toolcrib.resources.backends import Auth, Backend, McpBackend
+from toolcrib.resources.backends import Auth, Backend
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
@@ -103,7 +103,12 @@ def _backend(
 ) -> PublishedBackend | None:
     http = backend.http
     if backend.mcp is not None:
-        return None if server is None else _mcp_backend(backend.mcp, server, namespace, cluster_ip)
+        if server is None:
+            return None
+        target = PublishedMcp(
+            server=server.server_id, tool=backend.mcp.tool, transport=server.spec.mcp.transport
+        )
+        return server_backend(server, cluster_ip).model_copy(update={"mcp": target})
     if http is None:
         return None
     return PublishedBackend(
@@ -120,10 +125,9 @@ def _backend(
     )
 
 
-def _mcp_backend(
-    backend: McpBackend, server: ToolServer, namespace: str, cluster_ip: str | None
-) -> PublishedBackend:
-    mcp = server.spec.mcp
+def server_backend(server: ToolServer, cluster_ip: str | None) -> PublishedBackend:
+    """Where a server is and how it is asked; `mcp` is absent: that belongs to a tool."""
+    mcp, namespace = server.spec.mcp, server.metadata.namespace or "default"
     return PublishedBackend(
         service_namespace=namespace if mcp.service else None,
         service_name=mcp.service.name if mcp.service else None,
@@ -134,7 +138,6 @@ def _mcp_backend(
         timeout=durations.seconds(mcp.timeout),
         auth=_auth(mcp.auth, namespace),
         assertion=mcp.assertion,
-        mcp=PublishedMcp(server=server.server_id, tool=backend.tool, transport=mcp.transport),
     )
 
 

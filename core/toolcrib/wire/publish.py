@@ -21,6 +21,7 @@ from toolcrib.wire.condensed import expanded
 DENY_SCOPES = "deny_scopes"
 SNAPSHOT_CHUNKS = "snapshot_chunks"
 MCP_BACKENDS = "mcp_backends"
+SERVER_IMPORTS = "server_imports"
 FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS)
 """What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
