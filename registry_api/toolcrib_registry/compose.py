@@ -22,11 +22,13 @@ from toolcrib_registry.audit.refusal_reasons import RefusalReasons
 from toolcrib_registry.calls.arguments import Arguments
 from toolcrib_registry.calls.assertions.keys import AssertionKeys
 from toolcrib_registry.calls.assertions.signing import Assertions
+from toolcrib_registry.calls.backends.breaking import Breaking
 from toolcrib_registry.calls.backends.http.backend import HttpBackend
 from toolcrib_registry.calls.backends.kinds import Kinds
 from toolcrib_registry.calls.backends.mcp.backend import McpBackend
 from toolcrib_registry.calls.backends.port import ToolBackend
 from toolcrib_registry.calls.backends.remedies import CLUSTER, Remedies
+from toolcrib_registry.calls.breakers import Breakers
 from toolcrib_registry.calls.bulkheads import Bulkheads
 from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.calls.in_flight import InFlight
@@ -250,6 +252,12 @@ async def build(
         outbox = OutboxQueue(state, within=limits.registration_seconds, capacity=limits.registrations)
     bulkheads = Bulkheads(each=settings.limits.backend_calls)
     metrics.observe_calls(in_progress=lambda: bulkheads.in_progress, waiting=lambda: bulkheads.waiting)
+    breakers = Breakers(
+        failures=settings.limits.breaker_failures,
+        open_seconds=settings.limits.breaker_seconds,
+        on_open=metrics.breaker_opened.inc,
+    )
+    metrics.observe_breakers(lambda: breakers.open)
     prober = Prober(
         lambda: state.snapshot,
         lambda asked, namespace: target(asked, namespace=namespace, policy=policy.current),
@@ -271,9 +279,16 @@ async def build(
         ),
         arguments=Arguments(validators=validators, large=large),
         backend=backend
-        or Kinds(
-            HttpBackend(outbound, credentials, policy, assertions=assertions, large=large, remedies=remedies),
-            McpBackend(servers, credentials, policy, assertions=assertions, large=large, remedies=remedies),
+        or Breaking(
+            Kinds(
+                HttpBackend(
+                    outbound, credentials, policy, assertions=assertions, large=large, remedies=remedies
+                ),
+                McpBackend(
+                    servers, credentials, policy, assertions=assertions, large=large, remedies=remedies
+                ),
+            ),
+            breakers,
         ),
         assertions=assertions,
         limits=Charging(

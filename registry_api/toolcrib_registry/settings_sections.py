@@ -307,6 +307,16 @@ class Limits(Section):
         description="Calls to one backend (Service and port, or host and port) in progress at one time on "
         "each replica. One binding may use half of them, one caller a quarter.",
     )
+    breaker_failures: int = Field(
+        default=5,
+        ge=0,
+        le=10_000,
+        description="Failures of a backend in 30 s (no connection, timeout, 502 to 504) that open its circuit breaker on a replica, if "
+        "they are at least half of its calls. 0: never.",
+    )
+    breaker_seconds: float = Field(
+        default=10.0, gt=0, le=600, description="Seconds that an open circuit breaker refuses calls; then one call tries."
+    )
     mcp_request_bytes: int = Field(
         default=4 << 20, ge=64 << 10, le=64 << 20, description="Largest request to an MCP server."
     )

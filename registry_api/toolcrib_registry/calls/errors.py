@@ -7,6 +7,7 @@ Failure → CallError
 ├── CredentialPending    credential_pending
 ├── ServicePending       service_pending
 ├── BackendBusy          backend_busy
+├── BackendUnavailable   backend_unavailable
 ├── Refused              egress_refused
 ├── UpstreamUnreachable  upstream_unreachable
 ├── UpstreamTimeout      upstream_timeout
@@ -81,6 +82,12 @@ class BackendBusy(CallError):
     """Too many calls to the backend are in progress; this one was not sent."""
 
     code = "backend_busy"
+
+
+class BackendUnavailable(CallError):
+    """The backend failed again and again and is left alone for a moment; this call was not sent."""
+
+    code = "backend_unavailable"
 
 
 class Refused(CallError):

@@ -83,6 +83,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "upstream_too_large": (502, "Upstream too large"),
     "upstream_unreachable": (502, "Upstream unreachable"),
     "backend_busy": (503, "Backend busy"),
+    "backend_unavailable": (503, "Backend unavailable"),
     "credential_pending": (503, "Credential pending"),
     "service_pending": (503, "Service pending"),
     "upstream_timeout": (504, "Upstream timeout"),

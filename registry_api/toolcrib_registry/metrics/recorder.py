@@ -110,6 +110,7 @@ class Metrics:
         self.index_healthy = table.INDEX_HEALTHY.on(registry)
         self._index_write = table.INDEX_LAST_WRITE_TIMESTAMP_SECONDS.on(registry)
         self._probes = table.BACKEND_PROBE_DURATION_SECONDS.on(registry)
+        self.breaker_opened = table.BACKEND_BREAKER_OPENINGS.on(registry)
         self._backends = table.BACKENDS.on(registry)
         self._embed_failures = table.EMBED_FAILURES.on(registry)
         for purpose in ("query", "document"):
@@ -141,6 +142,10 @@ class Metrics:
         """Calls to backends, read when scraped."""
         self._read(table.BACKEND_CALLS_IN_PROGRESS, in_progress)
         self._read(table.BACKEND_CALLS_WAITING, waiting)
+
+    def observe_breakers(self, opened: Callable[[], float]) -> None:
+        """Backends that are left alone, read when scraped."""
+        self._read(table.BACKEND_BREAKERS_OPEN, opened)
 
     def observe_backends(self, counts: Callable[[], Mapping[ProbeOutcome, int]]) -> None:
         """Backends by the outcome of their last probe, read when scraped."""

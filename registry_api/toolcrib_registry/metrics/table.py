@@ -102,6 +102,10 @@ BACKEND_CALLS_IN_PROGRESS = Metric(Gauge, "toolcrib_backend_calls_in_progress", 
     "Calls to backends in progress.")
 BACKEND_CALLS_WAITING = Metric(Gauge, "toolcrib_backend_calls_waiting", (),
     "Calls waiting for room at their backend.")
+BACKEND_BREAKERS_OPEN = Metric(Gauge, "toolcrib_backend_breakers_open", (),
+    "Backends whose circuit breaker is open on this replica: their calls are refused.")
+BACKEND_BREAKER_OPENINGS = Metric(Counter, "toolcrib_backend_breaker_openings", (),
+    "Times that a backend's circuit breaker opened; the log names the backend.")
 BACKENDS = Metric(Gauge, "toolcrib_backends", ("outcome",),
     "Backends by the outcome of their last probe; all 0 where another replica probes them, or none.")
 BACKEND_PROBE_DURATION_SECONDS = Metric(Histogram, "toolcrib_backend_probe_duration_seconds", ("outcome",),

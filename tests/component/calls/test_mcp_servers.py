@@ -278,3 +278,25 @@ def test_what_is_no_answer_of_a_tool_is_a_typed_failure(
         status, problem = plain(registry)
 
     assert (status, problem["code"]) == (502, "upstream_protocol")
+
+
+def test_a_server_that_fails_again_and_again_is_left_alone_and_others_are_called(
+    registry: RunningRegistry,
+) -> None:
+    async def fails(wire: Wire) -> None:
+        await wire.status(503)
+
+    with running(stateless(tools_call=fails)) as bad, running(stateless()) as good:
+        registry.publish([
+            tool("ask", backend=PublishedBackend(url=bad.url, mcp=PublishedMcp(server="team/bad", tool="ask it"))),
+        ])  # fmt: skip
+        assert [plain(registry)[0] for _ in range(5)] == [502] * 5
+        answer = registry.http.post(
+            f"{registry.url}/v1/call", headers=registry.auth("team", "bot"), json={"tool": "ask"}
+        )
+        assert (answer.status_code, answer.json()["code"]) == (503, "backend_unavailable")
+        assert 0 < int(answer.headers["retry-after"]) <= 10
+        assert len(bad.of("tools/call")) == 5
+        assert "toolcrib_backend_breakers_open 1.0" in registry.metrics()
+        publish(registry, good)
+        assert plain(registry, {"q": 1})["result"] == {"q": 1}
