@@ -87,7 +87,7 @@ REMEDIES: dict[str, str] = {
     "shutting_down": "Ask again; a call may have reached its tool: repeat it only if that does no harm.",
     "credential_pending": "Try again soon: this replica has not got the credential. See the Tool's Ready condition.",
     "service_pending": "Create the Service that the Tool names; its Ready condition says what is missing. Outside a cluster: `--backend`.",
-    "backend_unavailable": "Its backend failed again and again. Retry after `Retry-After`; its log says why it fails.",
+    "backend_unavailable": "Too many of its backend's calls failed. Retry after `Retry-After`; the backend's log says why.",
     "backend_busy": "Wait (`Retry-After`), and send fewer calls at one time. Is the backend slow? `limits.backend_calls` is the bound.",
     "upstream_unreachable": "Is the tool's own service up?",
     "upstream_timeout": "The bound is `spec.backend.http.timeout`.",

@@ -315,7 +315,10 @@ class Limits(Section):
         "they are at least half of its calls. 0: never.",
     )
     breaker_seconds: float = Field(
-        default=10.0, gt=0, le=600, description="Seconds that an open circuit breaker refuses calls; then one call tries."
+        default=10.0,
+        gt=0,
+        le=600,
+        description="Seconds that an open circuit breaker refuses calls; then one call tries.",
     )
     mcp_request_bytes: int = Field(
         default=4 << 20, ge=64 << 10, le=64 << 20, description="Largest request to an MCP server."

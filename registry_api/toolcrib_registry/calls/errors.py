@@ -85,7 +85,7 @@ class BackendBusy(CallError):
 
 
 class BackendUnavailable(CallError):
-    """The backend failed again and again and is left alone for a moment; this call was not sent."""
+    """The backend's circuit breaker is open; this call was not sent."""
 
     code = "backend_unavailable"
 
