@@ -18,6 +18,8 @@ LIMIT ?=
 # embedded, weaviate, or auto: Weaviate too where its program is here
 STORES ?= auto
 SYSTEM_PYTHON := $(or $(PYTHON),$(firstword $(foreach p,python3 python3.11 python3.12 python3.13 python,$(shell command -v $(p) 2>/dev/null))))
+# a process that may not keep what it compiles compiles a thousand modules, 2 s of processor time, each time
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := core operator registry_api agent_runner cli tests bench examples requirements docs helm
 PEERS := tests/support/mcp_peers
 LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate

@@ -107,7 +107,7 @@ def install(folder: Path) -> None:
     with_uv = attempt([*pip, "install", "--quiet", "--require-hashes", "-r", str(BOOTSTRAP)])
     if with_uv:
         environment = uv_environment(pip, folder)
-        locked = [str(uv), "pip", "install", "--require-hashes", "-r", str(LOCK)]
+        locked = [str(uv), "pip", "sync", "--require-hashes", str(LOCK)]
         with_uv = attempt(locked, environment)
     if not with_uv:
         say("uv does not get them here; pip does it")

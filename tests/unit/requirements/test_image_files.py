@@ -102,11 +102,14 @@ def test_every_image_it_stands_on_can_be_chosen(argument: str) -> None:
         assert re.match(r"(\$\{(BASE|BUILDER)_IMAGE\}|dependencies|base) AS ", each), each.split("\n")[0]
 
 
-def test_what_builds_the_image_is_what_the_project_locks() -> None:
+def test_what_builds_the_image_is_in_the_versions_that_the_project_locks() -> None:
     build, dev = ((ROOT / "requirements" / f"{name}.txt").read_text() for name in ("build", "dev"))
-    locked = set(re.findall(r"^(\S+==\S+)", dev, re.MULTILINE))
+    built, locked = (dict(re.findall(r"^(\S+)==(\S+)", lock, re.MULTILINE)) for lock in (build, dev))
 
-    assert set(re.findall(r"^(\S+==\S+)", build, re.MULTILINE)) <= locked
+    assert "hatchling" in built.keys() & locked.keys()
+    assert {name: built[name] for name in built.keys() & locked.keys()} == {
+        name: locked[name] for name in built.keys() & locked.keys()
+    }
 
 
 def _same_disk(path: Path, folder: Path) -> bool:
