@@ -229,9 +229,9 @@ def _options() -> dict[str, set[str]]:
         for name, command in generate.command_line.commands().items()
     }
     for name, parser in {
-        "serve": registry_main._parser(),
+        "serve": registry_main.parser(),
         "operator": operator_options.parser(),
-        "agent run": runner_main._parser(),
+        "agent run": runner_main.parser(),
     }.items():
         found[name] = {o for a in parser._actions for o in a.option_strings}
     return found

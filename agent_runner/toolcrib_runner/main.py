@@ -46,7 +46,7 @@ class _Ended(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `toolcrib-runner` and return its exit code."""
-    options = vars(_parser().parse_args(argv))
+    options = vars(parser().parse_args(argv))
     try:
         settings = SOURCE.read(options, os.environ)
     except SettingsInvalid as invalid:
@@ -205,17 +205,23 @@ def _end(signum: int, _: object) -> None:
     raise _Ended(signum)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Every option."""
+    made = argparse.ArgumentParser(
         prog="toolcrib-runner",
         description="Run one agent: discover its tools, work on a task with a model, and count tool use.",
         epilog="Exit codes: 0 answered, 2 wrong settings or too many tools, 3 a bound was reached, 4 "
         "the model endpoint failed, 5 no registry, 130 and 143 interrupted. The token is never a "
         "flag: pass a file.",
     )
-    SOURCE.add_flags(parser, short={"output": "-o"})
-    parser.add_argument("--version", action="version", version=f"toolcrib-runner {__version__}")
-    return parser
+    SOURCE.add_flags(made, short={"output": "-o"})
+    made.add_argument(
+        "--version",
+        action="version",
+        version=f"toolcrib-runner {__version__}",
+        help="Print the version and exit.",
+    )
+    return made
 
 
 if __name__ == "__main__":

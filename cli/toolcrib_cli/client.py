@@ -16,7 +16,7 @@ from toolcrib.text import truncate
 from toolcrib_cli.errors import CliError, Exit
 
 _REVIEW = "/v1/access-review"
-_CALLERS = "list what this identity may call with `toolcrib tools`"
+_CALLERS = "list the tools that this identity may call with `toolcrib tools`"
 _MEMBERS: Mapping[str, Mapping[str, type]] = {
     "/": {"service": str, "tools": list},
     "/local/objects": {"objects": list, "others": dict},
@@ -28,7 +28,9 @@ _MEMBERS: Mapping[str, Mapping[str, type]] = {
     _REVIEW: {"revision": str, "at": str},
 }
 """What an answer of a registry surely has, by route: anything else may answer at a wrong address."""
-_REVIEWERS = "in the local mode `toolcrib token NAME --scopes registry:admin` makes a token that may"
+_REVIEWERS = (
+    "use a token with registry:admin; in the local mode: `toolcrib token NAME --scopes registry:admin`"
+)
 
 
 class RegistryClient:
@@ -83,7 +85,7 @@ class RegistryClient:
             if (why := distrust(error)) is not None:
                 raise CliError(
                     f"the certificate of {self.url} is not trusted: {why}",
-                    hint="name its CA with --ca-file or TOOLCRIB_CA_FILE",
+                    hint="specify its CA with --ca-file or TOOLCRIB_CA_FILE",
                     code=Exit.UNREACHABLE,
                 ) from error
             raise CliError(
@@ -110,19 +112,19 @@ def _encoded(body: Any) -> bytes:
     try:
         return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError as error:
-        why, hint = "the text is not valid Unicode", "send text as UTF-8, without lone surrogates"
+        why, hint = "the text is not valid Unicode", "send valid UTF-8"
         raise CliError(f"the request cannot be sent: {why}", hint=hint, code=Exit.USAGE) from error
     except ValueError as error:
-        why, hint = "a number is not finite", "JSON has no NaN and no infinities"
+        why, hint = "a number is not finite", "replace NaN and Infinity: JSON has neither"
         raise CliError(f"the request cannot be sent: {why}", hint=hint, code=Exit.USAGE) from error
     except RecursionError as error:
-        why, hint = "the arguments are nested too deeply", "the registry takes 32 levels"
+        why, hint = "the arguments are nested too deeply", "use at most 32 levels"
         raise CliError(f"the request cannot be sent: {why}", hint=hint, code=Exit.USAGE) from error
 
 
 def _where(path: str) -> str:
     """By which option a command that asks this route is told the address."""
-    return f"say where it is with {'--registry' if path == _REVIEW else '--url or TOOLCRIB_URL'}"
+    return f"specify its address with {'--registry' if path == _REVIEW else '--url or TOOLCRIB_URL'}"
 
 
 def _odd(url: httpx.URL) -> str:
@@ -149,7 +151,7 @@ def check_address(url: str) -> None:
         if odd := _odd(read):
             raise _no_address(url, f"it has {odd}")
         if read.scheme not in ("http", "https") or not read.host:
-            raise _no_address(url, "it begins with neither http:// nor https://, or names no host")
+            raise _no_address(url, "http:// or https:// and a host are required")
     except (httpx.InvalidURL, UnicodeError) as error:
         raise _no_address(url, str(error)) from error
 
@@ -166,14 +168,16 @@ def trust(ca_file: Path | None) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cafile=str(ca_file))
     except OSError as error:  # ssl.SSLError is one
         raise CliError(
-            f"--ca-file: {ca_file} holds no certificate that can be used", code=Exit.USAGE
+            f"--ca-file: {ca_file} contains no usable certificate",
+            hint="specify a file with PEM certificates",
+            code=Exit.USAGE,
         ) from error
 
 
 def _no_address(url: str, why: str) -> CliError:
     return CliError(
-        f"not an address: {re.sub('//[^/]*@', '//', url)} ({why.rstrip('.')})",
-        hint="say http://HOST:PORT or https://HOST",
+        f"invalid address: {re.sub('//[^/]*@', '//', url)} ({why.rstrip('.')})",
+        hint="specify http://HOST:PORT or https://HOST",
         code=Exit.USAGE,
     )
 
@@ -235,20 +239,20 @@ def refusal(response: httpx.Response) -> CliError:
     ended = {401: Exit.NOT_PERMITTED, 403: Exit.NOT_PERMITTED, 404: Exit.NOT_PERMITTED, 503: Exit.UNREACHABLE}
     hints = {
         # the detail says why a token was not accepted
-        401: "get another token; of the local mode: `toolcrib token NAME`"
+        401: "get a new token; in the local mode: `toolcrib token NAME`"
         if code == "invalid_token"
-        else "the token is missing, expired or of another issuer",
+        else "specify --as NAME (local mode) or --token-file FILE with a valid token",
         403: _REVIEWERS if response.request.url.path == _REVIEW else _CALLERS,
-        409: _ids(body) or "name the tool by its id, namespace/name",
+        409: _ids(body) or "specify the tool by its id, namespace/name",
     }
     wait = response.headers.get("retry-after", "")
     if wait.isdecimal():
-        hints[429] = hints[503] = f"try again in {int(wait)} s"
+        hints[429] = hints[503] = f"retry in {int(wait)} s"
     if code == "service_pending":  # waiting brings no Service: the detail says what does
         hints.pop(503, None)
     if code == "upstream_unreachable":
         hints[502] = (
-            "is the tool's service running? `toolcrib get tools -o describe` says what the last probe found"
+            "check that the tool's service runs; `toolcrib get tools -o describe` shows the last probe"
         )
     if close := body.get("close"):
         hints[404] = f"did you mean {' or '.join(map(str, close))}?"

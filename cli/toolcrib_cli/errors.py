@@ -1,4 +1,4 @@
-"""How a command ends: one error class, one table of exit codes (documented in docs/reference/cli.md)."""
+"""How a command ends: one error class, one table of exit codes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Exit(IntEnum):
 
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "Done.",
-    Exit.FAILED: "It was tried and failed. `validate`: a manifest was refused; `access explain`: no; `access diff --exit-code`: "
-    "something changes (of `access` nothing else ends with 1); `audit verify`: a log is not whole; `doctor`: an item fails.",
-    Exit.USAGE: "The command line or a setting is wrong. `doctor`: something could not be looked at.",
-    Exit.UNREACHABLE: "The registry (or what the command needs) does not answer.",
-    Exit.NOT_PERMITTED: "The identity may not do this, or there is no such tool: both answer alike.",
+    Exit.FAILED: "Failed. `validate`: a manifest would be rejected. `access explain`: not allowed. `access diff --exit-code`: "
+    "something changes. `audit verify`: a log is not whole. `doctor`: an item fails. Other `access` commands never use it.",
+    Exit.USAGE: "The command line or a setting is invalid. `doctor`: an item could not be checked.",
+    Exit.UNREACHABLE: "The registry, or another service the command needs, does not answer.",
+    Exit.NOT_PERMITTED: "Not permitted, or no such tool: both answer alike.",
     Exit.INTERRUPTED: "Stopped by Ctrl-C.",
 }
 

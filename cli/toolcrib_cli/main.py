@@ -19,7 +19,7 @@ try:
     import typer
 
     from toolcrib import __version__
-    from toolcrib_cli import options, output
+    from toolcrib_cli import examples, options, output
     from toolcrib_cli.commands import (
         access,
         agents_view,
@@ -31,6 +31,7 @@ try:
         manifests_view,
         mcp,
         mcp_clients,
+        service_command,
         services,
     )
     from toolcrib_cli.output import Format
@@ -47,11 +48,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-
+@examples.examples("toolcrib version", "toolcrib version -o json")
 def version(out: options.Output = Format.TABLE) -> None:
-    """Print the version of Toolcrib and of Python."""
+    """Print the versions of Toolcrib and Python."""
     python = ".".join(map(str, sys.version_info[:3]))
     if out is not Format.TABLE:
         output.data({"toolcrib": __version__, "python": python}, out)
@@ -80,16 +80,26 @@ _COMMANDS: tuple[tuple[str, Callable[..., None], str | None], ...] = (
     ("version", version, None),
 )
 for _name, _command, _panel in _COMMANDS:
-    app.command(_name, rich_help_panel=_panel)(_command)
-app.command("serve", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.serve)
-app.command("operator", rich_help_panel=_CLUSTER, context_settings=_PASS_THROUGH)(services.operator)
+    app.command(_name, rich_help_panel=_panel, epilog=examples.epilog(_command))(_command)
 
 app.add_typer(mcp_clients.app, name="client", rich_help_panel=_AGENTS)
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
 app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
 agent = typer.Typer(help="Run agents.", no_args_is_help=True)
-agent.command("run", context_settings=_PASS_THROUGH)(services.agent_run)
+
+
+@agent.callback()
+def _agent() -> None:
+    """Run agents."""
+
+
 app.add_typer(agent, name="agent", rich_help_panel=_AGENTS)
+for _group, _name, _command, _class, _panel in (
+    (app, "serve", services.serve, service_command.Registry, _CLUSTER),
+    (app, "operator", services.operator, service_command.Operator, _CLUSTER),
+    (agent, "run", services.agent_run, service_command.Runner, None),
+):
+    _group.command(_name, cls=_class, rich_help_panel=_panel, epilog=examples.epilog(_command))(_command)
 
 
 def _print_version(asked: bool) -> None:
@@ -130,15 +140,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stderr.close()
         code = Exit.OK
     except Exception as error:
-        # typer's vendored or installed click: usage errors know how to show themselves
-        show = getattr(error, "show", None)
-        if not callable(show):
+        # typer's vendored or installed click: usage errors have a message, and know where they are
+        if not callable(message := getattr(error, "format_message", None)):
             raise
         code = getattr(error, "exit_code", Exit.USAGE)
-        if as_json:
-            _say(error.format_message(), "", code, as_json)  # type: ignore[attr-defined]
+        where = getattr(getattr(error, "ctx", None), "command_path", _name_of_program())
+        if type(error).__name__ == "NoArgsIsHelpError" and not as_json:
+            error.show()  # type: ignore[attr-defined]
         else:
-            show()
+            _say(message().replace("Value error, ", ""), f"see `{where} --help`", code, as_json)
     raise SystemExit(int(code))
 
 

@@ -22,13 +22,13 @@ DEFAULT_PORT = 8765
 _TOKEN = re.compile(r"[!-~]+")
 """More than RFC 6750 §2.1 lets stand in an Authorization header; the registry says what is wrong with the rest."""
 
-Output = Annotated[Format, typer.Option("-o", "--output", help="How to print.")]
+Output = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
 Url = Annotated[
     str | None,
     typer.Option(
         "--url",
         envvar="TOOLCRIB_URL",
-        help="The registry's address; else that of the local mode's data folder.",
+        help="Address of the registry. Default: the local mode that uses --data.",
     ),
 ]
 Data = Annotated[
@@ -36,7 +36,7 @@ Data = Annotated[
     typer.Option(
         "--data",
         envvar="TOOLCRIB_DATA",
-        help="The local mode's data folder.",
+        help="Data folder of the local mode.",
         show_default="the user's data folder",
     ),
 ]
@@ -44,19 +44,19 @@ As = Annotated[
     str | None,
     typer.Option(
         "--as",
-        help="Act as this service account of the local mode: namespace/name, or the name where only one has it.",
+        help="Act as this service account of the local mode: namespace/name, or a name that is unique.",
     ),
 ]
 Backends = Annotated[
     list[str] | None,
-    typer.Option("--backend", help="Where a Service is: namespace/service=host:port; repeat for more."),
+    typer.Option("--backend", help="Address of a Service: namespace/service=host:port. Repeatable."),
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
         "--token-file",
         envvar="TOOLCRIB_TOKEN_FILE",
-        help="A file with a bearer token; TOOLCRIB_TOKEN holds one itself.",
+        help="File with a bearer token. Or set TOOLCRIB_TOKEN to the token itself.",
     ),
 ]
 CaFile = Annotated[
@@ -66,13 +66,13 @@ CaFile = Annotated[
         envvar="TOOLCRIB_CA_FILE",
         exists=True,
         dir_okay=False,
-        help="Trust the registry's certificate if this CA (PEM) issued it, instead of the system's.",
+        help="CA bundle (PEM) for the registry's certificate, instead of the system's.",
     ),
 ]
 Direct = Annotated[
     bool,
     typer.Option(
-        "--direct", help="The identity's tools themselves, instead of tools that search and call them."
+        "--direct", help="Offer the agent's tools themselves, instead of tools that search and call them."
     ),
 ]
 Kubeconfig = Annotated[
@@ -80,27 +80,30 @@ Kubeconfig = Annotated[
     typer.Option(
         "--kubeconfig",
         envvar="KUBECONFIG",
-        help="Read the cluster with this file.",
+        help="Kubeconfig to read the cluster with.",
         show_default="~/.kube/config",
     ),
 ]
 Context = Annotated[
-    str | None, typer.Option("--context", help="A context of the kubeconfig; else its current one.")
+    str | None, typer.Option("--context", help="Context of the kubeconfig. Default: the current one.")
 ]
 TrustedLabels = Annotated[
     list[str] | None,
     typer.Option(
         "--trusted-namespace-label",
-        help="A namespace label that the operator is set to trust; repeat for more.",
+        help="Namespace label that the operator trusts. Repeatable.",
         show_default="kubernetes.io/metadata.name",
     ),
+]
+DefaultNamespace = Annotated[
+    str, typer.Option("-n", "--namespace", help="Namespace of manifests without one.")
 ]
 HiddenText = Annotated[
     Hidden,
     typer.Option(
         "--hidden-text",
         envvar="TOOLCRIB_HIDDEN_TEXT",
-        help="Tools with control, bidirectional, tag or zero-width characters in their texts: refuse or warn.",
+        help="What to do with a Tool whose texts contain control, bidirectional, tag or zero-width characters.",
     ),
 ]
 
@@ -125,13 +128,17 @@ def bearer(given_as: str | None, token_file: Path | None, data: Path | None) -> 
         try:
             held = token_file.read_bytes()
         except OSError as error:
-            raise CliError(f"cannot read the token file: {error.strerror}", code=Exit.USAGE) from error
+            raise CliError(
+                f"cannot read the token file {token_file}: {error.strerror}",
+                hint="check the path given to --token-file or TOOLCRIB_TOKEN_FILE",
+                code=Exit.USAGE,
+            ) from error
         return _token(held.decode("ascii", errors="replace"), f"the token file {token_file}")
     token = os.environ.get("TOOLCRIB_TOKEN")
     if not token:
         raise CliError(
-            "who is asking?",
-            hint="say --as NAME (local mode), --token-file FILE, or set TOOLCRIB_TOKEN",
+            "no identity specified",
+            hint="specify --as NAME (local mode) or --token-file FILE, or set TOOLCRIB_TOKEN",
             code=Exit.USAGE,
         )
     return _token(token, "TOOLCRIB_TOKEN")
@@ -156,10 +163,12 @@ def tokens(given_as: str | None, token_file: Path | None, data: Path | None) -> 
 def _token(held: str, where: str) -> str:
     token = held.strip()
     if not token:
-        raise CliError(f"{where} is empty", hint="get another token", code=Exit.USAGE)
+        raise CliError(
+            f"{where} is empty", hint="get a token; in the local mode: `toolcrib token NAME`", code=Exit.USAGE
+        )
     if not _TOKEN.fullmatch(token):
         raise CliError(
-            f"{where} holds no token",
+            f"{where} does not hold a token",
             hint="a token is one line of printable ASCII without spaces",
             code=Exit.USAGE,
         )

@@ -14,20 +14,38 @@ from toolcrib_registry.http.app import openapi_documents
 from toolcrib_registry.http.problems import CALL_STATUS, CODES
 from toolcrib_registry.identity.issuer import ClientTokens, LocalIssuer
 
+RECORDED = Path(__file__).parent / "recorded" / "http"
+"""A request and its response for each route; tests/component/local/test_http_examples.py sends and compares them."""
+_MOST_LINES = 32
 
-def http_page() -> str:
-    """Every route of the three listeners."""
+
+def documents() -> dict[str, Mapping[str, Any]]:
+    """The OpenAPI documents, by listener."""
     with tempfile.TemporaryDirectory() as folder:
         router = ClientTokens(LocalIssuer.open(Path(folder) / "issuer"), lambda namespace, name: set())
-        agents, admin, metrics = openapi_documents(router)
-    text = "# HTTP surface\n\nThe registry serves its OpenAPI document at `/openapi.json`, with every body and example; this is its index.\n"
-    text += "Errors are problem documents (RFC 9457) with a stable `code`: [errors](errors.md).\n\n"
-    text += "## Agents' listener\n\n`POST /oauth/token` exists in the local mode only.\n\n" + _routes(agents)
+        return dict(zip(("agents", "admin", "metrics"), openapi_documents(router), strict=True))
+
+
+def http_page() -> str:
+    """Every route of the three listeners, each with a request and a response."""
+    made = documents()
+    text = "# HTTP surface\n\nThe registry serves its OpenAPI document at `/openapi.json`, with every body. In the local mode, `/docs` shows\n"
+    text += "it in a browser. Errors are problem documents (RFC 9457) with a stable `code`: [errors](errors.md).\n\n"
+    text += "Below the tables: a request and a response for each route, as a registry sent it; long ones end with `…`. `$SAFECRACKER` and\n"
+    text += "`$HACKER` are tokens of agents (`toolcrib token safecracker`), `$ADMIN` is one with `registry:admin` and `registry:write`.\n\n"
+    text += "## Agents' listener\n\n`POST /oauth/token` exists in the local mode only.\n\n" + _routes(
+        made["agents"]
+    )
     text += "\n## Admin listener\n\nFor the operator and probes; never in an Ingress. `/v1/admin` takes tokens of the admin audience from\n"
     text += "`admin_subjects` only. In the local mode it is on the same port.\n\n"
-    text += _routes(admin)
+    text += _routes(made["admin"])
     text += "\n## Metrics listener\n\nFor Prometheus, without a token: [who may scrape](../guides/prometheus.md#who-may-scrape).\n"
-    return text + "In the local mode it is on the same port.\n\n" + _routes(metrics)
+    text += "In the local mode it is on the same port.\n\n" + _routes(made["metrics"])
+    text += "\n## Examples: agents' listener\n" + _recorded("agents")
+    text += "\n## Examples: admin listener\n\n`$ADMIN` is here a token of the admin audience.\n" + _recorded(
+        "admin"
+    )
+    return text + "\n## Examples: metrics listener\n" + _recorded("metrics")
 
 
 def _routes(document: Mapping[str, Any]) -> str:
@@ -37,6 +55,22 @@ def _routes(document: Mapping[str, Any]) -> str:
             codes = ", ".join(sorted(operation.get("responses", {})))
             rows.append((code(f"{method.upper()} {path}"), operation.get("summary", ""), codes))
     return table(("route", "what", "answers"), rows)
+
+
+def _recorded(listener: str) -> str:
+    text = ""
+    for file in sorted(RECORDED.glob(f"{listener}-*.http")):
+        request, _, response = file.read_text(encoding="utf-8").partition("\n###\n")
+        lines = response.strip("\n").split("\n")
+        if len(lines) > _MOST_LINES:
+            lines = [*lines[:_MOST_LINES], "…"]
+        shown = "\n".join((request.strip("\n"), "", *(_short(line) for line in lines)))
+        text += f"\n```http\n{shown}\n```\n"
+    return text
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= 160 else f"{line[:159]}…"
 
 
 REMEDIES: dict[str, str] = {

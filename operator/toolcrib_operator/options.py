@@ -17,6 +17,7 @@ from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import quantities
 from toolcrib.resources.quantities import Quota
 from toolcrib.settings import Source
+from toolcrib.version import __version__
 from toolcrib_operator.settings import (
     AnchorSettings,
     ElectionSettings,
@@ -233,9 +234,11 @@ SOURCE = Source(OperatorOptions, "TOOLCRIB_OPERATOR_", empty=lambda field: field
 
 def parser() -> argparse.ArgumentParser:
     """Every option."""
-    parser = argparse.ArgumentParser("toolcrib-operator", description="Reconciles Tools and bindings.")
-    SOURCE.add_flags(parser)
-    return parser
+    made = argparse.ArgumentParser("toolcrib-operator", description="Reconciles Tools and bindings.")
+    SOURCE.add_flags(made)
+    version = f"toolcrib-operator {__version__}"
+    made.add_argument("--version", action="version", version=version, help="Print the version and exit.")
+    return made
 
 
 def parse(argv: Sequence[str] | None, environ: Mapping[str, str]) -> OperatorSettings:

@@ -39,7 +39,7 @@ class Broken(Exception):
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Serve; 0 after a stop that was asked for, 1 if it could not start or broke, 2 for wrong settings."""
     environ = os.environ if environ is None else environ
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         logs.configure(environ, level=arguments.log_level)
     except ValueError as error:
@@ -185,30 +185,36 @@ def _settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Regi
     return settings.model_copy(update={"backends": backends, "metrics": metrics})
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Every option."""
+    made = argparse.ArgumentParser(
         prog="toolcrib-registry",
         description="The registry of Toolcrib: discovery, search and calls for agents.",
         epilog="Settings come from the configuration file and from TOOLCRIB_* variables; see "
         "docs/reference/settings.md.",
     )
-    parser.add_argument("--config", metavar="FILE", help="YAML file with settings (TOOLCRIB_CONFIG)")
-    SOURCE.add_flags(parser, only=_FLAGS)
-    parser.add_argument("--metrics-host", help="address of the metrics listener")
-    parser.add_argument("--metrics-port", type=int, help="its port; 0 for a free one")
-    parser.add_argument(
+    made.add_argument("--config", metavar="FILE", help="YAML file with settings. [TOOLCRIB_CONFIG]")
+    SOURCE.add_flags(made, only=_FLAGS)
+    made.add_argument("--metrics-host", help="Address of the metrics listener.")
+    made.add_argument("--metrics-port", type=int, help="Its port; 0 takes a free one.")
+    made.add_argument(
         "--backend",
         action="append",
         default=[],
         metavar="NAMESPACE/SERVICE=HOST:PORT",
-        help="address of a Service outside a cluster; may be repeated",
+        help="Address of a Service outside a cluster. Repeatable.",
     )
     levels = ["DEBUG", "INFO", "WARNING", "ERROR"]
-    parser.add_argument(
-        "--log-level", choices=levels, help="DEBUG, INFO (default), WARNING or ERROR; TOOLCRIB_LOG_LEVEL"
+    made.add_argument(
+        "--log-level", choices=levels, help="DEBUG, INFO, WARNING or ERROR. [TOOLCRIB_LOG_LEVEL; INFO]"
     )
-    parser.add_argument("--version", action="version", version=f"toolcrib-registry {__version__}")
-    return parser
+    made.add_argument(
+        "--version",
+        action="version",
+        version=f"toolcrib-registry {__version__}",
+        help="Print the version and exit.",
+    )
+    return made
 
 
 if __name__ == "__main__":

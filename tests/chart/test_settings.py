@@ -12,7 +12,7 @@ from chart_values import MATRIX
 from toolcrib_operator import options
 from toolcrib_operator.settings import OperatorSettings
 from toolcrib_registry.settings import RegistrySettings, from_env
-from toolcrib_runner.main import _parser
+from toolcrib_runner.main import parser
 from toolcrib_runner.settings import SOURCE as RUNNER
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "issuers"
@@ -93,7 +93,7 @@ def test_agent_runners_take_their_options(name: str) -> None:
     container = _container(render(MATRIX[name]), "agent")
     arguments = [text for text in container["args"] if not text.startswith("--extra=")]
     assert arguments[:2] == ["agent", "run"]
-    given: dict[str, Any] = vars(_parser().parse_args(arguments[2:]))
+    given: dict[str, Any] = vars(parser().parse_args(arguments[2:]))
     settings = RUNNER.read(given, _environment(container))
     assert settings.registry_url == "https://toolcrib-registry.toolcrib-system.svc"
     assert settings.metrics_port == 8092

@@ -14,6 +14,7 @@ import typer
 from toolcrib_cli import options, output
 from toolcrib_cli.commands import access_source
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, epilog, examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from toolcrib_cli.prediction.sources import Source
 
 app = typer.Typer(
-    help="Ask who may do what, and why; also with manifests that are not applied yet.", no_args_is_help=True
+    help="Ask who may do what, and why. Works with manifests that are not applied yet.", no_args_is_help=True
 )
 
 _WHOM = "ServiceAccount/NS/NAME (or NS/NAME), Agent/NS/NAME, OAuthClient/ID, User/NAME or Group/NAME."
 Subject = Annotated[str, typer.Argument(help=_WHOM)]
-Tool = Annotated[str, typer.Argument(help="A tool id (namespace/name), or a name that only one has.")]
+Tool = Annotated[str, typer.Argument(help="Tool id (namespace/name), or a unique name.")]
 Scope = Annotated[
     str,
     typer.Argument(
-        help="A scope, such as database:read.",
+        help="Scope, such as database:read.",
         autocompletion=access_source.completed_scopes,
         show_default=False,
     ),
@@ -39,7 +40,7 @@ Action = Literal["list", "search", "describe", "load", "call", "watch", "stats"]
 Files = Annotated[
     list[Path] | None,
     typer.Option(
-        "--binding", "-b", help="Manifests as if they were applied: files, folders or -; repeat for more."
+        "--binding", "-b", help="Assume that these manifests are applied: files, folders or -. Repeatable."
     ),
 ]
 
@@ -48,46 +49,44 @@ def _where(
     delete: Annotated[
         list[str] | None,
         typer.Option(
-            "--delete", help="As if this were deleted: Kind/namespace/name, or Kind/name; repeat for more."
+            "--delete",
+            help="Assume that this object is deleted: Kind/namespace/name or Kind/name. Repeatable.",
         ),
     ] = None,
     namespace: Annotated[
         str | None,
         typer.Option(
-            "--namespace", "-n", help="Only tools of this one; manifests that name none belong to it."
+            "--namespace",
+            "-n",
+            help="Only tools in this namespace, which is also that of manifests without one.",
         ),
     ] = None,
-    action: Annotated[
-        Action, typer.Option("--action", help="What the subject would do with the tools.")
-    ] = "call",
+    action: Annotated[Action, typer.Option("--action", help="Action to ask about.")] = "call",
     issuer: Annotated[
         str | None,
-        typer.Option(
-            "--issuer", help="The iss of an OAuthClient, User or Group, where it is not clear from bindings."
-        ),
+        typer.Option("--issuer", help="Issuer of an OAuthClient, User or Group, if bindings do not tell."),
     ] = None,
     scopes: Annotated[
         str | None,
-        typer.Option(
-            "--scopes", help='What the token carries ("a b"); without it, whatever bindings ask for.'
-        ),
+        typer.Option("--scopes", help='Scopes in the token ("a b"). Default: those that bindings need.'),
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option("--group", help="A further group of the token; repeat for more.")
+        list[str] | None, typer.Option("--group", help="Further group in the token. Repeatable.")
     ] = None,
-    client: Annotated[
-        str | None, typer.Option("--client", help="The OAuth client of a user's token.")
-    ] = None,
+    client: Annotated[str | None, typer.Option("--client", help="OAuth client of a user's token.")] = None,
     kubeconfig: Annotated[
         str | None,
         typer.Option(
             "--kubeconfig",
-            help="Read the cluster with this file, also while a local mode runs.",
+            help="Kubeconfig. Ask this cluster even if a local mode runs.",
             show_default="KUBECONFIG, else ~/.kube/config",
         ),
     ] = None,
     context: Annotated[
-        str | None, typer.Option("--context", help="A context of the kubeconfig; else its current one.")
+        str | None,
+        typer.Option(
+            "--context", help="Context of the kubeconfig. Ask its cluster even if a local mode runs."
+        ),
     ] = None,
     manifests: Annotated[
         list[Path] | None,
@@ -95,22 +94,24 @@ def _where(
             "--manifests",
             "-m",
             exists=True,
-            help="Read this folder or file instead of a cluster; repeat for more.",
+            help="Ask about this folder or file instead of a cluster. Repeatable.",
         ),
     ] = None,
     registry: Annotated[
         str | None,
-        typer.Option("--registry", help="Ask the registry at this address, as a holder of registry:admin."),
+        typer.Option("--registry", help="Ask the registry at this address. The token needs registry:admin."),
     ] = None,
     trusted_namespace_label: Annotated[
         list[str] | None,
-        typer.Option("--trusted-namespace-label", help="As the operator's option; repeat for more."),
+        typer.Option(
+            "--trusted-namespace-label", help="Namespace label that the operator trusts. Repeatable."
+        ),
     ] = None,
     cluster_issuer: Annotated[
         str | None,
         typer.Option(
             "--cluster-issuer",
-            help="The iss of service accounts' tokens, for groups of them; with --manifests else the local mode's.",
+            help="Issuer of service account tokens, for groups of service accounts.",
             show_default="what the API server says",
         ),
     ] = None,
@@ -120,7 +121,7 @@ def _where(
     ca_file: options.CaFile = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """The options of every question: about what, and where the answer comes from."""
+    """Options of every question: what it is about, and where the answer comes from."""
 
 
 def _question(body: Callable[..., None]) -> Callable[..., None]:
@@ -149,20 +150,20 @@ def _question(body: Callable[..., None]) -> Callable[..., None]:
 
 
 @_question
+@examples(
+    "toolcrib access what-can heist/hacker",
+    "toolcrib access what-can heist/hacker --binding examples/access/hacker-database.yaml",
+)
 def what_can(
     source: Source,
     out: Format,
     subject: Subject,
     binding: Files = None,
     hidden: Annotated[
-        bool, typer.Option("--hidden", help="Also the tools that it does not see, and why not.")
+        bool, typer.Option("--hidden", help="Also list hidden tools, with the reason.")
     ] = False,
 ) -> None:
-    """List the tools that a subject sees and may call, each with the rule, the object and its generation.
-
-    For example: `toolcrib access what-can heist/hacker`, or, before anything is applied,
-    `toolcrib access what-can heist/hacker --binding new.yaml --hidden`.
-    """
+    """List the tools that a subject may call, and the binding that grants each."""
     answer = source.what_can(subject, hidden=hidden)
     if _printed(answer, source, out):
         return
@@ -177,11 +178,11 @@ def what_can(
 
 
 @_question
+@examples("toolcrib access who-can calculator")
 def who_can(source: Source, out: Format, tool: Tool, binding: Files = None) -> None:
-    """List the subjects that bindings let use a tool, and those who would be let, with what is in their way.
+    """List the subjects that may call a tool. Next come subjects that a binding grants but something blocks.
 
-    For example: `toolcrib access who-can delete_repo`. Members of a group and users whom no binding names are not
-    listed one by one: their group is.
+    Users and group members that no binding names are not listed: their group is.
     """
     answer = source.who_can(tool)
     if _printed(answer, source, out):
@@ -197,11 +198,11 @@ def who_can(source: Source, out: Format, tool: Tool, binding: Files = None) -> N
 
 
 @_question
+@examples("toolcrib access who-holds simulation:read")
 def who_holds(source: Source, out: Format, scope: Scope, binding: Files = None) -> None:
-    """List the subjects that hold a scope: by which binding, over which namespaces and servers, and until when.
+    """List the subjects that hold a scope: by which binding, over which namespaces and servers, until when.
 
-    For example: `toolcrib access who-holds database:read`. A grant that is not in effect follows with the reason: it has
-    expired, a binding denies the scope, the account is gone.
+    Grants that are not in effect come last, with the reason.
     """
     answer = source.who_holds(scope)
     if _printed(answer, source, out):
@@ -242,11 +243,9 @@ def _grant_detail(holder: Holder) -> str:
 
 
 @_question
+@examples(Example("toolcrib access explain heist/hacker database_query", exit=1))
 def explain(source: Source, out: Format, subject: Subject, tool: Tool, binding: Files = None) -> None:
-    """Say why a subject may or may not use a tool: every step of the order, every binding. Exit code 1: it may not.
-
-    For example: `toolcrib access explain heist/hacker database_query`.
-    """
+    """Explain why a subject may or may not use a tool, step by step. Exit code 1: it may not."""
     answer = source.explain(subject, tool)
     if not _printed(answer, source, out):
         verdict = "yes" if answer.allowed else "no"
@@ -272,30 +271,31 @@ def explain(source: Source, out: Format, subject: Subject, tool: Tool, binding: 
 
 
 @_question
+@examples(
+    "toolcrib access diff -f examples/access/changes",
+    "toolcrib access diff --delete AgentScopeBinding/heist/hacker",
+)
 def diff(
     source: Source,
     out: Format,
     binding: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--file", "-f", help="Manifests that are added or changed: files, folders or -; repeat for more."
-        ),
+        typer.Option("--file", "-f", help="Manifests to add or change: files, folders or -. Repeatable."),
     ] = None,
-    subject: Annotated[str | None, typer.Option("--subject", help=f"Only for this one: {_WHOM}")] = None,
+    subject: Annotated[str | None, typer.Option("--subject", help=f"Only for this subject: {_WHOM}")] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Tools and bindings that the files do not hold count as deleted.")
+        bool, typer.Option("--prune", help="Treat Tools and bindings that are not in the files as deleted.")
     ] = False,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with 1 if anything changes for anybody.")
-    ] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if anything changes.")] = False,
 ) -> None:
-    """Say which subjects would gain and lose which tools by a change of manifests, before it is applied.
+    """List the tools that subjects would gain and lose by a change of manifests, before you apply it.
 
-    For example: `toolcrib access diff -f changes/ --delete AgentScopeBinding/heist/hacker`, or, for a pull request,
-    `toolcrib access diff --manifests base/ -f head/ --prune`.
+    For a pull request: `toolcrib access diff --manifests base/ -f head/ --prune --exit-code`.
     """
     if not source.question.bindings and not source.question.delete:
-        raise CliError("what changes?", hint="say -f FILE, or --delete Kind/namespace/name", code=Exit.USAGE)
+        raise CliError(
+            "no change specified", hint="specify -f FILE or --delete Kind/namespace/name", code=Exit.USAGE
+        )
     answer = source.diff(subject)
     if not _printed(answer, source, out):
         rows = [
@@ -304,15 +304,15 @@ def diff(
             for t in s.tools
         ]
         output.table(("change", "subject", "tool", "reason", "by", "generation", "rule"), rows)
-        found = f"Something changes for {len(answer.subjects)} subject(s)."
-        output.line(found if rows else "Nothing changes for anybody.", stderr=True)
+        found = f"{len(answer.subjects)} subject(s) affected."
+        output.line(found if rows else "No subject affected.", stderr=True)
     if exit_code and answer.subjects:
         raise typer.Exit(Exit.FAILED)
     if exit_code and source.doubted:
         # whoever merges by the exit code must not take a group of the real cluster for one without members
         raise CliError(
-            f"which is the cluster's issuer? Bindings name groups of service accounts of {', '.join(source.doubted)}",
-            hint="say --cluster-issuer https://…, letter for letter as these bindings do, or correct them",
+            f"the cluster's issuer is not known, and bindings name groups of service accounts of {', '.join(source.doubted)}",
+            hint="specify --cluster-issuer https://…, exactly as in these bindings, or correct the bindings",
             code=Exit.USAGE,
         )
 
@@ -327,7 +327,7 @@ for _name, _command in (
     ("explain", explain),
     ("diff", diff),
 ):
-    app.command(_name)(_command)
+    app.command(_name, epilog=epilog(_command))(_command)
 
 
 def _decided(rule: Rule) -> tuple[str, str, str, str, str]:

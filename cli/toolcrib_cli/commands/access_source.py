@@ -46,11 +46,17 @@ def chosen(
 
     question = _asked(tuple(files or ()), **asked)
     if manifests and (registry or context):
-        raise CliError("--manifests goes with neither --registry nor --context", code=Exit.USAGE)
+        raise CliError(
+            "--manifests cannot be combined with --registry or --context",
+            hint="specify one source: manifests, a registry or a cluster",
+            code=Exit.USAGE,
+        )
     if registry:
         if cluster_issuer:
             raise CliError(
-                "--cluster-issuer goes with --manifests or a cluster: a registry knows it", code=Exit.USAGE
+                "--cluster-issuer cannot be combined with --registry",
+                hint="remove it: a registry knows the cluster's issuer",
+                code=Exit.USAGE,
             )
         token = options.bearer(as_, token_file, data)
         client = stack.enter_context(RegistryClient(registry.rstrip("/"), token, ca_file=ca_file, timeout=60))
@@ -63,8 +69,8 @@ def chosen(
         return found
     if as_:
         raise CliError(
-            "--as goes with --registry: nobody is asked here",
-            hint="whom a question is about is its first argument: toolcrib access what-can NAMESPACE/NAME",
+            "--as needs --registry or a running local mode",
+            hint="to ask about a subject, pass it as the argument: toolcrib access what-can NAMESPACE/NAME",
             code=Exit.USAGE,
         )
     if manifests:
@@ -88,7 +94,9 @@ def _local(
     if state is None:
         return None
     url = str(state["url"])
-    output.line(f"asking the local mode at {url}; --context or --kubeconfig asks a cluster", stderr=True)
+    output.line(
+        f"asking the local mode at {url} (for a cluster, specify --context or --kubeconfig)", stderr=True
+    )
     if question.prune or not question.of_bindings:
         return sources.folder_source(question, [Path(p) for p in state.get("manifests", ())])
     asked_as = bool(as_ or token_file)

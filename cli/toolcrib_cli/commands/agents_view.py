@@ -16,6 +16,7 @@ from toolcrib.wire.advice import ADVISED_MIN_SCORE
 from toolcrib_cli import options, output
 from toolcrib_cli.commands import call_arguments
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
@@ -43,6 +44,13 @@ def _client(
     return RegistryClient(where, token, ca_file=ca_file)
 
 
+@examples(
+    "toolcrib tools --as safecracker",
+    Example(
+        "toolcrib tools --url https://toolcrib.example.com --token-file token",
+        not_run="needs a registry and a token of yours",
+    ),
+)
 def tools(
     as_: options.As = None,
     url: options.Url = None,
@@ -51,7 +59,7 @@ def tools(
     ca_file: options.CaFile = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """List the tools that an identity may see now."""
+    """List the tools that an agent may see now."""
     found: list[dict[str, Any]] = []
     cursor: str | None = None
     with _client(url, as_, token_file, data, ca_file) as client:
@@ -78,29 +86,39 @@ def tools(
         ],
     )
     if not found:
-        output.line("No tools are visible to this identity.", stderr=True)
+        output.line(
+            "No tools are visible to this identity. `toolcrib access what-can NAMESPACE/NAME --hidden` shows why.",
+            stderr=True,
+        )
 
 
 def _line(tool: dict[str, Any]) -> str:
     return " ".join(str(tool.get("description") or "").split())
 
 
+@examples(
+    'toolcrib search "simulate the drill" --as hacker',
+    'toolcrib search "guard schedule" --as hacker --limit 1 --why',
+)
 def search(
     query: Annotated[
         str,
-        typer.Argument(help="What the tool should do, in your words; without it a filter alone decides."),
+        typer.Argument(help="What the tool should do, in your own words. Optional with a filter."),
     ] = "",
     as_: options.As = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="How many hits.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Maximum number of hits.")] = 10,
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="Only tools with this tag; repeat for more.")
+        list[str] | None, typer.Option("--tag", help="Only tools with this tag. Repeatable.")
     ] = None,
-    server: Annotated[list[str] | None, typer.Option("--server", help="Only tools of these servers.")] = None,
+    server: Annotated[
+        list[str] | None, typer.Option("--server", help="Only tools of this server. Repeatable.")
+    ] = None,
     namespace: Annotated[
-        list[str] | None, typer.Option("--namespace", help="Only tools of these namespaces.")
+        list[str] | None, typer.Option("--namespace", help="Only tools in this namespace. Repeatable.")
     ] = None,
     mode: Annotated[
-        SearchMode, typer.Option("--mode", help="How to rank; `compat` is the seed formula.")
+        SearchMode,
+        typer.Option("--mode", help="Ranking method. compat: cosine similarity plus fixed boosts."),
     ] = SearchMode.HYBRID,
     min_score: Annotated[
         float | None,
@@ -108,25 +126,34 @@ def search(
             "--min-score",
             min=0,
             max=1,
-            help="The least confidence; 0 shows also what hardly fits. With up to 15 tools at most "
-            f"{ADVISED_MIN_SCORE:g}: more hides right tools.",
+            help="Minimum confidence. 0 shows every hit. With 15 tools or fewer, use at most "
+            f"{ADVISED_MIN_SCORE:g}: higher values hide tools that fit.",
         ),
     ] = None,
     top_servers: Annotated[
         int | None,
-        typer.Option("--top-servers", min=1, max=100, help="Rank servers first, then the tools of so many."),
+        typer.Option(
+            "--top-servers",
+            min=1,
+            max=100,
+            help="Rank servers first, then only the tools of this many servers.",
+        ),
     ] = None,
-    why: Annotated[bool, typer.Option("--why", help="Say why each tool was found.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show why each tool was found.")] = False,
     url: options.Url = None,
     data: options.Data = None,
     token_file: options.TokenFile = None,
     ca_file: options.CaFile = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Find tools by meaning, within what the identity may see."""
+    """Find tools by meaning, among those that an agent may see."""
     filters = {"tags": tag, "servers": server, "namespaces": namespace}
     if not query.strip() and not any(filters.values()):
-        raise CliError("say what the tool should do, or give --tag, --server or --namespace", code=Exit.USAGE)
+        raise CliError(
+            "neither a query nor a filter specified",
+            hint='describe the tool (`toolcrib search "read a file"`), or add --tag, --server or --namespace',
+            code=Exit.USAGE,
+        )
     body: dict[str, Any] = {"query": query, "limit": limit, "search_mode": mode.value}
     body |= {name: given for name, given in filters.items() if given}
     numbers = {"min_score": min_score, "top_k_servers": top_servers}
@@ -153,13 +180,13 @@ def search(
 def _nothing(words: bool, filtered: bool, min_score: float | None) -> str:
     """What to say where there is no hit, and what would bring some."""
     if not words:
-        return "No tool passes the filters."
-    hint = "--min-score 0 shows what comes nearest" if min_score is None else ""
+        return "No tool matches the filters."
+    hint = "--min-score 0 shows the nearest tools" if min_score is None else ""
     if filtered:
-        hint = f"{hint}, if any tool passes the filters" if hint else "Perhaps no tool passes the filters"
+        hint = f"{hint}, if any tool matches the filters" if hint else "Perhaps no tool matches the filters"
     if min_score:
-        hint = f"Hits below --min-score {min_score:g} are left out: lower it, or leave it out"
-    return f"Nothing fits. {hint}." if hint else "Nothing fits."
+        hint = f"Hits below --min-score {min_score:g} are omitted: lower it, or omit it"
+    return f"No tool found. {hint}." if hint else "No tool found."
 
 
 @contextmanager
@@ -192,6 +219,7 @@ def _meant(client: RegistryClient, *wanted: str) -> str:
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 
+@examples(Example("toolcrib describe calculator --as safecracker", lines=9))
 def describe(
     tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
     as_: options.As = None,
@@ -201,7 +229,7 @@ def describe(
     ca_file: options.CaFile = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Show one tool as the agent sees it: what it does, and the schema of its arguments."""
+    """Show one tool: what it does, and the schema of its arguments."""
     with _client(url, as_, token_file, data, ca_file) as client, _suggesting(client, tool):
         found = client.post("/v1/describe", {"tool": tool})
     if out is not Format.TABLE:
@@ -216,6 +244,10 @@ def describe(
     output.data(found["input_schema"], Format.JSON)
 
 
+@examples(
+    "toolcrib load file_reader simulation_data --as hacker -o table",
+    Example("toolcrib load calculator --as safecracker", lines=6),
+)
 def load(
     names: Annotated[list[str], typer.Argument(help="Names or ids of tools.")],
     as_: options.As = None,
@@ -225,13 +257,15 @@ def load(
     ca_file: options.CaFile = None,
     out: options.Output = Format.JSON,
 ) -> None:
-    """Print the definitions of several tools as models take them, in one request; ends with 4 if one is not there."""
+    """Print the definitions of several tools as MCP defines them. Exit code 4: one is not available."""
     with _client(url, as_, token_file, data, ca_file) as client:
         found = client.post("/v1/load", {"tools": names})
         if missing := found.get("errors"):
             said = "; ".join(f"{each['tool']}: {each['detail']}" for each in missing)
             hint = _meant(client, *(each["tool"] for each in missing))
-            raise CliError(said, hint=hint or "`toolcrib tools` lists what there is", code=Exit.NOT_PERMITTED)
+            raise CliError(
+                said, hint=hint or "list the available tools with `toolcrib tools`", code=Exit.NOT_PERMITTED
+            )
     if out is Format.TABLE:
         rows = [
             (t["_meta"]["toolcrib.dev/model-name"], t["name"], output.short(_line(t), 80))
@@ -242,16 +276,20 @@ def load(
     output.data(found["tools"], out)
 
 
+@examples(
+    "toolcrib call calculator expression='310 / 4.5' --as safecracker",
+    Example("toolcrib call database_query query='SELECT * FROM cameras' --as safecracker", exit=4),
+)
 def call(
     tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            help="key=value; sent as text where the tool takes text, else as JSON where it is JSON."
+            help="key=value. The value is JSON, or else text; it is text if the tool expects text."
         ),
     ] = None,
     json_: Annotated[
-        str | None, typer.Option("--json", help="All arguments as one JSON object; - reads it from stdin.")
+        str | None, typer.Option("--json", help="All arguments as one JSON object. - reads standard input.")
     ] = None,
     as_: options.As = None,
     url: options.Url = None,
@@ -285,22 +323,28 @@ def _texts(client: RegistryClient, tool: str, pairs: list[str]) -> frozenset[str
         return frozenset()  # the call itself says what is wrong
 
 
+@examples(
+    "toolcrib token safecracker",
+    "toolcrib token hacker --ttl 7d --scopes 'file_reader:use simulation:read'",
+)
 def token(
-    name: Annotated[
-        str, typer.Argument(help="A service account: namespace/name, or the name where only one has it.")
-    ],
+    name: Annotated[str, typer.Argument(help="Service account: namespace/name, or a name that is unique.")],
     scopes: Annotated[
         str | None,
-        typer.Option("--scopes", help='Scopes that decide alone ("a b"); without it bindings decide.'),
+        typer.Option(
+            "--scopes", help='Scopes of the token ("a b"), which decide alone. Default: bindings decide.'
+        ),
     ] = None,
-    ttl: Annotated[str, typer.Option("--ttl", help="How long it is valid: 90s, 30m, 1h, 7d.")] = "1h",
+    ttl: Annotated[str, typer.Option("--ttl", help="Lifetime: 90s, 30m, 1h, 7d.")] = "1h",
     client_secret: Annotated[
         bool,
-        typer.Option("--client-secret", help="Print its secret for POST /oauth/token instead of a token."),
+        typer.Option(
+            "--client-secret", help="Print the account's client secret for POST /oauth/token instead."
+        ),
     ] = False,
     data: options.Data = None,
 ) -> None:
-    """Print a bearer token of the local mode's issuer, and nothing else."""
+    """Print a bearer token of the local mode."""
     from toolcrib.resources import durations
     from toolcrib_cli.local import accounts
 

@@ -15,6 +15,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, epilog, examples
 from toolcrib_cli.output import Format
 
 app = typer.Typer(help="Read and verify decision logs.", no_args_is_help=True)
@@ -23,7 +24,7 @@ Logs = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE|FOLDER]...",
-        help="Decision logs, rotated files included; - is standard input. Else that of the local mode's data folder.",
+        help="Decision logs, including rotated files. - is standard input. Default: the local mode's log.",
         show_default=False,
     ),
 ]
@@ -31,28 +32,29 @@ KeyFiles = Annotated[
     list[str] | None,
     typer.Option(
         "--key-file",
-        help="A secret that the log is chained with; repeat it after a change of secrets. Else `audit.key` beside the log.",
+        help="File with the secret that the log is chained with. Repeatable, for changed secrets. Default: audit.key beside the log.",
     ),
 ]
 Agent = Annotated[
     str | None,
-    typer.Option("--agent", help="namespace/name of a service account, else issuer:subject; a glob."),
+    typer.Option(
+        "--agent",
+        help="Only this agent: namespace/name of a service account, or issuer:subject. * is a wildcard.",
+    ),
 ]
-Tool = Annotated[str | None, typer.Option("--tool", help="Tool id or name; a glob.")]
+Tool = Annotated[str | None, typer.Option("--tool", help="Only this tool: id or name. * is a wildcard.")]
 Action = Annotated[
     str | None,
     typer.Option(
         "--action",
-        help="list, search, describe, load, call, watch, …; `policy` and `identity`: what records are replayed with.",
+        help="Only this action: list, search, describe, load, call, watch, …, or policy and identity (records for replays).",
     ),
 ]
-Reason = Annotated[str | None, typer.Option("--reason", help="Reason of the decision, such as no_binding.")]
-Token = Annotated[
-    str | None, typer.Option("--jti", help="Id of the token (its claim jti), as its issuer's log has it.")
-]
-Denied = Annotated[bool, typer.Option("--denied", help="Only what was refused.")]
-Since = Annotated[str | None, typer.Option("--since", help="A time, a date, or how long ago (90m, 7d).")]
-Until = Annotated[str | None, typer.Option("--until", help="The same: the end, not included.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Only this reason, such as no_binding.")]
+Token = Annotated[str | None, typer.Option("--jti", help="Only the token with this jti claim.")]
+Denied = Annotated[bool, typer.Option("--denied", help="Only denied requests.")]
+Since = Annotated[str | None, typer.Option("--since", help="Start: a time, a date, or an age (90m, 7d).")]
+Until = Annotated[str | None, typer.Option("--until", help="End, exclusive: a time, a date, or an age.")]
 
 _LOCAL_LOG, _LOCAL_KEY = "decisions.jsonl", "audit.key"
 _CONFIGMAP = "configmap"
@@ -64,30 +66,39 @@ def _logs(given: list[str] | None, data: Path | None) -> list[str]:
     return [str(options.data_folder(data) / _LOCAL_LOG)]
 
 
-@app.command("verify")
+@examples(
+    "toolcrib audit verify",
+    Example(
+        "toolcrib audit verify decisions.jsonl --key-file audit.key --anchors configmap",
+        not_run="reads the anchors from a cluster",
+    ),
+)
 def verify(
     logs: Logs = None,
     key_file: KeyFiles = None,
     anchors: Annotated[
         str | None,
         typer.Option(
-            help="What the operator kept elsewhere: a file (the ConfigMap as kubectl prints it, or its document), "
-            "`configmap`, or `configmap/NAMESPACE/NAME`. Without it a cut end or a rewritten log may go unseen.",
+            help="Anchors that the operator stored: a file, configmap, or configmap/NAMESPACE/NAME. "
+            "Without anchors, a truncated or rewritten log can go undetected.",
         ),
     ] = None,
     replica: Annotated[
         list[str] | None,
-        typer.Option("--replica", help="Only this replica's log and anchors; repeat for more."),
+        typer.Option("--replica", help="Only this replica. Repeatable."),
     ] = None,
     mixed: Annotated[
-        bool, typer.Option("--mixed", help="The files hold other lines too, as `kubectl logs` prints them.")
+        bool, typer.Option("--mixed", help="Skip lines that are not records, as in `kubectl logs`.")
     ] = False,
-    kubeconfig: Annotated[str | None, typer.Option(help="For --anchors configmap.")] = None,
-    context: Annotated[str | None, typer.Option(help="Of the kubeconfig.")] = None,
+    kubeconfig: Annotated[str | None, typer.Option(help="Kubeconfig for --anchors configmap.")] = None,
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
     data: options.Data = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Check that no line was edited, removed, moved or added, and with anchors that no end was cut; 1 if one was."""
+    """Check a decision log for edited, removed, moved and added lines. Exit code 1: it is not whole.
+
+    With anchors, it also finds a truncated end.
+    """
     from toolcrib.audit.verification import Verification
     from toolcrib_cli import decision_logs
 
@@ -126,9 +137,9 @@ def _ends(report: Any, *, asked: bool, local: bool) -> str:
         return ""
     if not asked:
         if local:
-            return "an end that may have been cut: the local mode keeps no anchors"
-        return "ends that may have been cut: see --anchors"
-    return f"ends that may have been cut: no anchor of the last run (of a stream: of every run) of {', '.join(report.unanchored)}"
+            return "a possibly truncated end: the local mode keeps no anchors"
+        return "possibly truncated ends: see --anchors"
+    return f"possibly truncated ends: no anchor for the last run (in a stream: for every run) of {', '.join(report.unanchored)}"
 
 
 def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[Any]:
@@ -140,7 +151,9 @@ def _anchors(source: str, kubeconfig: str | None, context: str | None) -> list[A
         _, _, place = source.partition("/")
         namespace, _, name = (place or "toolcrib-system/toolcrib-audit-anchors").partition("/")
         if not name:
-            raise CliError(f"--anchors {source}: say configmap/NAMESPACE/NAME", code=Exit.USAGE)
+            raise CliError(
+                f"--anchors: {source!r} has no name", hint="specify configmap/NAMESPACE/NAME", code=Exit.USAGE
+            )
         found = cluster.read_config_map(namespace, name, kubeconfig=kubeconfig, context=context)
         return decision_logs.anchors(found.get(decision_logs.ANCHORS_KEY, ""), source)
     try:
@@ -159,15 +172,15 @@ def _tell(report: Any, beside: list[str], ends: str, *, unread: bool, unmet: boo
     output.line(f"{report.records} records of {replicas} in {report.chains} runs{span}")
     if report.lost:
         lost = ", ".join(f"{number} {reason}" for reason, number in sorted(report.lost.items()))
-        output.line(f"lost, as the log itself says: {lost}")
+        output.line(f"lost, according to the log: {lost}")
     if report.interrupted:
         output.line(
-            f"runs that did not end by themselves: {report.interrupted}; of each the last moment may be missing, "
-            "and the counts of what repeated in its last audit.fold_seconds (a minute)"
+            f"interrupted runs: {report.interrupted}. Records of the last moment of each may be missing, "
+            "and the counts of requests that were repeated in the last audit.fold_seconds (a minute)"
         )
     if report.unkeyed:
         output.line(
-            "chained without a key: anyone who could write the file could also have rewritten it",
+            "chained without a key: anyone who can write the file could have rewritten it",
             style="yellow",
         )
     for key in beside:
@@ -178,22 +191,25 @@ def _tell(report: Any, beside: list[str], ends: str, *, unread: bool, unmet: boo
     if report.anchors:
         output.line(f"{report.anchors} anchors")
     if not report.records:
-        output.line("no records: nothing is proven", style="red")
+        output.line("no records found: nothing was verified", style="red")
     elif unread:
-        output.line("not verified: no key was given, say --key-file", style="bold red")
+        output.line("not verified: no key found. Specify --key-file", style="bold red")
     elif report.findings:
         output.line(f"NOT whole: {len(report.findings)} findings", style="bold red")
     elif unmet:
-        output.line("not compared with anchors: there are none", style="bold red")
+        output.line("not compared with anchors: none were found", style="bold red")
     else:
-        output.line(f"whole, but for {ends}" if ends else "whole", style="yellow" if ends else "green")
+        output.line(f"whole, except for {ends}" if ends else "whole", style="yellow" if ends else "green")
 
 
-@app.command("tail")
+@examples(
+    "toolcrib audit tail --agent heist/planner --action call",
+    Example("toolcrib audit tail --follow --denied", not_run="it runs until Ctrl-C"),
+)
 def tail(
     logs: Logs = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last ones.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new records until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of records.")] = 10,
     agent: Agent = None,
     tool: Tool = None,
     action: Action = None,
@@ -203,13 +219,15 @@ def tail(
     data: options.Data = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Print the last records, one a line; -f prints new ones as they come."""
+    """Print the last records, one per line."""
     from toolcrib_cli import decision_logs
 
     wanted = decision_logs.Filter(agent, tool, action, reason, denied, token=jti)
     files, passed = decision_logs.found(_logs(logs, data)), decision_logs.Passed()
     if follow and files[-1] == decision_logs.STDIN:
-        raise CliError("-f follows a file, not standard input", code=Exit.USAGE)
+        raise CliError(
+            "--follow needs a file, not standard input", hint="specify the log file", code=Exit.USAGE
+        )
     for record in deque(decision_logs.records(files, wanted, passed), maxlen=lines):
         _print(record, out)
     _tell_passed(passed.lines)
@@ -220,7 +238,10 @@ def tail(
             sys.stdout.flush()
 
 
-@app.command("query")
+@examples(
+    "toolcrib audit query --agent heist/planner",
+    "toolcrib audit query --denied --since 1h --tool 'heist/database*' --records",
+)
 def query(
     logs: Logs = None,
     since: Since = None,
@@ -232,15 +253,15 @@ def query(
     denied: Denied = False,
     jti: Token = None,
     each: Annotated[
-        bool, typer.Option("--records", help="Print the records instead of who used what.")
+        bool, typer.Option("--records", help="Print the records instead of the summary.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="With --records: how many at most.")
+        int | None, typer.Option("--limit", min=1, help="Maximum number of records, with --records.")
     ] = None,
     data: options.Data = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Say who used what, or print the records that fit."""
+    """Summarize who used which tool, or print the matching records."""
     from toolcrib_cli import decision_logs
 
     wanted = decision_logs.Filter(
@@ -263,8 +284,8 @@ def query(
         return
     if not used:
         output.line(
-            "No record fits. An agent is namespace/name and a tool namespace/object or its last part; both may be"
-            " patterns: --agent '*bot*', --tool '*query*'.",
+            "No record matches. Specify an agent as namespace/name and a tool as namespace/object or its last part."
+            " Patterns work too: --agent '*bot*', --tool '*query*'.",
             stderr=True,
         )
     output.table(
@@ -288,8 +309,8 @@ def query(
 
 def _tell_passed(lines: int) -> None:
     if lines:
-        what = "1 line is no record and was" if lines == 1 else f"{lines} lines are no records and were"
-        output.line(f"{what} passed over: see toolcrib audit verify", style="yellow", stderr=True)
+        what = "1 line that is" if lines == 1 else f"{lines} lines that are"
+        output.line(f"skipped {what} not a record: see `toolcrib audit verify`", style="yellow", stderr=True)
 
 
 def _reasons(counts: dict[str, int]) -> str:
@@ -348,3 +369,7 @@ def _words(record: dict[str, Any]) -> Iterable[str]:
     if "repeated" in record:
         # its time is that of the last one counted: it stands below records that are younger
         yield f"x{decision_logs.count_of(record)} since {record['repeated']['since']}, summed up later"
+
+
+for _name, _command in (("verify", verify), ("tail", tail), ("query", query)):
+    app.command(_name, epilog=epilog(_command))(_command)

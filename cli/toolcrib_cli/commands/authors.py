@@ -14,6 +14,7 @@ from toolcrib.text import escape
 from toolcrib_cli import options, output
 from toolcrib_cli.commands import call_arguments
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
@@ -23,53 +24,51 @@ if TYPE_CHECKING:
 _ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
 
 
+@examples("toolcrib try examples/heist/30-tool-calculator.yaml expression='6 * 7'")
 def try_tool(
     file: Annotated[
-        Path, typer.Argument(help="A file with a Tool, and the Secrets it needs; - is standard input.")
+        Path, typer.Argument(help="File with a Tool and the Secrets it needs. - is standard input.")
     ],
     arguments: Annotated[list[str] | None, typer.Argument(help="key=value, as for `toolcrib call`.")] = None,
     json_: Annotated[
-        str | None, typer.Option("--json", help="All arguments as one JSON object; - reads it from stdin.")
+        str | None, typer.Option("--json", help="All arguments as one JSON object. - reads standard input.")
     ] = None,
-    tool: Annotated[str | None, typer.Option("--tool", help="Which Tool, if the file has several.")] = None,
+    tool: Annotated[
+        str | None, typer.Option("--tool", help="Name of the Tool, if the file has several.")
+    ] = None,
     beside: Annotated[
         list[Path] | None,
         typer.Option(
             "--manifests",
             exists=True,
-            help="Manifests that are there besides; repeat for more.",
+            help="Further manifests to consider. Repeatable.",
             show_default="those of the running local mode",
         ),
     ] = None,
     backend: options.Backends = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            "--allow-host", metavar="HOST[:PORT]", help="A host that the tool may call; repeat for more."
-        ),
+        typer.Option("--allow-host", metavar="HOST[:PORT]", help="Host that the tool may call. Repeatable."),
     ] = None,
     as_: Annotated[
         str | None,
         typer.Option(
             "--as",
-            help="The account that the call's assertion names: namespace/name.",
+            help="Account in the call's assertion: namespace/name.",
             show_default="NAMESPACE/try",
         ),
     ] = None,
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Namespace of manifests that name none.")
-    ] = "default",
+    namespace: options.DefaultNamespace = "default",
     search: Annotated[
         bool,
-        typer.Option("--search/--no-search", help="Say where a search for its description ranks the tool."),
+        typer.Option("--search/--no-search", help="Show how a search for its description ranks the tool."),
     ] = True,
     data: options.Data = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Call a tool once, before it is applied: check its manifest, send the request, show request and answer.
+    """Call a tool before you apply it: check the manifest, send the request, show both messages.
 
-    Nobody's grant is needed and no local mode; one that runs says which hosts are open and which tools there are.
-    For example: `toolcrib try tool.yaml city=Oslo --backend team-a/weather=127.0.0.1:9000`.
+    It needs no grant and no local mode. If a local mode runs, its hosts and tools are used.
     """
     from toolcrib_cli import manifests
     from toolcrib_cli.local import accounts, trial
@@ -203,10 +202,9 @@ def _plain(tool_id: str, caller: str, done: Trial, where: Placing | None) -> dic
     }
 
 
+@examples("toolcrib init greetings")
 def init(
-    folder: Annotated[
-        Path, typer.Argument(help="The folder to write; files that are there are never changed.")
-    ],
+    folder: Annotated[Path, typer.Argument(help="Folder to write. Existing files are never changed.")],
     namespace: Annotated[
         str | None,
         typer.Option(
@@ -214,10 +212,7 @@ def init(
         ),
     ] = None,
 ) -> None:
-    """Write a tool to start from: manifests, a small service that takes calls from the registry alone, and how to run it.
-
-    For example: `toolcrib init greetings && cat greetings/README.md`.
-    """
+    """Create a tool to start from: manifests, a small service, and a README."""
     from toolcrib_cli.local import starter
 
     given, files = starter.write(folder, namespace)

@@ -32,17 +32,27 @@ def read(pairs: Sequence[str], text: str | None, as_text: frozenset[str] = froze
         try:
             found = json.loads(sys.stdin.read() if text == "-" else text)
         except ValueError as error:
-            raise CliError(f"--json: not JSON: {error}", code=Exit.USAGE) from error
+            raise CliError(
+                f"--json: invalid JSON: {error}",
+                hint='for example: --json \'{"city": "Oslo"}\'',
+                code=Exit.USAGE,
+            ) from error
         except RecursionError as error:
             raise CliError("--json: nested too deeply", code=Exit.USAGE) from error
         if not isinstance(found, dict):
-            raise CliError("--json: arguments are one JSON object", code=Exit.USAGE)
+            raise CliError(
+                "--json: the arguments are not a JSON object",
+                hint='for example: --json \'{"city": "Oslo"}\'',
+                code=Exit.USAGE,
+            )
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise CliError(f"not key=value: {pair!r}", code=Exit.USAGE)
+            raise CliError(
+                f"argument {pair!r} is not key=value", hint="for example: city=Oslo", code=Exit.USAGE
+            )
         if key in found:
-            raise CliError(f"the argument {key!r} is given twice", code=Exit.USAGE)
+            raise CliError(f"argument {key!r} is specified twice", hint="remove one of them", code=Exit.USAGE)
         found[key] = value if key in as_text else _value(value)
     return found
 

@@ -10,6 +10,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
@@ -18,10 +19,17 @@ if TYPE_CHECKING:
 _STYLES = {"pass": "green", "fail": "bold red", "unknown": "yellow"}
 
 
+@examples(
+    Example("toolcrib doctor --local", lines=8),
+    Example(
+        "toolcrib doctor --context production",
+        not_run="needs a cluster with the chart: `make cluster-test` runs it",
+    ),
+)
 def doctor(
     ctx: typer.Context,
     local: Annotated[
-        bool, typer.Option("--local", help="Look at the local mode; so do --data and --url.")
+        bool, typer.Option("--local", help="Check the local mode. --data and --url imply it.")
     ] = False,
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
@@ -29,9 +37,9 @@ def doctor(
     data: options.Data = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Check an installation against the hardening checklist: pass, fail or unknown, and the remedy. Reads only; calls no tool.
+    """Check an installation against the hardening checklist. It only reads, and calls no tool.
 
-    Exit codes: 0 everything passes, 1 something fails, 2 nothing fails but something could not be looked at.
+    Exit code 1: an item fails. 2: none fails, and one could not be checked.
     """
     # the operator's parts and the Kubernetes client: only who asks waits for them
     from toolcrib_cli.doctor import table
@@ -40,7 +48,11 @@ def doctor(
     given = (ctx.get_parameter_source(name) for name in ("url", "data"))
     if local or any(source is not None and source.name == "COMMANDLINE" for source in given):
         if context is not None:
-            raise CliError("--context is for a cluster, --local, --url and --data are not", code=Exit.USAGE)
+            raise CliError(
+                "--context selects a cluster, and --local, --url and --data the local mode",
+                hint="remove one of them",
+                code=Exit.USAGE,
+            )
         from toolcrib_cli.doctor import local as here
 
         facts = here.look(options.data_folder(data), url.rstrip("/") if url else None)

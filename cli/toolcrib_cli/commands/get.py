@@ -11,6 +11,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
 
 ALL = "toolcrib"
@@ -50,30 +51,28 @@ def _names(ctx: typer.Context, incomplete: str) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete))
 
 
+@examples("toolcrib get tools", Example("toolcrib get asb hacker -o describe", lines=24))
 def get(
     kind: Annotated[
         str,
         typer.Argument(
-            help="tools (tl), toolservers (ts), agentscopebindings (asb), clusteragentscopebindings (casb), or toolcrib for all.",
+            help="tools (tl), toolservers (ts), agentscopebindings (asb), clusteragentscopebindings (casb), or toolcrib for all kinds.",
             autocompletion=_kinds,
         ),
     ],
     name: Annotated[
-        str | None, typer.Argument(help="One object: its name, or namespace/name.", autocompletion=_names)
+        str | None, typer.Argument(help="Name of one object, or namespace/name.", autocompletion=_names)
     ] = None,
     namespace: Annotated[
         str | None, typer.Option("-n", "--namespace", help="Only this namespace.", show_default="all")
     ] = None,
     all_namespaces: Annotated[
-        bool, typer.Option("-A", "--all-namespaces", help="All namespaces, as without -n.")
+        bool, typer.Option("-A", "--all-namespaces", help="All namespaces. The default.")
     ] = False,
     data: options.Data = None,
-    out: Annotated[Form, typer.Option("-o", "--output", help="How to print.")] = Form.TABLE,
+    out: Annotated[Form, typer.Option("-o", "--output", help="Output format.")] = Form.TABLE,
 ) -> None:
-    """Show objects of the running local mode with their conditions, as kubectl shows those of a cluster.
-
-    Examples: `toolcrib get tools`, `toolcrib get asb hacker -o describe`, `toolcrib get toolcrib -o wide`.
-    """
+    """Show objects of the local mode with their conditions, as `kubectl get` does in a cluster."""
     from toolcrib_cli.local.questions import ask
 
     if namespace is not None and all_namespaces:
@@ -83,7 +82,7 @@ def get(
     found: list[dict[str, Any]] = answer["objects"]
     if name is not None and not found:
         where = f"{space}/{bare}" if space else bare
-        raise CliError(f"not found: {kind} {where}", hint=f"`toolcrib get {kind}` lists what there is")
+        raise CliError(f"not found: {kind} {where}", hint=f"list what exists with `toolcrib get {kind}`")
     if out in (Form.JSON, Form.YAML):
         shown = [each["object"] for each in found]
         one = name is not None and len(shown) == 1

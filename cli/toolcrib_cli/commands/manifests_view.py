@@ -14,6 +14,7 @@ import yaml
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
@@ -21,29 +22,33 @@ if TYPE_CHECKING:
     from toolcrib_cli.remarks import Remark
 
 
+@examples(
+    "toolcrib validate examples/heist",
+    Example(
+        "sed 's/scopes: .*/scopes: []/' examples/heist/41-binding-hacker.yaml | toolcrib validate -", exit=1
+    ),
+)
 def validate(
-    files: Annotated[list[Path], typer.Argument(help="Files and folders; - is standard input.")],
+    files: Annotated[list[Path], typer.Argument(help="Files and folders. - is standard input.")],
     against_cluster: Annotated[
         bool,
         typer.Option(
             "--against-cluster",
-            help="Compare with what a cluster holds too: name conflicts, selectors, and what looks like a mistake.",
+            help="Also compare with a cluster: name conflicts, selectors, likely mistakes.",
         ),
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings end with exit code 1 too.")] = False,
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Namespace of manifests that name none.")
-    ] = "default",
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")] = False,
+    namespace: options.DefaultNamespace = "default",
     kubeconfig: options.Kubeconfig = None,
     context: options.Context = None,
     trusted_namespace_label: options.TrustedLabels = None,
     hidden_text: options.HiddenText = Hidden.REFUSE,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """Check manifests: what the API server and the operator would say of all of them together, with file and line.
+    """Check manifests as the API server and the operator would, offline. Each finding has a file and a line.
 
-    Exit code 1: something would be refused, or not accepted. What is accepted and not ready (an expired binding, a Tool
-    without its Secret), and what looks like a mistake, is a warning. Offline, unless told otherwise.
+    Exit code 1: an object would be rejected. An object that is accepted but not ready, or looks like a mistake, is a
+    warning.
     """
     from toolcrib_cli import manifests
 
@@ -161,13 +166,20 @@ def _plain(problem: ManifestProblem, remark: Remark | None) -> dict[str, object]
     return found
 
 
+@examples(
+    "toolcrib crds --write crds && ls crds",
+    Example(
+        "toolcrib crds | kubectl apply -f -",
+        not_run="needs a cluster: tests/cluster applies the same objects",
+    ),
+)
 def crds(
     write: Annotated[
         Path | None,
-        typer.Option("--write", help="Write one file a kind, and one of the policies, into this folder."),
+        typer.Option("--write", help="Folder to write to: one file for each kind, and one for the policies."),
     ] = None,
 ) -> None:
-    """Print the CustomResourceDefinitions and admission policies, ready for `kubectl apply -f -`."""
+    """Print the CustomResourceDefinitions and admission policies, for `kubectl apply -f -`."""
     from toolcrib.resources import admission, crd
 
     documents = crd.definitions()

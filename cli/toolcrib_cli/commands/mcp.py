@@ -10,8 +10,10 @@ import typer
 
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import examples
 
 
+@examples("""echo '{"jsonrpc":"2.0","id":1,"method":"ping"}' | toolcrib mcp --as safecracker""")
 def mcp(
     as_: options.As = None,
     direct: options.Direct = False,
@@ -22,15 +24,13 @@ def mcp(
     wait: Annotated[
         float,
         typer.Option(
-            "--wait", min=0, max=600, help="Seconds that a message waits for a registry that is away."
+            "--wait", min=0, max=600, help="Seconds that a message waits while the registry does not answer."
         ),
     ] = 20.0,
 ) -> None:
-    """Connect an MCP client that starts a command: MCP on standard input and output, carried to a registry.
+    """Serve MCP on standard input and output, for clients that start a command.
 
-    Clients run this, people configure it: toolcrib client config claude --as safecracker
-
-    By hand: echo '{"jsonrpc":"2.0","id":1,"method":"tools/list"}' | toolcrib mcp --as safecracker
+    `toolcrib client config` writes the configuration that makes a client start it.
     """
     from toolcrib_cli.bridge.run import Plan, run
     from toolcrib_cli.client import check_address, trust

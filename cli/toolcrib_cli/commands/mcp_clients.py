@@ -12,6 +12,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import epilog, examples
 from toolcrib_cli.mcp_clients.entries import (
     Address,
     Client,
@@ -33,7 +34,10 @@ def _group() -> None:
     """Connect MCP clients."""
 
 
-@app.command("config")
+@examples(
+    "toolcrib client config claude --as safecracker",
+    "toolcrib client config vscode --url https://toolcrib.example.com",
+)
 def config(
     client: Annotated[Client, typer.Argument(help="The client.", show_default=False)],
     as_: options.As = None,
@@ -42,33 +46,24 @@ def config(
     data: options.Data = None,
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--token-file", help="The client starts the bridge, which reads the token from this file."
-        ),
+        typer.Option("--token-file", help="File with a bearer token, which `toolcrib mcp` reads."),
     ] = None,
     token_env: Annotated[
         str | None,
-        typer.Option("--token-env", help="The client reads the token from this variable, instead of OAuth."),
+        typer.Option("--token-env", help="Environment variable with the token, instead of OAuth."),
     ] = None,
     ca_file: options.CaFile = None,
-    name: Annotated[str, typer.Option("--name", help="What the client calls the server.")] = "toolcrib",
+    name: Annotated[str, typer.Option("--name", help="Name of the server in the client.")] = "toolcrib",
     write: Annotated[
         bool,
-        typer.Option("--write", help="Put it into the client's file; the former content is kept beside it."),
+        typer.Option("--write", help="Write it into the client's file. A backup is kept beside the file."),
     ] = False,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--file", help="Another file than the client's usual one; only with --write.", dir_okay=False
-        ),
+        typer.Option("--file", help="File to write instead of the client's default one.", dir_okay=False),
     ] = None,
 ) -> None:
-    """Print the configuration that connects an MCP client, ready to paste; there is never a token in it.
-
-    On this machine: toolcrib client config claude --as safecracker
-
-    In a cluster: toolcrib client config vscode --url https://toolcrib.example.com --write
-    """
+    """Print the configuration that connects an MCP client, ready to paste. It never contains a token."""
     if not _NAME.fullmatch(name):
         hint = "use letters, digits, - and _, at most 48"
         raise CliError(f"--name: invalid name: {name!r}", hint=hint, code=Exit.USAGE)
@@ -141,3 +136,6 @@ def _server(
     if ca_file is not None:
         arguments += ["--ca-file", str(ca_file.absolute())]
     return Command(arguments[0], tuple(arguments[1:]))
+
+
+app.command("config", epilog=epilog(config))(config)

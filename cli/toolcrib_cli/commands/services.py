@@ -11,6 +11,7 @@ import typer
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib_cli import options
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, examples
 
 if TYPE_CHECKING:
     from toolcrib_cli.example_tools import CallAssertions
@@ -18,20 +19,27 @@ if TYPE_CHECKING:
 _EXAMPLES = ["heist/*", "catalog/*"]
 
 
+@examples(
+    Example("toolcrib up --demo", until="\nup in ", also="--port 0 --no-tour --data other"),
+    Example(
+        "toolcrib up --manifests tools/ --backend team-a/notes=127.0.0.1:9000 --allow-host api.example.com",
+        not_run="names a folder, a service and a host of yours",
+    ),
+)
 def up(
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port on loopback; 0 takes a free one.")
+        int, typer.Option("--port", min=0, max=65535, help="Port on loopback. 0 takes a free one.")
     ] = options.DEFAULT_PORT,
     data: options.Data = None,
     manifests: Annotated[
         list[Path] | None,
-        typer.Option("--manifests", exists=True, help="A folder or file of manifests; repeat for more."),
+        typer.Option("--manifests", exists=True, help="Folder or file of manifests. Repeatable."),
     ] = None,
     demo: Annotated[
         bool,
         typer.Option(
             "--demo",
-            help="The packaged example: three agents, four tools; copied to demo/ of the data folder.",
+            help="Serve the packaged example: three agents, four tools. It is copied to demo/ in the data folder.",
         ),
     ] = False,
     backend: options.Backends = None,
@@ -40,18 +48,18 @@ def up(
         typer.Option(
             "--allow-host",
             metavar="HOST[:PORT]",
-            help="A host that tools with a url may call, besides loopback: api.example.com, api.example.com:8443 or "
-            "*.example.com; repeat for more. hosts.yaml in the data folder does the same while it runs.",
+            help="Host that tools may call besides loopback: api.example.com, api.example.com:8443 or "
+            "*.example.com. Repeatable. To change it while running, edit hosts.yaml in the data folder.",
         ),
     ] = None,
     tour: Annotated[
-        bool, typer.Option("--tour/--no-tour", help="Show who discovers what, and make one call.")
+        bool, typer.Option("--tour/--no-tour", help="Show what each agent discovers, and make one call.")
     ] = True,
     embedder: Annotated[
         str,
         typer.Option(
             "--embedder",
-            help="packaged (hybrid search), none (lexical only), or a folder with an ONNX sentence model.",
+            help="packaged (hybrid search), none (lexical search only), or a folder with an ONNX sentence model.",
         ),
     ] = "packaged",
     hidden_text: options.HiddenText = Hidden.REFUSE,
@@ -59,14 +67,14 @@ def up(
         bool,
         typer.Option(
             "--mcp-split-calls",
-            help="/mcp offers call_read_tool and call_write_tool instead of call_tool.",
+            help="Offer call_read_tool and call_write_tool on /mcp instead of call_tool.",
         ),
     ] = False,
     mcp_compatible_names: Annotated[
         bool,
         typer.Option(
             "--mcp-compatible-names",
-            help="/mcp offers intelligent_tool_finder, search_registry and invoke_mcp_tool too.",
+            help="Offer intelligent_tool_finder, search_registry and invoke_mcp_tool on /mcp too.",
         ),
     ] = False,
     quota_tools: Annotated[
@@ -74,7 +82,7 @@ def up(
         typer.Option(
             "--quota-tools",
             min=0,
-            help="Tools of a namespace that are accepted, the oldest ones; 0: no limit.",
+            help="Most tools in a namespace; the oldest are accepted. 0: no limit.",
         ),
     ] = 5_000,
     quota_bytes: Annotated[
@@ -82,14 +90,13 @@ def up(
         typer.Option(
             "--quota-bytes",
             metavar="SIZE",
-            help="JSON bytes that the accepted tools of a namespace have together; 0: no limit.",
+            help="Most JSON bytes of all tools in a namespace. 0: no limit.",
         ),
     ] = "64Mi",
 ) -> None:
-    """Run all of Toolcrib here: no cluster, no database server. Watches the manifests; Ctrl-C stops everything.
+    """Run Toolcrib on this machine, without a cluster or a database server.
 
-    For example: `toolcrib up --demo`, or
-    `toolcrib up --manifests tools/ --backend team-a/notes=127.0.0.1:9000 --allow-host api.example.com`.
+    It watches the manifests. Ctrl-C stops it.
     """
     from toolcrib.telemetry.logs import configure
     from toolcrib_cli.local.settings import Options
@@ -145,49 +152,62 @@ def backends_of(given: list[str]) -> dict[str, str]:
         service, equals, address = text.partition("=")
         host, colon, port = address.rpartition(":")
         if not equals or service.count("/") != 1 or not colon or not host or not port.isdigit():
-            raise CliError(f"--backend: not namespace/service=host:port: {text!r}", code=Exit.USAGE)
+            raise CliError(
+                f"--backend: {text!r} is not namespace/service=host:port",
+                hint="for example: --backend team-a/notes=127.0.0.1:9000",
+                code=Exit.USAGE,
+            )
         found[service] = address
     return found
 
 
+@examples(
+    Example(
+        "toolcrib example-tools --issuer https://toolcrib.example.com",
+        until="example tools at",
+        also="--port 0",
+    ),
+)
 def example_tools(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port. 0 takes a free one.")] = 8080,
     data: Annotated[
         Path | None,
-        typer.Option("--data", help="Folder for the sample files and database; else a temporary one."),
+        typer.Option("--data", help="Folder for the sample files and database. Default: a temporary one."),
     ] = None,
     issuer: Annotated[
         str | None,
-        typer.Option("--issuer", help="The registry's public URL: calls without its assertion are refused."),
+        typer.Option("--issuer", help="Public URL of the registry. Calls without its assertion are refused."),
     ] = None,
     jwks_url: Annotated[
         str | None,
-        typer.Option("--jwks-url", help="Where its keys are; default: /.well-known/jwks.json there."),
+        typer.Option("--jwks-url", help="Address of its keys. Default: /.well-known/jwks.json at --issuer."),
     ] = None,
     ca_file: Annotated[
-        Path | None, typer.Option("--ca-file", help="CA bundle for that address, instead of the system's.")
+        Path | None,
+        typer.Option("--ca-file", help="CA bundle (PEM) for that address, instead of the system's."),
     ] = None,
     tool: Annotated[
         list[str] | None,
         typer.Option(
-            "--tool", help="Tools to execute, by id (* is a wildcard); default: those of examples/."
+            "--tool",
+            help="Id of a tool to execute; * is a wildcard. Repeatable. Default: those of examples/.",
         ),
     ] = None,
     unverified: Annotated[
-        bool, typer.Option("--unverified", help="Take calls from anybody, without an assertion.")
+        bool, typer.Option("--unverified", help="Accept calls from anyone, without an assertion.")
     ] = False,
 ) -> None:
-    """Run the example tools' programs: calculator, file reader, database, simulation, echo.
+    """Run the services behind the example tools: calculator, file reader, database, simulation, echo.
 
-    They take calls from the registry alone, by its assertion: toolcrib example-tools --issuer https://toolcrib.example.com
+    They accept only calls that carry the registry's assertion, unless --unverified is set.
     """
     from toolcrib_cli.example_tools import run
 
     if (issuer is None) is not unverified:
         raise CliError(
             "Specify either --issuer or --unverified.",
-            hint="--issuer is the registry's public URL; with --unverified anybody may call",
+            hint="--issuer is the registry's public URL; with --unverified, anyone may call",
             code=Exit.USAGE,
         )
     assertions = None if issuer is None else _assertions(issuer, jwks_url, ca_file, tool or _EXAMPLES)
@@ -221,22 +241,34 @@ def _assertions(issuer: str, jwks_url: str | None, ca_file: Path | None, tools: 
     return CallAssertions(issuer, keys, tools)
 
 
-def serve(context: typer.Context) -> None:
-    """Run one replica of the registry (for a cluster). See `toolcrib serve --help`."""
-    from toolcrib_registry.main import main
-
-    raise typer.Exit(main(context.args))
-
-
-def operator(context: typer.Context) -> None:
-    """Run the operator. See `toolcrib operator --help`."""
-    from toolcrib_operator.main import main
-
-    main(context.args)
+@examples(
+    Example(
+        "toolcrib serve --config examples/cluster/registry.yaml",
+        not_run="needs a cluster's keys and Weaviate: `make cluster-demo` runs it",
+    )
+)
+def serve() -> None:
+    """Run one replica of the registry, for a cluster."""
 
 
-def agent_run(context: typer.Context) -> None:
-    """Run one agent on one task. See `toolcrib agent run --help`."""
-    from toolcrib_runner.main import main
+@examples(
+    Example(
+        "toolcrib operator --registry-service toolcrib-system/toolcrib-registry --token-file admin-token",
+        not_run="needs a cluster: `make cluster-demo` runs it",
+    )
+)
+def operator() -> None:
+    """Run the operator, for a cluster."""
 
-    raise typer.Exit(main(context.args))
+
+@examples(
+    Example(
+        "toolcrib token safecracker > token\n"
+        "python -m toolcrib_runner.scripted --port 8090 &\n"
+        "toolcrib agent run --name safecracker --task 'What is 310 / 4.5?' --token-file token \\\n"
+        "  --registry-url http://127.0.0.1:8765 "
+        "--model-url http://127.0.0.1:8090/v1"
+    )
+)
+def agent_run() -> None:
+    """Run one agent on one task."""

@@ -71,6 +71,7 @@ class Report:
                 ("example tools", "healthy", tools_url),
                 ("issuer", "mints tokens: toolcrib token NAME", f"{url}/oauth/token"),
                 ("metrics", "Prometheus text", f"{url}/metrics"),
+                ("API pages", "every route, to read and try", f"{url}/docs"),
             ],
         )
         output.line(f"up in {seconds:.1f} s")

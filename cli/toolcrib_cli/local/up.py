@@ -28,6 +28,7 @@ from toolcrib.wire.publish import Revision
 from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import demo
+from toolcrib_cli.local.api_docs import ApiDocs
 from toolcrib_cli.local.conditions import Conditions
 from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, LocalHosts, LocalRemedies
@@ -143,6 +144,7 @@ async def _up(options: Options, store: Store) -> None:
             report,
             conditions,
             Objects(world, folders, writer, store.key, HostRules(registry.deps.settings)),
+            ApiDocs(HostRules(registry.deps.settings)),
             stop,
             port,
             str(tools.url),
@@ -167,6 +169,7 @@ class _Local:
     report: Report
     conditions: Conditions
     objects: Objects
+    api_docs: ApiDocs
     stop: asyncio.Event
     port: int
     tools_url: str
@@ -182,7 +185,7 @@ class _Local:
             await serving.serve(
                 [
                     serving.Listener(
-                        self.objects.beside(self.registry.one_port),
+                        self.api_docs.beside(self.objects.beside(self.registry.one_port)),
                         "127.0.0.1",
                         self.port,
                         bound=bound,

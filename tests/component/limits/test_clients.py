@@ -38,4 +38,4 @@ def test_an_agent_and_the_command_line_say_how_long_to_wait(
     assert (read["retry"], read["retry_after_seconds"]) == (True, error.retry_after)
     assert ended.value.code == 1
     assert "limit_exceeded: This grant's limit of 1 call in 60 seconds is used up" in said
-    assert "try again in " in said
+    assert "retry in " in said

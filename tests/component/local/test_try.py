@@ -155,7 +155,7 @@ def test_the_hosts_file_of_the_data_folder_counts(run: Run, backend: int, tmp_pa
     [
         (["days=3"], Exit.FAILED, '"city" is a required property'),
         (["city=Oslo", "days=much"], Exit.FAILED, "/days: "),
-        (["city"], Exit.USAGE, "not key=value"),
+        (["city"], Exit.USAGE, "is not key=value"),
     ],
 )
 def test_arguments_are_checked_before_anything_is_sent(

@@ -388,7 +388,7 @@ def test_the_client_commands_speak_for_an_agent(local: LocalMode) -> None:
     nothing = local.toolcrib(
         "search", "zzqx", "--as", "safecracker", "--mode", "lexical", "--namespace", "heist"
     )
-    assert (nothing.returncode, "Nothing fits. --min-score 0" in nothing.stderr) == (0, True), nothing.stderr
+    assert (nothing.returncode, "No tool found. --min-score 0" in nothing.stderr) == (0, True), nothing.stderr
     described = local.toolcrib("describe", "calculator", "--as", "safecracker")
     assert "tool id: heist/calculator" in described.stdout, described.stderr
     assert '"expression"' in described.stdout

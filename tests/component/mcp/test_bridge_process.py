@@ -148,9 +148,9 @@ def test_a_registry_that_was_killed_is_an_error_for_each_request_until_it_is_bac
     ("arguments", "said"),
     [
         ((), "no identity specified"),
-        (("--as", "x", "--url", "ftp://x"), "not an address"),
+        (("--as", "x", "--url", "ftp://x"), "invalid address"),
         (("--as", "x", "--url", "http://u:p@127.0.0.1:9"), "it has credentials"),
-        (("--as", "x", "--ca-file", __file__), "holds no certificate"),
+        (("--as", "x", "--ca-file", __file__), "contains no usable certificate"),
     ],
 )
 def test_what_can_never_work_ends_it_at_once(arguments: tuple[str, ...], said: str) -> None:

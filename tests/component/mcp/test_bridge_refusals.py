@@ -95,7 +95,7 @@ async def test_a_refused_token_without_another_one_is_the_registrys_answer() -> 
             error = (await c.ask(plain("tools/call", 1, name="x")))["error"]
     assert (
         error["message"]
-        == "invalid_token: The token has expired. Hint: get another token; of the local mode: `toolcrib token NAME`"
+        == "invalid_token: The token has expired. Hint: get a new token; in the local mode: `toolcrib token NAME`"
     )
     assert len(stub.asked) == 1
 

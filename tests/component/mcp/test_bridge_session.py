@@ -268,8 +268,8 @@ async def test_a_refusal_is_an_error_with_the_problems_detail_and_a_hint() -> No
         async with client(stub.url) as c:
             error = (await c.ask(plain("tools/list", 1)))["error"]
     assert error["code"] == -32000
-    assert error["message"] == "rate_limited: 60 calls a minute are granted. Hint: try again in 7 s"
-    assert error["data"] == {"status": 429, "code": "rate_limited", "hint": "try again in 7 s"}
+    assert error["message"] == "rate_limited: 60 calls a minute are granted. Hint: retry in 7 s"
+    assert error["data"] == {"status": 429, "code": "rate_limited", "hint": "retry in 7 s"}
 
 
 @pytest.mark.parametrize("status", [400, 404])

@@ -256,7 +256,7 @@ def test_deletions_count_one_by_one_and_by_prune(capsys: pytest.CaptureFixture[s
     assert [(s.who.subject, s.lost) for s in named.subjects] == [("ServiceAccount/heist/hacker", 2)]
     assert pruned.subjects == named.subjects
     assert run("diff", "-m", HEIST, "-f", HEIST, "--prune", "--exit-code") == 0
-    assert "Nothing changes for anybody." in capsys.readouterr().err
+    assert "No subject affected." in capsys.readouterr().err
 
 
 def test_a_subject_whose_last_binding_goes_is_still_known_by_it(
@@ -412,7 +412,7 @@ def test_a_users_token_is_described_by_options(capsys: pytest.CaptureFixture[str
             "--manifests",
         ),
         (["who-can", "calculatr", "-m", HEIST], Exit.NOT_PERMITTED, "did you mean calculator"),
-        (["diff", "-m", HEIST], Exit.USAGE, "what changes?"),
+        (["diff", "-m", HEIST], Exit.USAGE, "no change specified"),
         (["diff", "-m", HEIST, "--delete", "Pod/a/b"], Exit.USAGE, "not Kind/namespace/name"),
         (["diff", "-m", HEIST, "--delete", "Tool/heist/none"], Exit.USAGE, "there is no Tool heist/none"),
         (
@@ -511,7 +511,7 @@ def test_every_question_explains_itself_with_an_example(
     assert run(command, "--help") == 0
     shown = capsys.readouterr().out
     assert f"toolcrib access {command}" in shown
-    assert "For example" in shown
+    assert "Examples" in shown
 
 
 MISTYPED = """

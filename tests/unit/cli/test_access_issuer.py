@@ -164,7 +164,7 @@ def test_an_exit_code_vouches_for_no_groups_of_an_issuer_that_may_be_the_cluster
         return int(exited.value.code or 0)
 
     assert ended(file) == Exit.USAGE
-    assert f"which is the cluster's issuer? Bindings name groups of service accounts of {OTHER}" in (
+    assert f"the cluster's issuer is not known, and bindings name groups of service accounts of {OTHER}" in (
         capsys.readouterr().err
     )
     assert ended(file, "--cluster-issuer", OTHER) == Exit.FAILED
@@ -183,7 +183,7 @@ def test_an_exit_code_vouches_for_nothing_where_no_binding_names_the_issuer_that
         assert ended("--cluster-issuer", mistyped) == Exit.USAGE
         told = " ".join(capsys.readouterr().err.split())
         assert membersless(mistyped) in told
-        assert f"service accounts of {OTHER}" in told.partition("which is the cluster's issuer?")[2]
+        assert f"service accounts of {OTHER}" in told.partition("the cluster's issuer is not known")[2]
         assert "letter for letter" in told
     ours = str(binding(tmp_path, OURS))
     assert ended("-m", ours, "--cluster-issuer", OURS) == Exit.OK
@@ -213,8 +213,8 @@ def test_options_that_would_do_nothing_are_refused(capsys: pytest.CaptureFixture
         assert ended.value.code == Exit.USAGE
         return capsys.readouterr().err
 
-    assert "--as goes with --registry" in refused("--manifests", str(HEIST), "--as", "hacker")
-    assert "--as goes with --registry" in refused("--as", "hacker", "--kubeconfig", "/no/such/file")
-    assert "--cluster-issuer goes with" in refused(
+    assert "--as needs --registry" in refused("--manifests", str(HEIST), "--as", "hacker")
+    assert "--as needs --registry" in refused("--as", "hacker", "--kubeconfig", "/no/such/file")
+    assert "--cluster-issuer cannot be combined with" in refused(
         "--registry", "http://127.0.0.1:1", "--cluster-issuer", OURS
     )

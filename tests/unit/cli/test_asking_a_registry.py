@@ -39,10 +39,10 @@ def registry(status: int, **problem: object) -> contextlib.AbstractContextManage
     [
         (b"", "is empty"),
         (b" \n", "is empty"),
-        ("a.b.\u00e9".encode(), "holds no token"),
-        (b"\xff\x00\xfe\x81", "holds no token"),
-        (b"a.b.c\nd.e.f\n", "holds no token"),
-        (b"Bearer a.b.c", "holds no token"),
+        ("a.b.\u00e9".encode(), "does not hold a token"),
+        (b"\xff\x00\xfe\x81", "does not hold a token"),
+        (b"a.b.c\nd.e.f\n", "does not hold a token"),
+        (b"Bearer a.b.c", "does not hold a token"),
     ],
 )
 @pytest.mark.parametrize(
@@ -59,7 +59,8 @@ def test_a_file_without_a_token_is_a_usage_error_and_nobody_is_asked(
 
 
 @pytest.mark.parametrize(
-    ("held", "said"), [(" ", "is empty"), ("\u00e9", "holds no token"), ("a b", "holds no token")]
+    ("held", "said"),
+    [(" ", "is empty"), ("\u00e9", "does not hold a token"), ("a b", "does not hold a token")],
 )
 def test_a_variable_without_a_token_is_a_usage_error(
     held: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -92,8 +93,8 @@ def test_what_is_no_address_is_a_usage_error_and_not_a_registry_that_is_away(
 
     assert run("tools", "--url", address) == Exit.USAGE
     said, hint = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"error: not an address: {address} (")
-    assert hint == "  hint: say http://HOST:PORT or https://HOST"
+    assert said.startswith(f"error: invalid address: {address} (")
+    assert hint == "  hint: specify http://HOST:PORT or https://HOST"
 
 
 def test_credentials_in_an_address_are_refused_and_not_repeated(
@@ -102,7 +103,7 @@ def test_credentials_in_an_address_are_refused_and_not_repeated(
     monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
 
     assert run("tools", "--url", "http://user:hidden@127.0.0.1:9") == Exit.USAGE
-    assert "error: not an address: http://127.0.0.1:9 (it has credentials)" in capsys.readouterr().err
+    assert "error: invalid address: http://127.0.0.1:9 (it has credentials)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]", b"null", b'{"result": 1}', b'{"tools": {}}', b""])
@@ -128,7 +129,7 @@ def test_an_answer_of_something_else_is_no_registrys(
     where = "--registry" if command[0] == "access" else "--url or TOOLCRIB_URL"
     assert said.err.splitlines() == [
         f"error: {address} does not look like a Toolcrib registry",
-        f"  hint: say where it is with {where}",
+        f"  hint: specify its address with {where}",
     ]
 
 
@@ -149,7 +150,7 @@ def test_a_review_that_no_registry_answers_names_its_own_option(
     monkeypatch.setenv("TOOLCRIB_TOKEN", "a.b.c")
 
     assert run("access", "what-can", "heist/hacker", "--registry", "http://127.0.0.1:1") == Exit.UNREACHABLE
-    hint = "  hint: start one with `toolcrib up`, or say where it is with --registry\n"
+    hint = "  hint: start one with `toolcrib up`, or specify its address with --registry\n"
     assert capsys.readouterr().err.endswith(hint)
 
 
@@ -228,7 +229,7 @@ def test_of_a_registry_that_is_away_the_cause_is_told(
             ("tools", "--url"),
             [
                 "error: invalid_token: Not accepted: the token's service account was deleted",
-                "  hint: get another token; of the local mode: `toolcrib token NAME`",
+                "  hint: get a new token; in the local mode: `toolcrib token NAME`",
             ],
         ),
         (
@@ -237,7 +238,7 @@ def test_of_a_registry_that_is_away_the_cause_is_told(
             ("call", "calculator", "--url"),
             [
                 "error: upstream_unreachable: The connection was refused.",
-                "  hint: is the tool's service running? `toolcrib get tools -o describe` says what the last probe found",
+                "  hint: check that the tool's service runs; `toolcrib get tools -o describe` shows the last probe",
             ],
         ),
         (
@@ -252,7 +253,7 @@ def test_of_a_registry_that_is_away_the_cause_is_told(
             ("access", "what-can", "heist/hacker", "--registry"),
             [
                 "error: not_permitted: Access reviews require the scope registry:admin.",
-                "  hint: in the local mode `toolcrib token NAME --scopes registry:admin` makes a token that may",
+                "  hint: use a token with registry:admin; in the local mode: `toolcrib token NAME --scopes registry:admin`",
             ],
         ),
         (
@@ -261,7 +262,7 @@ def test_of_a_registry_that_is_away_the_cause_is_told(
             ("call", "calculator", "--url"),
             [
                 "error: not_permitted: This call is not permitted.",
-                "  hint: list what this identity may call with `toolcrib tools`",
+                "  hint: list the tools that this identity may call with `toolcrib tools`",
             ],
         ),
         (

@@ -95,7 +95,7 @@ def test_a_whole_log_is_whole_and_what_it_lost_is_said(
     assert "10 queue_full" in told
     assert told.endswith("2 anchors\nwhole\n")
     assert verify(folder) == 0
-    assert capsys.readouterr().out.endswith("whole, but for ends that may have been cut: see --anchors\n")
+    assert capsys.readouterr().out.endswith("whole, except for possibly truncated ends: see --anchors\n")
 
 
 def test_only_anchors_of_each_replicas_last_run_make_it_whole(
@@ -107,7 +107,7 @@ def test_only_anchors_of_each_replicas_last_run_make_it_whole(
     for none in ("", '{"v":1,"chains":{}}'):
         path.write_text(none)
         assert verify(folder, "--anchors", str(path)) == 1
-        assert capsys.readouterr().out.endswith("not compared with anchors: there are none\n")
+        assert capsys.readouterr().out.endswith("not compared with anchors: none were found\n")
     for anchors, whole in (((), True), (("--anchors", str(path)), False)):
         assert verify(folder, *anchors, "-o", "json") == (0 if whole else 1)
         told = json.loads(capsys.readouterr().out)
@@ -121,7 +121,7 @@ def test_only_anchors_of_each_replicas_last_run_make_it_whole(
     told_last = capsys.readouterr().out.splitlines()[-1]
     assert (
         told_last
-        == "whole, but for ends that may have been cut: no anchor of the last run (of a stream: of every run) of registry-0"
+        == "whole, except for possibly truncated ends: no anchor for the last run (in a stream: for every run) of registry-0"
     )
     assert verify(folder, "--anchors", str(path), "-o", "json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -136,9 +136,9 @@ def test_the_key_beside_a_log_is_taken_and_said_and_the_local_mode_is_not_sent_t
     (tmp_path / "decisions.jsonl").write_bytes(b"\n".join(lines_of("r")[0]) + b"\n")
     key = decision_logs.key_file(tmp_path)
     for place, last in (
-        ([str(tmp_path)], "whole, but for ends that may have been cut: see --anchors"),
-        ([str(tmp_path / "decisions.jsonl")], "whole, but for ends that may have been cut: see --anchors"),
-        (["--data", str(tmp_path)], "whole, but for an end that may have been cut: the local mode keeps no anchors"),
+        ([str(tmp_path)], "whole, except for possibly truncated ends: see --anchors"),
+        ([str(tmp_path / "decisions.jsonl")], "whole, except for possibly truncated ends: see --anchors"),
+        (["--data", str(tmp_path)], "whole, except for a possibly truncated end: the local mode keeps no anchors"),
     ):  # fmt: skip
         assert run("verify", *place) == 0
         told = capsys.readouterr().out.splitlines()
@@ -155,7 +155,7 @@ def test_without_a_key_a_keyed_log_is_not_called_a_forgery(
     assert run("verify", str(folder / "logs")) == 2
     told = capsys.readouterr().out
     assert "forgery" not in told
-    assert told.endswith("not verified: no key was given, say --key-file\n")
+    assert told.endswith("not verified: no key found. Specify --key-file\n")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:2] + lines[3:]))
     assert run("verify", str(folder / "logs")) == 1
@@ -174,7 +174,7 @@ def test_what_may_be_missing_of_a_run_that_was_killed_is_said(
     assert run("verify", str(tmp_path)) == 0
     (told,) = (line for line in capsys.readouterr().out.splitlines() if "did not end" in line)
     assert told == (
-        "runs that did not end by themselves: 1; of each the last moment may be missing, "
+        "interrupted runs: 1. Records of the last moment of each may be missing, "
         "and the counts of what repeated in its last audit.fold_seconds (a minute)"
     )
 
@@ -221,7 +221,7 @@ def test_a_wrong_key_no_key_and_no_records_are_failures(
     empty = folder / "empty.jsonl"
     empty.touch()
     assert run("verify", str(empty)) == 1
-    assert "nothing is proven" in capsys.readouterr().out
+    assert "nothing was verified" in capsys.readouterr().out
     assert run("verify", str(empty), "-o", "json") == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["whole"], told["ends"], told["unanchored"]) == (False, "unanchored", [])
@@ -384,7 +384,7 @@ def test_lines_that_are_no_records_are_passed_over_and_counted(
     ):
         assert run(*command, str(path)) == 0, command
         told = capsys.readouterr()
-        assert f"{len(BAD)} lines are no records and were passed over" in told.err
+        assert f"skipped {len(BAD)} lines that are not a record" in told.err
         assert "team/calculator" in told.out
     for bad in BAD:
         assert logs.parsed(bad) is None, bad
@@ -405,7 +405,7 @@ def test_an_unkeyed_log_may_say_anything_of_itself_and_is_still_verified(
     path = tmp_path / "decisions.jsonl"
     path.write_bytes(b"\n".join(made) + b"\n")
     assert run("verify", str(path)) == 0
-    assert "lost, as the log itself says: 3 r" in capsys.readouterr().out
+    assert "lost, according to the log: 3 r" in capsys.readouterr().out
 
 
 def test_a_pipe_is_no_log_and_waited_for_by_nobody(tmp_path: Path) -> None:

@@ -356,20 +356,20 @@ def test_a_token_lives_as_long_as_it_was_asked_to(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("issue",), "Nothing fits. --min-score 0 shows what comes nearest.\n"),
+        (("issue",), "No tool found. --min-score 0 shows the nearest tools.\n"),
         (
             ("issue", "--min-score", "0.5"),
-            "Nothing fits. Hits below --min-score 0.5 are left out: lower it, or leave it out.\n",
+            "No tool found. Hits below --min-score 0.5 are omitted: lower it, or omit it.\n",
         ),
         (
             ("issue", "--server", "nope"),
-            "Nothing fits. --min-score 0 shows what comes nearest, if any tool passes the filters.\n",
+            "No tool found. --min-score 0 shows the nearest tools, if any tool matches the filters.\n",
         ),
         (
             ("issue", "--tag", "nope", "--min-score", "0"),
-            "Nothing fits. Perhaps no tool passes the filters.\n",
+            "No tool found. Perhaps no tool matches the filters.\n",
         ),
-        (("--tag", "nope"), "No tool passes the filters.\n"),
+        (("--tag", "nope"), "No tool matches the filters.\n"),
     ],
 )
 def test_a_search_without_hits_says_what_would_bring_some(

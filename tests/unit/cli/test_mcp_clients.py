@@ -191,7 +191,7 @@ def test_with_a_token_file_and_a_ca_the_client_starts_the_bridge(
         (("--as", "bot", "--token-env", "X"), "--token-env needs a client that connects by HTTP"),
         (("--url", "https://x", "--token-env", "Bearer abc"), "invalid variable name"),
         (("--url", "https://x", "--ca-file", "data/local.json"), "cannot specify a CA"),
-        (("--url", "x"), "not an address"),
+        (("--url", "x"), "invalid address"),
         (("--url", "https://x", "--file", "y"), "--file needs --write"),
         (("--url", "https://x", "--name", "a.b"), "--name: invalid name"),
     ],
