@@ -107,11 +107,11 @@ def _examples(name: str, command: Any) -> str:
         lines = example.command.split("\n")
         shown = "\n".join(f"$ {line}" for line in lines)
         if example.not_run:
-            text += f"\n```\n{shown}\n```\n"
+            text += f"\n```console\n{shown}\n```\n"
             continue
         file = recorded(name, number)
         printed = file.read_text(encoding="utf-8").rstrip() if file.is_file() else ""
-        text += f"\n```\n{shown}\n{printed}\n```\n" if printed else f"\n```\n{shown}\n```\n"
+        text += f"\n```console\n{shown}\n{printed}\n```\n" if printed else f"\n```console\n{shown}\n```\n"
     return text
 
 

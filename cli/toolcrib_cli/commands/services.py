@@ -265,7 +265,7 @@ def operator() -> None:
     Example(
         "toolcrib token safecracker > token\n"
         "python -m toolcrib_runner.scripted --port 8090 &\n"
-        "toolcrib agent run --name safecracker --task 'What is 310 / 4.5?' --token-file token \\\n"
+        "toolcrib agent run --name safecracker --task 'Use the calculator: 310 / 4.5' --token-file token \\\n"
         "  --registry-url http://127.0.0.1:8765 "
         "--model-url http://127.0.0.1:8090/v1"
     )

@@ -60,6 +60,8 @@ class Shell:
         replaced = {
             str(self.local.data): "~/.local/share/toolcrib",
             f"{self.folder}/": "",
+            "data in other": "data in ~/.local/share/toolcrib",
+            "other/search-index": "~/.local/share/toolcrib/search-index",
             f"{ROOT}/": "",
             str(programs / "toolcrib"): "~/.local/bin/toolcrib",
             str(self.folder.parent): "~",

@@ -184,7 +184,7 @@ def test_an_exit_code_vouches_for_nothing_where_no_binding_names_the_issuer_that
         told = " ".join(capsys.readouterr().err.split())
         assert membersless(mistyped) in told
         assert f"service accounts of {OTHER}" in told.partition("the cluster's issuer is not known")[2]
-        assert "letter for letter" in told
+        assert "exactly as in" in told
     ours = str(binding(tmp_path, OURS))
     assert ended("-m", ours, "--cluster-issuer", OURS) == Exit.OK
     assert f"groups of service accounts of {OTHER} have no members" in " ".join(

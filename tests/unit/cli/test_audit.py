@@ -172,10 +172,10 @@ def test_what_may_be_missing_of_a_run_that_was_killed_is_said(
     (tmp_path / "decisions.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     decision_logs.key_file(tmp_path)
     assert run("verify", str(tmp_path)) == 0
-    (told,) = (line for line in capsys.readouterr().out.splitlines() if "did not end" in line)
+    (told,) = (line for line in capsys.readouterr().out.splitlines() if "interrupted runs" in line)
     assert told == (
         "interrupted runs: 1. Records of the last moment of each may be missing, "
-        "and the counts of what repeated in its last audit.fold_seconds (a minute)"
+        "and the counts of requests that were repeated in the last audit.fold_seconds (a minute)"
     )
 
 

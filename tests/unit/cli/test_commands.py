@@ -394,4 +394,4 @@ def test_a_search_without_hits_says_what_would_bring_some(
 
 def test_a_search_for_nothing_at_all_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("search", "--url", "http://127.0.0.1:9") == 2
-    assert "or give --tag" in capsys.readouterr().err
+    assert "or add --tag" in capsys.readouterr().err
