@@ -26,8 +26,8 @@ def cli_page() -> str:
     text = "# The command line\n\n`toolcrib …`, or `kubectl toolcrib …`. `toolcrib COMMAND --help` shows options and examples.\n"
     text += "The examples use the local mode with [`examples/heist`](../../examples/heist): `toolcrib up --manifests examples/heist`.\n"
     text += "\n## Completion\n\n`toolcrib --install-completion` sets up your shell; `toolcrib --show-completion` prints the script.\n"
-    text += "It completes commands, options, agents (`--as`), tools, kinds, namespaces and scopes, from the running local mode or the\n"
-    text += "cluster of your kubeconfig (by `kubectl`). Without either, it suggests nothing.\n"
+    text += "It completes commands, options, the kinds and names of `toolcrib get` (from the running local mode) and the scopes of\n"
+    text += "`toolcrib access`. Agents, tools and namespaces are typed in full.\n"
     text += "\n## Common options\n\nCommands that take one of these list it under *Common options*.\n\n"
     shared = common()
     text += table(("option", "default", "what"), _rows(shared.values()))
