@@ -44,7 +44,8 @@ def _plain(value: Any) -> Any:
     return int(Decimal(repr(number))) if number.is_integer() and abs(number) < 1e21 else number
 
 
-def _sha256(value: Any) -> str:
+def sha256(value: Any) -> str:
+    """`sha256:` and the hash of the canonical JSON of `value`. Raises ValueError as `canonical` does."""
     return f"sha256:{hashlib.sha256(canonical(value)).hexdigest()}"
 
 
@@ -60,10 +61,15 @@ def definition_digest(
     server: str | None = None,
     tags: tuple[str, ...] = (),
     examples: tuple[str, ...] = (),
+    replaced_by: str | None = None,
+    message: str | None = None,
 ) -> str:
     """sha256 over what a model reads, and what the search index is built from."""
-    return _sha256(
-        {
+    # what came later is left out where it says nothing, so that every tool keeps the digest it had
+    later = {"replacedBy": replaced_by, "message": message}
+    return sha256(
+        {key: value for key, value in later.items() if value is not None}
+        | {
             "name": name,
             "title": title,
             "description": description,
@@ -80,4 +86,9 @@ def definition_digest(
 
 def route_digest(*, backend: dict[str, Any] | None, scopes: tuple[str, ...], scope_match: str) -> str:
     """sha256 over what a call depends on: backend, credential reference, scopes, scopeMatch."""
-    return _sha256({"backend": backend, "scopes": sorted(scopes), "scopeMatch": scope_match})
+    return sha256({"backend": backend, "scopes": sorted(scopes), "scopeMatch": scope_match})
+
+
+def approval_digest(digest: str, route_digest: str) -> str:
+    """sha256 over both digests of a tool: what `spec.approvedDigest` must be for the tool to be used."""
+    return sha256({"digest": digest, "routeDigest": route_digest})

@@ -14,7 +14,7 @@ from toolcrib.resources.backends import Auth, Backend
 from toolcrib.resources.bindings import AgentScopeBinding, ClusterAgentScopeBinding, Subject, SubjectKind
 from toolcrib.resources.meta import API_VERSION
 from toolcrib.resources.servers import DEFAULT_PATH, ToolServer
-from toolcrib.resources.tools import Tool, ToolState
+from toolcrib.resources.tools import Approval, Tool, ToolState
 from toolcrib.wire.publish import (
     PublishedAuth,
     PublishedBackend,
@@ -43,6 +43,8 @@ def with_digests(**fields: Any) -> PublishedTool:
                 server=draft.server,
                 tags=draft.tags,
                 examples=draft.examples,
+                replaced_by=draft.replaced_by,
+                message=draft.message,
             ),
             "route_digest": digest.route_digest(
                 backend=None if draft.backend is None else _route(draft.backend),
@@ -54,9 +56,13 @@ def with_digests(**fields: Any) -> PublishedTool:
 
 
 def _route(backend: PublishedBackend) -> dict[str, Any]:
-    """What the route digest covers; a backend without what came later keeps the digest it always had."""
-    later = {"cluster_ip": backend.cluster_ip, "assertion": backend.assertion, "mcp": backend.mcp}
-    return backend.model_dump(mode="json", exclude={name for name, value in later.items() if value is None})
+    """What the route digest covers; a backend without what came later keeps the digest it always had.
+
+    A Service counts by its name: its address is another in every cluster, and in each that recreates it.
+    """
+    later = {"assertion": backend.assertion, "mcp": backend.mcp}
+    absent = {name for name, value in later.items() if value is None}
+    return backend.model_dump(mode="json", exclude={"cluster_ip", *absent})
 
 
 def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | None = None) -> PublishedTool:
@@ -67,13 +73,15 @@ def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | 
         cluster_ip: the address of the Service that its backend or its server names, where the operator has read it.
         server: the ToolServer that its backend names; the tools of a disabled one are disabled.
 
+    With approval Manual it is quarantined unless `approvedDigest` is that of what it is now.
+
     Raises:
         ValueError: a schema holds numbers or text that JSON cannot carry.
     """
     spec, meta = resource.spec, resource.metadata
     namespace = meta.namespace or "default"
     hints = {} if spec.annotations is None else spec.annotations.model_dump(by_alias=True, exclude_none=True)
-    return with_digests(
+    made = with_digests(
         tool_id=resource.tool_id,
         uid=meta.uid or f"manifest:{resource.tool_id}",
         generation=meta.generation,
@@ -96,6 +104,9 @@ def tool(resource: Tool, *, cluster_ip: str | None = None, server: ToolServer | 
         backend=_backend(spec.backend, namespace, cluster_ip, server),
         source=meta.labels.get("toolcrib.dev/source", "manifest"),
     )
+    if spec.approval is not Approval.MANUAL or spec.approved_digest == made.approval_digest:
+        return made
+    return made.model_copy(update={"quarantined": True})
 
 
 def _backend(

@@ -33,6 +33,8 @@ PROPAGATION_SECONDS = Metric(Histogram, "toolcrib_propagation_seconds", (),
     "From a change being seen until it is in effect on every replica of the registry.", PROPAGATION_BUCKETS)
 EPOCH = Metric(GaugeMetricFamily, "toolcrib_operator_epoch", (), "Epoch of this leadership.")
 REVISION = Metric(GaugeMetricFamily, "toolcrib_operator_revision", (), "Sequence of the revision.")
+TOOLS_QUARANTINED = Metric(GaugeMetricFamily, "toolcrib_tools_quarantined", (),
+    "Tools that need approval and are not what was approved: not listed, not callable.")
 CATALOG_TOOLS = Metric(GaugeMetricFamily, "toolcrib_catalog_tools", (),
     "Tools that are published, whatever their state; the registry's series of this name has the active ones.")
 CATALOG_BINDINGS = Metric(GaugeMetricFamily, "toolcrib_catalog_bindings", (), "Bindings that are published.")
@@ -121,7 +123,9 @@ def _leading(parts: Leading) -> Iterator[_Family]:
     revision, links, counts = publisher.revision, publisher.links, writer.counts
     yield _one(EPOCH, publisher.epoch)
     yield _one(REVISION, revision.seq if revision else 0)
-    yield _one(CATALOG_TOOLS, len(publisher.snapshot.tools))
+    tools = publisher.snapshot.tools
+    yield _one(CATALOG_TOOLS, len(tools))
+    yield _one(TOOLS_QUARANTINED, sum(tool.quarantined for tool in tools.values()))
     yield _one(CATALOG_BINDINGS, len(publisher.snapshot.bindings))
     yield _one(REPLICAS, len(links))
     yield _one(

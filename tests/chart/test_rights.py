@@ -143,6 +143,18 @@ def test_who_may_edit_may_change_tools_and_who_administrates_may_grant(
     assert may <= held
     assert not may_not & held
     assert not any(resource.endswith("/status") for resource, _ in held)
+    assert not any(verb in ("approve", "*") for _, verb in held), "who writes a tool does not approve it"
+
+
+def test_an_approver_writes_nothing_but_approvals_and_is_bound_to_nobody() -> None:
+    """A patch of anything else takes `gate`, which it lacks (tests/cluster/test_admission_approvals.py)."""
+    rendered = render()
+    rules = rendered.one("ClusterRole", "toolcrib-tool-approver")["rules"]
+    assert {(resource, verb) for _, resource, verb, _ in _facts(rules) if verb not in _READING} == {
+        ("tools", "patch"), ("tools", "approve"),
+    }  # fmt: skip
+    bound = {item["roleRef"]["name"] for item in rendered.of("ClusterRoleBinding", "RoleBinding")}
+    assert "toolcrib-tool-approver" not in bound
 
 
 def test_the_clusters_roles_hold_the_verbs_of_admission_and_editors_gate_only_where_told_so() -> None:

@@ -23,6 +23,7 @@ HOME, OTHER = "team-a", "team-b"
 OPERATOR = "system:serviceaccount:any:toolcrib-operator"
 PLURALS = {
     "Tool": "tools",
+    "ToolServer": "toolservers",
     "AgentScopeBinding": "agentscopebindings",
     "ClusterAgentScopeBinding": "clusteragentscopebindings",
 }
@@ -30,6 +31,8 @@ MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 
+WRITING = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+"""Not `*`, which is `approve` too."""
 NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 Manifest = dict[str, Any]
@@ -169,7 +172,7 @@ def admission_server(extra_args: Sequence[str] = ()) -> Iterator[Admission]:
         admission = Admission(server)
         admission.make(None, "ClusterRole", {
             "metadata": {"name": "writer"},
-            "rules": [{"apiGroups": [GROUP], "resources": [name + sub for name in PLURALS.values() for sub in ("", "/status")], "verbs": ["*"]}],
+            "rules": [{"apiGroups": [GROUP], "resources": [name + sub for name in PLURALS.values() for sub in ("", "/status")], "verbs": WRITING}],
         })  # fmt: skip
         admission.bind("Group", "writers", "writer", None)
         for verb in ("grant", "gate", "equip"):
@@ -195,6 +198,9 @@ def in_force(admission: Admission) -> bool:
         "bindings-grant": admission.create(without["grant"], plain, **dry),
         "bindings-equip": admission.create(without["equip"], plain, **dry),
         "tools-gate": admission.create(without["gate"], tool("probe", HOME), **dry),
+        "tools-approve": admission.create(
+            User(OPERATOR), tool("probe", HOME, approvedDigest="sha256:" + "0" * 64), **dry
+        ),
         "bindings-lift": admission.request(without["grant"], "DELETE", path_of(denying("in-force")), **dry),
         "bindings-release": admission.request(
             without["grant"], "PATCH", path_of(denying("in-force")), NO_FINALIZERS, MERGE, **dry

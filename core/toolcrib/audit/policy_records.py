@@ -119,6 +119,8 @@ def _tool(tool: PublishedTool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         own["replaced_by"] = tool.replaced_by
     if tool.message is not None:
         own["message"] = message_mark(tool.message)
+    if tool.quarantined:
+        own["quarantined"] = True
     return (tool.namespace, tool.server, tool.scopes, tool.scope_match.value, tool.state.value), own
 
 

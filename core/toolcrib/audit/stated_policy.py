@@ -164,6 +164,7 @@ def _tools(group: Mapping[str, Any]) -> list[PublishedTool]:
             message=entry.get("message"),
             digest=entry["digest"],
             route_digest=entry["route_digest"],
+            quarantined=entry.get("quarantined", False),
         )
         for entry in group["tools"]
     ]

@@ -18,10 +18,10 @@ from toolcrib.authorizer.bindings import CompiledBinding, Denial
 from toolcrib.authorizer.policy import Policy
 from toolcrib.identity import NOT_BEFORE_LEEWAY, Identity, ScopesPolicy
 from toolcrib.names import is_reserved_scope
-from toolcrib.resources.tools import ScopeMatch
+from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 
-DECIDER_VERSION = 1
+DECIDER_VERSION = 2
 """Grows whenever the same question may be decided otherwise, or the same view digested: a log names what decided it."""
 
 
@@ -94,6 +94,7 @@ Check = Callable[[Question], Decision | None]
 
 # Python 3.11 looks a member of an enum up by its name, at 0.1 µs; these are asked for each tool of a view
 _BINDINGS, _TOKEN, _ALL = ScopesPolicy.BINDINGS, ScopesPolicy.TOKEN, ScopeMatch.ALL
+_DISABLED = ToolState.DISABLED
 
 
 # ---- the checks -------------------------------------------------------------------------------------------------------
@@ -128,9 +129,16 @@ def unknown(q: Question) -> Decision | None:
 
 def disabled(q: Question) -> Decision | None:
     """A tool that is there, but not for agents."""
-    if q.tool is not None and q.tool.active:
+    if q.tool is not None and q.tool.state is not _DISABLED:
         return None
     return Decision(False, Reason.TOOL_DISABLED)
+
+
+def quarantined(q: Question) -> Decision | None:
+    """A tool that is not what somebody approved."""
+    if q.tool is not None and not q.tool.quarantined:
+        return None
+    return Decision(False, Reason.TOOL_QUARANTINED)
 
 
 def denied(q: Question) -> Decision | None:
@@ -200,6 +208,12 @@ class Reason(StrEnum):
 
     UNKNOWN_TOOL = "unknown_tool", "There is no such tool.", Order.TOOL, unknown
     TOOL_DISABLED = "tool_disabled", "The tool's state is Disabled.", Order.TOOL, disabled
+    TOOL_QUARANTINED = (
+        "tool_quarantined",
+        "The tool needs approval, and its definition or route is not the approved one.",
+        Order.TOOL,
+        quarantined,
+    )
 
     DENIED = (
         "denied",

@@ -1,6 +1,6 @@
 """The admission policies: who may write what into a Tool or a binding, asked of the cluster's own RBAC.
 
-Four verbs on three resources of our group that exist in RBAC alone, after `escalate` and `bind`:
+Five verbs on four resources of our group that exist in RBAC alone, after `escalate` and `bind`:
 
 * `grant` on `scopes/<scope>`: hand a scope out in a binding; in the binding's namespace, or in the whole cluster
 * `gate` on `scopes/<scope>`: put a scope on a Tool or on the tools of a ToolServer, in its namespace
@@ -8,6 +8,8 @@ Four verbs on three resources of our group that exist in RBAC alone, after `esca
   cluster, where the name is `<kind>:<issuer>#<name or client id>` (User, Group, OAuthClient). A binding without
   scopes gives nobody a tool
 
+* `approve` on `tools/<name>`: say what an approved Tool is (`spec.approvedDigest`), or that it needs no approval any more;
+  in its namespace. Who only approves needs no `gate`
 * `release` on `bindings`: remove the revocation finalizer; in the whole cluster. The operator's role holds it
 
 Every create and every change of a spec is checked in full. Whoever takes a deny back, by deleting or by changing its
@@ -24,6 +26,7 @@ from typing import Any
 
 from toolcrib.resources.kinds import KINDS
 from toolcrib.resources.meta import GROUP
+from toolcrib.resources.tools import ToolSpec
 
 API_VERSION = "admissionregistration.k8s.io/v1"
 POLICY = "ValidatingAdmissionPolicy"
@@ -50,6 +53,7 @@ END_THE_GRANT = "to end the grant, remove its scopes (and tools.allow and limits
 
 _BINDING_KINDS = ("AgentScopeBinding", "ClusterAgentScopeBinding")
 _DOCS = "docs/guides/admission.md"
+_APPROVALS = "docs/guides/approve-a-change.md"
 _SPEC_CHANGES = {
     "name": "spec-changes",
     "expression": "request.operation == 'CREATE' || object.spec != oldObject.spec",
@@ -111,6 +115,8 @@ def _specs(account: str | None) -> dict[str, tuple[dict[str, Any], str]]:
         "bindings-release": (_release(), "Deny"),
         "tools-gate": (_gate(), "Deny"),
         "servers-gate": (_gate_of_servers(), "Deny"),
+        "tools-approve": (_approve(), "Deny"),
+        "servers-approve": (_approve_of_servers(), "Deny"),
         "operator": (_operator(is_operator(account)), "Deny"),
         "warnings": (_warnings(), "Warn"),
         "tools-warnings": (_tool_warnings(), "Warn"),
@@ -240,7 +246,70 @@ def _equip() -> dict[str, Any]:
 def _gate() -> dict[str, Any]:
     variables = [*_WHERE, {"name": "scopes", "expression": "object.spec.scopes"}]
     checks = _scope_checks("gate", "put", " on a Tool")
-    return _policy(("Tool",), ["CREATE", "UPDATE"], [_SPEC_CHANGES], variables, checks)
+    changes = {
+        "name": "spec-changes",
+        "expression": f"request.operation == 'CREATE' || !({_same_but(_APPROVED)})",
+    }
+    return _policy(("Tool",), ["CREATE", "UPDATE"], [changes], variables, checks)
+
+
+_APPROVED = "approvedDigest"
+
+
+def _same_but(left_out: str) -> str:
+    """Whether an update leaves every field of a Tool's spec as it is but one. CEL."""
+    names = sorted((field.alias or name) for name, field in ToolSpec.model_fields.items())
+    each = (
+        f"has(object.spec.{n}) == has(oldObject.spec.{n}) && (!has(object.spec.{n}) || object.spec.{n} == oldObject.spec.{n})"
+        for n in names
+        if n != left_out
+    )
+    return " && ".join(f"({one})" for one in each)
+
+
+def _approve() -> dict[str, Any]:
+    """Setting or changing the approved digest, and giving up that approval is needed. Taking an approval back is free."""
+    changes = {
+        "name": "approval-changes",
+        "expression": "request.operation == 'CREATE' ? has(object.spec.approvedDigest) :"
+        " (has(object.spec.approvedDigest) && (!has(oldObject.spec.approvedDigest)"
+        " || object.spec.approvedDigest != oldObject.spec.approvedDigest))"
+        " || (has(oldObject.spec.approval) && oldObject.spec.approval == 'Manual'"
+        " && !(has(object.spec.approval) && object.spec.approval == 'Manual'))",
+    }
+    name = "object.metadata.name"
+    check = _validation(
+        _may("approve", "tools", "variables.within", name),
+        f'"you may not approve the Tool \'" + {name} + "\' in " + variables.place + ": it takes the rule " + '
+        + _rule("approve", "tools", name)
+        + f' + " in " + variables.role + " (see {_APPROVALS})"',
+        f"you may not approve this Tool: it takes the verb approve on tools (see {_APPROVALS})",
+    )
+    return _policy(("Tool",), ["CREATE", "UPDATE"], [changes], _WHERE, [check])
+
+
+def _approve_of_servers() -> dict[str, Any]:
+    """Whoever ends the approval of a server's tools approves whatever it sends from then on."""
+    # a policy sees maps, and `import` is a word of CEL
+    approval = (
+        "('import' in {0}.spec && has({0}.spec['import'].approval) ? {0}.spec['import'].approval :"
+        " has({0}.spec.mcp.service) ? 'Automatic' : 'Manual')"
+    )
+    ends = {
+        "name": "approval-ends",
+        "expression": approval.format("oldObject")
+        + " == 'Manual' && "
+        + approval.format("object")
+        + " != 'Manual'",
+    }
+    check = _validation(
+        _may("approve", "tools", "variables.within", "'*'"),
+        "\"you may not end the approval of this server's tools: it takes the verb approve on all tools,"
+        ' {apiGroups: [toolcrib.dev], resources: [tools], verbs: [approve]}, in " + variables.role'
+        f' + " (see {_APPROVALS})"',
+        f"you may not end the approval of this server's tools: it takes the verb approve on all tools (see {_APPROVALS})",
+    )
+    return _policy(("ToolServer",), ["UPDATE"], [ends], _WHERE, [check])
 
 
 def _gate_of_servers() -> dict[str, Any]:

@@ -69,6 +69,10 @@ class ConditionReason(StrEnum):
     SERVER_MISSING = "ServerMissing"
     SERVER_NOT_ACCEPTED = "ServerNotAccepted"
     NOT_YET_IMPORTED = "NotYetImported"
+    APPROVED = "Approved"
+    NEVER_APPROVED = "NeverApproved"
+    DRIFTED = "Drifted"
+    QUARANTINED = "Quarantined"
     ENDPOINTS_READY = "EndpointsReady"
     NO_READY_ENDPOINTS = "NoReadyEndpoints"
     CONNECTED = "Connected"
@@ -141,6 +145,11 @@ MEANINGS: dict[ConditionReason, str] = {
     ConditionReason.SERVER_NOT_ACCEPTED: "The ToolServer that the backend names is not accepted; see its conditions.",
     ConditionReason.NOT_YET_IMPORTED: "The server's list of tools has not been read: this version imports none. Tools that are"
     " written by hand can call it.",
+    ConditionReason.APPROVED: "The tool is as it was approved.",
+    ConditionReason.NEVER_APPROVED: "The tool needs approval, and nobody has approved it: it is quarantined. Review it, then set"
+    " `spec.approvedDigest`.",
+    ConditionReason.DRIFTED: "The tool is not what was approved: it is quarantined. The message says what differs.",
+    ConditionReason.QUARANTINED: "The tool needs approval: see the Approved condition. It is not listed and not callable.",
     ConditionReason.ENDPOINTS_READY: "The backend's Service has at least one ready endpoint for the port.",
     ConditionReason.NO_READY_ENDPOINTS: "The backend's Service has no ready endpoint for the port: check its pods and its selector.",
     ConditionReason.CONNECTED: "The registry connected to the backend. It sent no request.",

@@ -56,6 +56,12 @@ COLUMNS: dict[str, list[dict[str, Any]]] = {
             "Whether the backend can be reached.",
             wide=True,
         ),
+        _column(
+            "Approved",
+            ".status.conditions[?(@.type=='Approved')].reason",
+            "Whether the tool is as it was approved, where it needs that.",
+            wide=True,
+        ),
         _QUESTIONABLE,
         _AGE,
     ],

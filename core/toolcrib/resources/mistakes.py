@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from toolcrib import wording
 from toolcrib.errors import Finding
-from toolcrib.resources import backends, bindings, durations, servers
+from toolcrib.resources import backends, bindings, durations, servers, tools
 
 WORDS = {
     **wording.FORMS,
@@ -20,6 +20,7 @@ WORDS = {
     backends.PATH: "a path that begins with '/', of printable ASCII characters",
     backends.HEADER: "1 to 64 letters, digits or '-'",
     backends.SECRET_KEY: "1 to 253 letters, digits, '_', '.' or '-'",
+    tools.DIGEST: "sha256: and 64 digits of 0-9 and a-f; copy it from status.approvalDigest",
     servers.GLOB: "1 to 128 characters without control characters",
     bindings.OPERATOR: "In, NotIn, Exists or DoesNotExist",
     durations.DURATION: "a duration of one number and one unit (ms, s, m, h), as in 10s",

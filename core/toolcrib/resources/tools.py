@@ -25,6 +25,10 @@ JsonSchema = Annotated[
 ]
 
 
+DIGEST = r"^sha256:[0-9a-f]{64}$"
+MOST_APPROVED = 16_384
+
+
 class ScopeMatch(StrEnum):
     """Whether one of the tool's scopes suffices or all are needed."""
 
@@ -104,6 +108,18 @@ class ToolSpec(Model):
         default=None, description="What to use instead, for a deprecated tool."
     )
     message: str | None = Field(default=None, max_length=512, description="Why it is deprecated or disabled.")
+    approval: Approval | None = Field(
+        default=None,
+        strict=False,
+        description="Manual: while approvedDigest is not that of the tool as it is, the tool is quarantined: not listed, not "
+        "callable. Automatic, or absent: it is used as it is.",
+    )
+    approved_digest: str | None = Field(
+        default=None,
+        pattern=DIGEST,
+        max_length=71,
+        description="status.approvalDigest of what was approved. Writing it needs the verb approve on the Tool.",
+    )
     backend: Backend = Field(description="What executes the tool.")
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -145,7 +161,19 @@ class ToolStatus(Model):
     route_digest: str | None = Field(
         default=None, max_length=80, description="sha256 of what a call depends on."
     )
-    conditions: Conditions = Field(default=(), description="Ready, Accepted, Indexed, Questionable.")
+    approval_digest: str | None = Field(
+        default=None,
+        max_length=80,
+        description="What spec.approvedDigest must be for the tool to be used as it is; only where approval is Manual.",
+    )
+    approved_definition: str | None = Field(
+        default=None,
+        max_length=MOST_APPROVED,
+        description="The definition and the route that were approved last, as JSON; what is large in it is there as a digest.",
+    )
+    conditions: Conditions = Field(
+        default=(), description="Ready, Accepted, Indexed, Approved, Questionable."
+    )
 
 
 class Tool(Model):

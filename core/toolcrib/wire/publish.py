@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from toolcrib.digest import approval_digest
 from toolcrib.resources.backends import AuthType, McpTransport, Method
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import ScopeMatch, ToolState
@@ -22,7 +23,8 @@ DENY_SCOPES = "deny_scopes"
 SNAPSHOT_CHUNKS = "snapshot_chunks"
 MCP_BACKENDS = "mcp_backends"
 SERVER_IMPORTS = "server_imports"
-FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS)
+QUARANTINE = "quarantine"
+FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS, QUARANTINE)
 """What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
 
@@ -155,6 +157,9 @@ class PublishedTool(Wire):
     route_digest: str
     backend: PublishedBackend | None = None
     source: str = "manifest"
+    quarantined: bool = Field(
+        default=False, description="it is not what was approved: not listed, not callable"
+    )
 
     model_config = ConfigDict(frozen=True, extra="ignore", serialize_by_alias=True)
 
@@ -171,7 +176,12 @@ class PublishedTool(Wire):
     @property
     def active(self) -> bool:
         """Whether agents may see it at all; deprecated tools are."""
-        return self.state is not _DISABLED
+        return self.state is not _DISABLED and not self.quarantined
+
+    @property
+    def approval_digest(self) -> str:
+        """What `spec.approvedDigest` must be for it to be used as it is, where approval is Manual."""
+        return approval_digest(self.digest, self.route_digest)
 
 
 class PublishedSubject(Wire):
@@ -275,7 +285,8 @@ def enforceable(step: Publish, features: Collection[str]) -> Publish:
 
     A replica that does not know `deny_scopes` would ignore it, as it ignores every unknown field. Until it is replaced,
     it denies the subjects of such a binding every tool within the binding's reach. One that does not know MCP backends
-    would send them plain HTTP: it gets no backend of such tools.
+    would send them plain HTTP: it gets no backend of such tools. To one that knows no quarantine, a quarantined tool is
+    a disabled one.
     """
     known = features
     update: dict[str, Any] = {}
@@ -295,10 +306,19 @@ def enforceable_binding(binding: PublishedBinding, features: Collection[str]) ->
 
 def enforceable_tool(tool: PublishedTool, features: Collection[str]) -> PublishedTool:
     """The tool as a replica with these `features` can enforce it (see `enforceable`)."""
-    return tool.model_copy(update={"backend": None}) if _foreign(tool, features) else tool
+    if not _foreign(tool, features):
+        return tool
+    update: dict[str, Any] = {}
+    if tool.backend is not None and tool.backend.mcp is not None and MCP_BACKENDS not in features:
+        update["backend"] = None
+    if tool.quarantined and QUARANTINE not in features:
+        update["state"] = _DISABLED
+    return tool.model_copy(update=update)
 
 
 def _foreign(tool: PublishedTool, features: Collection[str]) -> bool:
+    if tool.quarantined and QUARANTINE not in features:
+        return True
     return MCP_BACKENDS not in features and tool.backend is not None and tool.backend.mcp is not None
 
 

@@ -16,6 +16,8 @@ from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.wire.publish import PublishedTool
+from toolcrib_operator.kinds.approval import APPROVED, approval
+from toolcrib_operator.kinds.approval import fields as approval_fields
 from toolcrib_operator.kinds.facts import TOOLS, Batch, Facts
 from toolcrib_operator.kinds.kind import Change, Governed, Situation, Told
 from toolcrib_operator.kinds.questions import summary
@@ -92,8 +94,9 @@ def assess_tool(
         for place in found[: hidden_text.MOST_PLACES]
     )
     return ToolVerdict(
-        published, service=service.missing, credential=credential, endpoints=service.endpoints, weaknesses=odd
-    )
+        published, service=service.missing, credential=credential, endpoints=service.endpoints, weaknesses=odd,
+        approval=approval(tool, published, entry.status),
+    )  # fmt: skip
 
 
 def tool_status(
@@ -109,11 +112,16 @@ def tool_status(
         rows = [("Ready", False, Cause(ConditionReason.NOT_ACCEPTED, refusal.message)), ("Accepted", False, refusal),
                 ("Indexed", False, Cause(ConditionReason.NOT_ACCEPTED)),
                 ("Questionable", False, Cause(ConditionReason.NOT_ACCEPTED))]  # fmt: skip
-        return Desired(status(entry, rows, now, name=None, toolId=None, digest=None, routeDigest=None))
+        return Desired(
+            status(
+                entry, rows, now, name=None, toolId=None, digest=None, routeDigest=None, approvalDigest=None
+            )
+        )
     same = entry.status.get("digest") == tool.digest
     indexed = progress.indexed
     if indexed is None:
         indexed = same and holds(entry.status, "Indexed")
+    approved = verdict.approval
     index = (
         Cause(ConditionReason.INDEXED)
         if indexed
@@ -123,6 +131,8 @@ def tool_status(
     waiting = (published, indexed) != (True, True) and progress.index_problem is None
     if tool.state is ToolState.DISABLED:
         ready = Cause(ConditionReason.DISABLED, tool.message or "")
+    elif approved is not None and approved.reason is not ConditionReason.APPROVED:
+        ready = Cause(ConditionReason.QUARANTINED, approved.message)
     elif (lacking := verdict.service or verdict.credential) is not None:
         ready = lacking
     elif not published:
@@ -135,6 +145,8 @@ def tool_status(
     odd, question = summary(verdict.weaknesses)
     rows = [("Ready", ready.reason is ConditionReason.READY, ready), ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
             ("Indexed", indexed, index), ("Questionable", odd, question)]  # fmt: skip
+    if approved is not None:
+        rows.append((APPROVED, approved.reason is ConditionReason.APPROVED, approved))
     if reached is not None:
         rows.append((BACKEND_REACHABLE, reached.value, reached.cause))
     fields = {
@@ -142,6 +154,7 @@ def tool_status(
         "toolId": tool.tool_id,
         "digest": tool.digest,
         "routeDigest": tool.route_digest,
+        **approval_fields(tool, approved, entry.status),
     }
     return Desired(status(entry, rows, now, **fields), provisional=waiting)
 

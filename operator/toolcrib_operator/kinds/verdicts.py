@@ -54,6 +54,8 @@ class ToolVerdict:
     credential: Cause | None = None
     endpoints: Reached | None = None
     weaknesses: tuple[Weakness, ...] = ()
+    approval: Cause | None = None
+    """Whether the tool is as it was approved; None: it needs no approval."""
 
 
 @dataclass(frozen=True, slots=True)

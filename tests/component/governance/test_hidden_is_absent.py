@@ -200,6 +200,7 @@ def test_what_a_scraper_reads_is_the_same_for_a_hidden_tool_and_for_none(seed: i
         "denied": ("vault", ("vault:use",), {}),
         "of another's scope": ("safe", ("safe:use",), {}),
         "disabled": ("oldie", ("calculator:use",), {"state": "Disabled"}),
+        "quarantined": ("changed", ("calculator:use",), {"quarantined": True}),
     }
     name, scopes, fields = hidden[draw.choice(list(hidden))]
     grants = [

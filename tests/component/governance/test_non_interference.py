@@ -38,7 +38,7 @@ def hidden(world: World, caller: Any, issuers: Issuers, tool: Tool, moments: lis
     """Whether the tool is outside the caller's view at every one of the moments, whatever its state."""
     if caller == "anonymous" and world["anonymous"] == "list":
         return False
-    active = tool | {"state": "Active"}
+    active = tool | {"state": "Active", "quarantined": False}
     return not any(decisions.decide(world, caller, issuers, active, "list", at)[0] for at in moments)
 
 

@@ -79,6 +79,10 @@ REVOCATIONS: dict[str, tuple[str, Callable[[RunningRegistry, Any], object]]] = {
         "tool_disabled",
         lambda r, made: r.publish([made.model_copy(update={"state": ToolState.DISABLED, "generation": 2})]),
     ),
+    "the tool is not what was approved any more": (
+        "tool_quarantined",
+        lambda r, made: r.publish([made.model_copy(update={"quarantined": True, "generation": 2})]),
+    ),
     "the tool is deleted": ("unknown_tool", lambda r, made: r.publish(remove_tools=[made.tool_id])),
     "the tool is gated by another scope": (
         "scope_not_granted",

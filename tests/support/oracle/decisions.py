@@ -4,7 +4,8 @@ It shares no code with the product (`tests/component/governance/test_oracle_inde
 Everything is plain dicts, as `worlds` makes them:
 
     world    {"tools": [...], "bindings": [...], "accounts": {"ns/name": uid} | None, "anonymous": "none" | "list"}
-    tool     {"id", "namespace", "name", "server" | None, "scopes", "match": "Any" | "All", "state"}
+    tool     {"id", "namespace", "name", "server" | None, "scopes", "match": "Any" | "All", "state",
+              "quarantined": bool}
     binding  {"uid", "namespace" | None, "name", "subjects", "reach": [namespaces] | None (all), "scopes",
               "allow" | None, "deny", "deny_scopes", "servers" | None, "from" | None, "until" | None, "listed": bool}
               ("listed": the namespaces of its reach are written out, not selected by labels)
@@ -35,6 +36,11 @@ INACTIVE = "inactive"
 DENIED = "denied"
 NOT_GRANTED = "not granted"
 NOT_IN_TOKEN = "not in token"
+
+
+def active(tool: Tool) -> bool:
+    """Whether anybody may see it: it is not disabled, and not another than the one that was approved."""
+    return tool["state"] != "Disabled" and not tool["quarantined"]
 
 
 def glob(pattern: str, text: str) -> bool:
@@ -189,9 +195,9 @@ def decide(
     if identity is None:
         if caller != "anonymous" or world["anonymous"] != "list" or action != "list":
             return False, NO_IDENTITY, None
-        disabled = tool["state"] == "Disabled" and not any_state
-        return (False, INACTIVE, None) if disabled else (True, YES, None)
-    if tool["state"] == "Disabled" and not any_state:
+        absent = not active(tool) and not any_state
+        return (False, INACTIVE, None) if absent else (True, YES, None)
+    if not active(tool) and not any_state:
         return False, INACTIVE, None
     mine = bindings_of(world, identity)
     for binding in mine:

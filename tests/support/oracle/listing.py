@@ -23,7 +23,7 @@ async def discovery(q: Asked) -> list[str]:
     same("authenticated", body["authenticated"], q.identified)
     same("total_available", body["total_available"], len(q.names.visible))
     everything = q.world["totals"] == "all" and q.identified
-    active = sum(t["state"] != "Disabled" for t in q.world["tools"])
+    active = sum(decisions.active(t) for t in q.world["tools"])
     same("total_registered", body["total_registered"], active if everything else len(q.names.visible))
     same("scopes", body["scopes"], sorted(decisions.in_force(q.world, q.caller, q.issuers, q.at)))
     again = await q.get("/", if_none_match=answer.header("etag") or "")
@@ -37,7 +37,7 @@ async def stats(q: Asked) -> list[str]:
     same("status", answer.status, 200)
     counted = [q.tool(i) for i in q.names.visible]
     if decisions.has_power(q.world, q.caller, q.issuers, "registry:write", q.at):
-        counted = [t for t in q.world["tools"] if t["state"] != "Disabled"]
+        counted = [t for t in q.world["tools"] if decisions.active(t)]
     scopes, bare = [s for t in counted for s in t["scopes"]], [t["name"] for t in counted]
     # a tool that only registrars count has its own name where no other has it too
     own = {t["id"]: t["name"] if bare.count(t["name"]) == 1 else t["id"] for t in counted}

@@ -22,6 +22,7 @@ REASONS = {
     "account_gone": decisions.NO_IDENTITY,
     "no_identity": decisions.NO_IDENTITY,
     "tool_disabled": decisions.INACTIVE,
+    "tool_quarantined": decisions.INACTIVE,
     "denied": decisions.DENIED,
     "no_binding": decisions.NOT_GRANTED,
     "not_valid_now": decisions.NOT_GRANTED,

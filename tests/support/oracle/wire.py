@@ -22,6 +22,7 @@ def published_tool(tool: Tool) -> PublishedTool:
         examples=(f"do {marker} now",),
         input_schema={"type": "object", "properties": {"path": {"type": "string", "description": marker}}},
         state=tool["state"],
+        quarantined=tool["quarantined"],
     )
 
 

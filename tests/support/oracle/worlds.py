@@ -115,6 +115,7 @@ def tool(draw: Drawn, number: int) -> Tool:
         "scopes": scopes,
         "match": "All" if rarely(draw, 3) else "Any",
         "state": draw.choice(("Disabled", "Deprecated")) if rarely(draw, 5) else "Active",
+        "quarantined": rarely(draw, 8),
         "tags": some(draw, TAGS, 0, 2),
         "marker": f"mark{number}er{draw.randrange(10**6)}",
     }
@@ -261,6 +262,7 @@ def changed(draw: Drawn, before: World) -> World:
             tools[at] |= {
                 "scopes": [draw.choice(SCOPES)],
                 "state": draw.choice(("Active", "Disabled", "Deprecated")),
+                "quarantined": rarely(draw, 4),
             }
         else:
             del tools[at]

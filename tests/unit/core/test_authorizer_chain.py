@@ -151,6 +151,7 @@ def test_the_order_is_that_of_the_design() -> None:
         ["account_gone"],
         ["unknown_tool"],
         ["tool_disabled"],
+        ["tool_quarantined"],
         ["denied"],
         ["no_binding", "scope_not_granted", "not_allowed_by_name", "not_valid_now", "token_lacks_scope"],
     ]

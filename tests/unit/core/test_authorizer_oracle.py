@@ -61,7 +61,7 @@ def is_subject(s: PublishedSubject, who: Identity) -> bool:
 def allowed(who: Identity, t: PublishedTool, bindings: Iterable[PublishedBinding], now: float) -> bool:
     if now >= who.expires_at or (who.not_before is not None and now + 30 < who.not_before):
         return False
-    if t.state is ToolState.DISABLED:
+    if t.state is ToolState.DISABLED or t.quarantined:
         return False
     mine = [b for b in bindings if any(is_subject(s, who) for s in b.subjects)]
     territory = [b for b in mine if b.namespaces is None or t.namespace in b.namespaces]
@@ -122,6 +122,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[PublishedTool], list[PublishedBinding]
             scopes=tuple(draw(st.lists(SCOPES, min_size=1, max_size=3, unique=True))),
             scope_match=draw(rarely(st.just(ScopeMatch.ALL), ScopeMatch.ANY)),
             state=draw(rarely(st.sampled_from(ToolState), ToolState.ACTIVE)),
+            quarantined=draw(rarely(st.just(True), False)),
         )
         for i in range(draw(st.integers(1, 5)))
     ]

@@ -169,7 +169,9 @@ def test_each_change_of_a_service_is_published_in_the_turn_that_sees_it() -> Non
     assert first is not None
     assert stage.verdict.published is not None
     assert stage.verdict.published.digest == first.digest
-    assert stage.verdict.published.route_digest != first.route_digest
+    assert stage.verdict.published.route_digest == first.route_digest, (
+        "an approval names the Service, not its address"
+    )
 
     stage.apply(endpoint_slice("evil", manager="me"))
     stage.turn()

@@ -14,6 +14,7 @@ from published import binding as published
 from published import bot
 from published import tool as published_tool
 from toolcrib.authorizer import Action, Policy, decide
+from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
 from toolcrib.wire.publish import (
     FEATURES,
@@ -181,6 +182,14 @@ async def test_an_older_replica_gets_no_backend_of_a_tool_that_it_would_call_ove
         old.restart()
         await until(lambda: "heist/echo" in old.snapshot.tools)
         assert old.snapshot.tools["heist/echo"].backend is None
+
+
+def test_to_an_older_replica_a_quarantined_tool_is_a_disabled_one() -> None:
+    one = published_tool("team-a/calculator", quarantined=True)
+    step = Publish(to=Revision(epoch=1, seq=1), tools=(one,))
+    (sent,) = enforceable(step, ()).tools
+    assert sent.state is ToolState.DISABLED
+    assert enforceable(step, FEATURES) is step
 
 
 @given(st.data())

@@ -1,0 +1,142 @@
+"""Only who holds `approve` on a Tool says what is approved, and needs nothing else; two field managers share one object."""
+
+from typing import Any
+
+import pytest
+
+from admission_server import APPLY, EVERYTHING, HOME, MERGE, Admission, Given, User, path_of
+from manifests import manifest, tool
+from toolcrib.resources import API_VERSION
+
+pytestmark = pytest.mark.apiserver
+
+NAME = "calculator"
+ONE, OTHER = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+APPROVE = (("approve", "tools", (NAME,)),)
+
+
+def made(**spec: Any) -> dict[str, Any]:
+    return tool(NAME, HOME, **{"approval": "Manual"} | spec)
+
+
+def url(approval: str | None) -> dict[str, Any]:
+    extra = {} if approval is None else {"import": {"approval": approval}}
+    return manifest(
+        "ToolServer",
+        "outside",
+        HOME,
+        mcp={"url": "https://mcp.example/mcp"},
+        defaults={"scopes": ["a:use"]},
+        **extra,
+    )
+
+
+@pytest.fixture(scope="module")
+def people(admission: Admission) -> dict[str, User]:
+    found = {
+        "approver": admission.user(Given(HOME, APPROVE)),
+        "approver of another": admission.user(Given(HOME, (("approve", "tools", ("other",)),))),
+        "author": admission.user(Given(None, EVERYTHING)),
+        "approver of all": admission.user(Given(HOME, (("approve", "tools", ()), *EVERYTHING))),
+    }
+    admission.settle()
+    return found
+
+
+def test_an_approver_approves_without_gate_and_changes_nothing_else(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    admission.there(made())
+    approver = people["approver"]
+    assert admission.patch(approver, made(), {"spec": {"approvedDigest": ONE}}).status_code == 200
+    both = admission.patch(approver, made(), {"spec": {"approvedDigest": OTHER, "description": "evil"}})
+    assert both.status_code == 403
+    assert "gate" in both.text
+
+
+@pytest.mark.parametrize("who", ["author", "approver of another"])
+def test_nobody_else_approves_and_the_refusal_names_the_rule(
+    who: str, admission: Admission, people: dict[str, User]
+) -> None:
+    admission.there(made())
+    refused = admission.patch(people[who], made(), {"spec": {"approvedDigest": ONE}})
+    assert refused.status_code == 403
+    assert f"resourceNames: ['{NAME}'], verbs: [approve]" in refused.text
+    admission.gone(made())
+    assert admission.create(people[who], made(approvedDigest=ONE)).status_code == 403
+
+
+def test_an_author_writes_the_tool_and_keeps_or_takes_back_an_approval(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    admission.there(made(approvedDigest=ONE))
+    author = people["author"]
+    assert admission.patch(author, made(), {"spec": {"description": "other"}}).status_code == 200
+    assert admission.patch(author, made(), {"spec": {"approvedDigest": None}}).status_code == 200
+    assert admission.patch(author, made(), {"spec": {"approvedDigest": ONE}}).status_code == 403
+
+
+@pytest.mark.parametrize("approval", ["Automatic", None])
+def test_giving_up_that_approval_is_needed_takes_the_right_to_approve(
+    approval: str | None, admission: Admission, people: dict[str, User]
+) -> None:
+    admission.there(made())
+    change = {"spec": {"approval": approval}}
+    assert admission.patch(people["author"], made(), change).status_code == 403
+    assert admission.patch(people["approver of all"], made(), change).status_code == 200
+    # and the way there is free
+    assert admission.patch(people["author"], made(), {"spec": {"approval": "Manual"}}).status_code == 200
+
+
+@pytest.mark.parametrize("before", ["Manual", None])
+def test_ending_the_approval_of_a_server_outside_takes_the_right_to_approve_all(
+    before: str | None, admission: Admission, people: dict[str, User]
+) -> None:
+    admission.there(url(before))
+    change = {"spec": {"import": {"approval": "Automatic"}}}
+    assert admission.patch(people["author"], url(before), change).status_code == 403
+    assert admission.patch(people["approver of all"], url(before), change, MERGE).status_code == 200
+
+
+def test_scopes_of_a_server_take_gate_and_those_of_overrides_alone_take_all(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    few = admission.user(Given(HOME, (("gate", "scopes", ("a:use",)),)))
+    admission.settle()
+    admission.gone(url(None))
+    plain = url(None)
+    further = url(None)
+    further["spec"]["overrides"] = [{"tool": "x", "scopes": ["b:use"]}]
+    assert admission.create(people["approver"], plain, dryRun="All").status_code == 403
+    assert admission.create(few, plain, dryRun="All").status_code == 201
+    assert admission.create(few, further, dryRun="All").status_code == 403
+    assert admission.create(people["author"], further, dryRun="All").status_code == 201
+
+
+def test_git_owns_the_approval_while_another_manager_owns_the_definition(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    """By server-side apply: a definition that is applied again leaves the approval alone, and the other way round."""
+    admission.gone(made())
+    whole = made()
+    approval = {
+        "apiVersion": API_VERSION,
+        "kind": "Tool",
+        "metadata": {"name": NAME},
+        "spec": {"approvedDigest": ONE},
+    }
+
+    def applied(user: User, manager: str, body: dict[str, Any]) -> int:
+        return admission.request(
+            user, "PATCH", path_of(whole), body, APPLY, fieldManager=manager, force="true"
+        ).status_code
+
+    assert applied(people["author"], "import", whole) == 201
+    assert applied(people["approver"], "approvals", approval) == 200
+    changed = made(description="another description")
+    assert applied(people["author"], "import", changed) == 200
+    held = admission.request(None, "GET", path_of(whole)).json()["spec"]
+    assert (held["approvedDigest"], held["description"]) == (ONE, "another description")
+    assert applied(people["approver"], "approvals", {**approval, "spec": {"approvedDigest": OTHER}}) == 200
+    held = admission.request(None, "GET", path_of(whole)).json()["spec"]
+    assert (held["approvedDigest"], held["description"]) == (OTHER, "another description")
