@@ -289,7 +289,9 @@ def test_what_is_denied_is_absent(
     """Taking away tools that the caller can never reach changes nothing that he is given."""
     tools, bindings = world
     reachable = [
-        t for t in tools if allowed(who, t.model_copy(update={"state": ToolState.ACTIVE}), bindings, now)
+        t
+        for t in tools
+        if allowed(who, t.model_copy(update={"state": ToolState.ACTIVE, "quarantined": False}), bindings, now)
     ]
 
     everything = view_of(who, snapshot_of(tools, bindings), now)

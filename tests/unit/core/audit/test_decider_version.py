@@ -11,7 +11,10 @@ from toolcrib.view import view_of
 
 pytestmark = pytest.mark.guarantee
 
-DECIDED = {1: "971993de65aa8eeb8249757402cc609fc99b7fb6ee10d22749ae6df1af3e96b1"}
+DECIDED = {
+    1: "971993de65aa8eeb8249757402cc609fc99b7fb6ee10d22749ae6df1af3e96b1",
+    2: "971993de65aa8eeb8249757402cc609fc99b7fb6ee10d22749ae6df1af3e96b1",
+}
 """By version, what was decided in worlds that are the same in every run. An entry is never changed."""
 
 
