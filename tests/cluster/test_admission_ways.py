@@ -29,6 +29,7 @@ from admission_server import (
 from manifests import tool
 from realparts.processes import wait_until
 from toolcrib.resources import admission as policies
+from toolcrib.resources.tool_policies import FEW_WORDS, NO_INPUT_SCHEMA
 from toolcrib_operator.admission.comparison import obstacle
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.guarantee]
@@ -415,15 +416,15 @@ def test_what_may_surprise_is_said_at_apply(what: str, admission: Admission) -> 
 SCHEMA = {"type": "object", "additionalProperties": False}
 OF_TOOLS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "neither": ({"inputSchema": SCHEMA, "description": "Reads one file"}, []),
-    "no schema": ({"description": "Reads one file"}, [f"spec.inputSchema: {policies.NO_INPUT_SCHEMA}"]),
+    "no schema": ({"description": "Reads one file"}, [f"spec.inputSchema: {NO_INPUT_SCHEMA}"]),
     "one word": (
         {"inputSchema": SCHEMA, "description": " Reads. "},
-        [f"spec.description: 'Reads.' {policies.FEW_WORDS}"],
+        [f"spec.description: 'Reads.' {FEW_WORDS}"],
     ),
     "words in one": ({"inputSchema": SCHEMA, "description": "readWholeFile"}, []),
     "both": (
         {"description": "TODO"},
-        [f"spec.inputSchema: {policies.NO_INPUT_SCHEMA}", f"'TODO' {policies.FEW_WORDS}"],
+        [f"spec.inputSchema: {NO_INPUT_SCHEMA}", f"'TODO' {FEW_WORDS}"],
     ),
 }
 

@@ -18,9 +18,9 @@ from hashlib import blake2b
 
 from toolcrib.errors import SchemaUnsafe
 from toolcrib.resources import mistakes
-from toolcrib.resources.admission import FEW_WORDS
 from toolcrib.resources.backends import PLACEHOLDER
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.tool_policies import FEW_WORDS
 from toolcrib.resources.tools import Tool, ToolState
 from toolcrib.schemas import safety as schema_safety
 from toolcrib.schemas.cost import SchemaCost

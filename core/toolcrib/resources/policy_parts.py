@@ -1,0 +1,96 @@
+"""What the admission policies are put together from: their shape, a right as CEL, checks of scopes one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib.resources.kinds import KINDS
+from toolcrib.resources.meta import GROUP
+
+MOST = 16
+"""Scopes and subjects that a spec may hold: so many authorizer checks a policy, of 28 that it can afford."""
+
+DOCS = "docs/guides/admission.md"
+SPEC_CHANGES = {
+    "name": "spec-changes",
+    "expression": "request.operation == 'CREATE' || object.spec != oldObject.spec",
+}
+WHERE = [
+    {"name": "within", "expression": "has(request.namespace) ? request.namespace : ''"},
+    {
+        "name": "place",
+        "expression": "variables.within == '' ? 'the whole cluster' : 'the namespace ' + variables.within",
+    },
+    {
+        "name": "role",
+        "expression": "variables.within == '' ? 'a ClusterRole bound by a ClusterRoleBinding' :"
+        " 'a Role bound in the namespace ' + variables.within",
+    },
+]
+"""Of the object, '' where it is in none: an authorizer's check then is one for the whole cluster."""
+
+
+def right(verb: str, resource: str, name: str) -> str:
+    """A right as a rule of a Role, in one line, as the policies' messages show it."""
+    return f"{{apiGroups: [{GROUP}], resources: [{resource}], resourceNames: ['{name}'], verbs: [{verb}]}}"
+
+
+def policy(
+    kinds: tuple[str, ...], operations: list[str], conditions: list[dict[str, str]], variables: list[dict[str, str]],
+    validations: list[dict[str, str]],
+) -> dict[str, Any]:  # fmt: skip
+    """A policy with every field written down that the API server would fill in, so that the two can be compared."""
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "matchPolicy": "Equivalent",
+            "namespaceSelector": {},
+            "objectSelector": {},
+            "resourceRules": [
+                {
+                    "apiGroups": [GROUP],
+                    "apiVersions": ["*"],
+                    "operations": operations,
+                    "resources": [KINDS[kind].plural for kind in kinds],
+                    "scope": "*",
+                }
+            ],
+        },
+        "matchConditions": conditions,
+        "variables": variables,
+        "validations": validations,
+    }
+
+
+def validation(expression: str, said: str, message: str) -> dict[str, str]:
+    """`said` is CEL and knows the values; `message` stands in where it cannot be computed."""
+    return {"expression": expression, "messageExpression": said, "message": message, "reason": "Forbidden"}
+
+
+def may(verb: str, resource: str, namespace: str, name: str) -> str:
+    """Whether RBAC gives the writer this verb; `namespace` and `name` are CEL expressions, '' is the whole cluster."""
+    asked = f"authorizer.group('{GROUP}').resource('{resource}')"
+    return f"{asked}.namespace({namespace}).name({name}).check('{verb}').allowed()"
+
+
+def rule(verb: str, resource: str, name: str) -> str:
+    """`right` as CEL, for a name that is a CEL expression."""
+    head, tail = right(verb, resource, "\0").split("\0")
+    return f'"{head}" + {name} + "{tail}"'
+
+
+def scope_checks(verb: str, what: str, where: str = "") -> list[dict[str, str]]:
+    """`what` and `where` are the words around the scope: you may not WHAT the scope WHERE."""
+    checks = []
+    for i in range(MOST):
+        scope = f"variables.scopes[{i}]"
+        checks.append(
+            validation(
+                f"size(variables.scopes) <= {i} || " + may(verb, "scopes", "variables.within", scope),
+                f'"you may not {what} the scope \'" + {scope} + "\'{where} in " + variables.place + ": you need the rule " + '
+                + rule(verb, "scopes", scope)
+                + f' + " in " + variables.role + " (see {DOCS})"',
+                f"you may not {what} one of these scopes{where}: you need the verb {verb} on each (see {DOCS})",
+            )
+        )
+    return checks

@@ -1,0 +1,134 @@
+"""The admission policies of Tools and ToolServers: who may put a scope on a tool, and who approves one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from toolcrib.resources.policy_parts import (
+    DOCS,
+    SPEC_CHANGES,
+    WHERE,
+    may,
+    policy,
+    rule,
+    scope_checks,
+    validation,
+)
+from toolcrib.resources.tools import ToolSpec
+
+NO_INPUT_SCHEMA = "missing, so models have to guess the arguments: describe them in a JSON schema"
+FEW_WORDS = "has fewer than 3 words that say something"
+"""What a warning at apply says of a Tool; the second in the words of `toolcrib validate` and the condition Questionable."""
+
+_APPROVALS = "docs/guides/approve-a-change.md"
+_APPROVED = "approvedDigest"
+
+
+def gate() -> dict[str, Any]:
+    """Each scope of a Tool, at every change of its spec but one of the approved digest."""
+    variables = [*WHERE, {"name": "scopes", "expression": "object.spec.scopes"}]
+    checks = scope_checks("gate", "put", " on a Tool")
+    changes = {
+        "name": "spec-changes",
+        "expression": f"request.operation == 'CREATE' || !({_same_but(_APPROVED)})",
+    }
+    return policy(("Tool",), ["CREATE", "UPDATE"], [changes], variables, checks)
+
+
+def _same_but(left_out: str) -> str:
+    """Whether an update leaves every field of a Tool's spec as it is but one. CEL."""
+    names = sorted((field.alias or name) for name, field in ToolSpec.model_fields.items())
+    each = (
+        f"has(object.spec.{n}) == has(oldObject.spec.{n}) && (!has(object.spec.{n}) || object.spec.{n} == oldObject.spec.{n})"
+        for n in names
+        if n != left_out
+    )
+    return " && ".join(f"({one})" for one in each)
+
+
+def approve() -> dict[str, Any]:
+    """Setting or changing the approved digest, and giving up that approval is needed. Taking an approval back is free."""
+    changes = {
+        "name": "approval-changes",
+        "expression": "request.operation == 'CREATE' ? has(object.spec.approvedDigest) :"
+        " (has(object.spec.approvedDigest) && (!has(oldObject.spec.approvedDigest)"
+        " || object.spec.approvedDigest != oldObject.spec.approvedDigest))"
+        " || (has(oldObject.spec.approval) && oldObject.spec.approval == 'Manual'"
+        " && !(has(object.spec.approval) && object.spec.approval == 'Manual'))",
+    }
+    name = "object.metadata.name"
+    check = validation(
+        may("approve", "tools", "variables.within", name),
+        f'"you may not approve the Tool \'" + {name} + "\' in " + variables.place + ": you need the rule " + '
+        + rule("approve", "tools", name)
+        + f' + " in " + variables.role + " (see {_APPROVALS})"',
+        f"you may not approve this Tool: you need the verb approve on tools (see {_APPROVALS})",
+    )
+    return policy(("Tool",), ["CREATE", "UPDATE"], [changes], WHERE, [check])
+
+
+def approve_of_servers() -> dict[str, Any]:
+    """Whoever ends the approval of a server's tools approves whatever it sends from then on."""
+    # a policy sees maps, and `import` is a word of CEL
+    approval = (
+        "('import' in {0}.spec && has({0}.spec['import'].approval) ? {0}.spec['import'].approval :"
+        " has({0}.spec.mcp.service) ? 'Automatic' : 'Manual')"
+    )
+    ends = {
+        "name": "approval-ends",
+        "expression": approval.format("oldObject")
+        + " == 'Manual' && "
+        + approval.format("object")
+        + " != 'Manual'",
+    }
+    check = validation(
+        may("approve", "tools", "variables.within", "'*'"),
+        "\"you may not end the approval of this server's tools: you need the verb approve on all tools,"
+        ' {apiGroups: [toolcrib.dev], resources: [tools], verbs: [approve]}, in " + variables.role'
+        f' + " (see {_APPROVALS})"',
+        f"you may not end the approval of this server's tools: you need the verb approve on all tools (see {_APPROVALS})",
+    )
+    return policy(("ToolServer",), ["UPDATE"], [ends], WHERE, [check])
+
+
+def gate_of_servers() -> dict[str, Any]:
+    """The scopes of the defaults one by one. For those that an override brings in there is no room: it takes all."""
+    variables = [
+        *WHERE,
+        {"name": "scopes", "expression": "object.spec.defaults.scopes"},
+        {
+            "name": "known",
+            "expression": "!has(object.spec.overrides) || object.spec.overrides.all(o, !has(o.scopes)"
+            " || o.scopes.all(s, s in object.spec.defaults.scopes))",
+        },
+    ]
+    rest = validation(
+        "variables.known || " + may("gate", "scopes", "variables.within", "'*'"),
+        '"an override puts a scope on a tool that spec.defaults.scopes does not have: you need the verb gate on all scopes,'
+        ' {apiGroups: [toolcrib.dev], resources: [scopes], verbs: [gate]}, in " + variables.role'
+        f' + " (see {DOCS})"',
+        f"an override puts a further scope on a tool: you need the verb gate on all scopes (see {DOCS})",
+    )
+    checks = [*scope_checks("gate", "put", " on a ToolServer's tools"), rest]
+    return policy(("ToolServer",), ["CREATE", "UPDATE"], [SPEC_CHANGES], variables, checks)
+
+
+def warnings() -> dict[str, Any]:
+    """What makes a Tool hard to find and to call, as far as a moment tells it; the condition Questionable says the rest."""
+    short = f'"spec.description: \'" + variables.description + "\' {FEW_WORDS}"'
+    checks = [
+        {
+            "expression": "has(object.spec.inputSchema)",
+            "messageExpression": f'"spec.inputSchema: {NO_INPUT_SCHEMA}"',
+            "message": f"spec.inputSchema: {NO_INPUT_SCHEMA}",
+        },
+        {
+            # one word that the operator does not read as several, as it does camelCase and text without spaces
+            "expression": "!variables.description.matches('^([A-Z]?[a-z]+|[A-Z]+)[.!]?$')",
+            "messageExpression": short,
+            "message": f"spec.description: it {FEW_WORDS}",
+        },
+    ]
+    said = "has(object.spec.description) ? object.spec.description.trim() : ''"
+    variables = [{"name": "description", "expression": said}]
+    return policy(("Tool",), ["CREATE", "UPDATE"], [SPEC_CHANGES], variables, checks)
