@@ -197,6 +197,7 @@ class ReplayWorld:
             "message": f"{self._count} is better" if state is ToolState.DEPRECATED else None,
             "replaced_by": draw.one((None, "grep")) if state is ToolState.DEPRECATED else None,
             "description": f"text {self._count}",
+            "quarantined": draw.chance(0.1),
         }
         if old is not None:
             made = published.tool(old.tool_id, name=old.name, server=old.server, **fields)
