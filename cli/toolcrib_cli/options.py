@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +23,28 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8765
 _TOKEN = re.compile(r"[!-~]+")
 """More than RFC 6750 §2.1 lets stand in an Authorization header; the registry says what is wrong with the rest."""
+
+
+def matching(names: Mapping[str, str], incomplete: str) -> list[str]:
+    """What completes a text to one of several objects: a name that is unique, else the id.
+
+    Args:
+        names: by ids (`namespace/object`).
+        incomplete: what was typed so far.
+    """
+    used = Counter(names.values())
+    short = (name if used[name] == 1 else key for key, name in names.items())
+    found = {text for text in short if text.startswith(incomplete)}
+    return sorted(found or {key for key in names if key.startswith(incomplete)})
+
+
+def agents(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The running local mode's service accounts, for a shell's completion."""
+    from toolcrib_cli.local.store import read_running
+
+    state = read_running(data_folder(ctx.params.get("data"))) or {}
+    return matching({a: a.partition("/")[2] for a in state.get("accounts", ())}, incomplete)
+
 
 Output = Annotated[Format, typer.Option("-o", "--output", help="Output format.")]
 Url = Annotated[
@@ -45,6 +69,7 @@ As = Annotated[
     typer.Option(
         "--as",
         help="Act as this service account of the local mode: namespace/name, or a name that is unique.",
+        autocompletion=agents,
     ),
 ]
 Backends = Annotated[

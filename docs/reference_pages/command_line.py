@@ -18,6 +18,20 @@ from toolcrib_cli.commands.service_command import ServiceCommand
 
 RECORDED = Path(__file__).parent / "recorded" / "cli"
 """What the examples printed; tests/component/local/test_cli_examples.py writes and compares these files."""
+COMPLETED = (
+    ("agents", "`--as`, `token`", "the running local mode"),
+    (
+        "tools, namespaces",
+        "`describe`, `load`, `call`, `search --namespace`",
+        "what the agent may see, if the line, `TOOLCRIB_TOKEN` or `TOOLCRIB_TOKEN_FILE` names one; else all tools of the local mode",
+    ),
+    ("kinds, names, namespaces", "`get`", "the running local mode"),
+    (
+        "subjects, tools, scopes, namespaces",
+        "`access`",
+        "`--manifests`, the running local mode, or the cluster of your kubeconfig; nothing with `--registry`",
+    ),
+)
 _SETTINGS = {"serve": "registry", "operator": "operator", "agent run": "agent-runner"}
 
 
@@ -26,8 +40,9 @@ def cli_page() -> str:
     text = "# The command line\n\n`toolcrib …`, or `kubectl toolcrib …`. `toolcrib COMMAND --help` shows options and examples.\n"
     text += "The examples use the local mode with [`examples/heist`](../../examples/heist): `toolcrib up --manifests examples/heist`.\n"
     text += "\n## Completion\n\n`toolcrib --install-completion` sets up your shell; `toolcrib --show-completion` prints the script.\n"
-    text += "It completes commands, options, the kinds and names of `toolcrib get` (from the running local mode) and the scopes of\n"
-    text += "`toolcrib access`. Agents, tools and namespaces are typed in full.\n"
+    text += "Besides commands and options, it completes:\n\n"
+    text += table(("what", "where", "from"), COMPLETED)
+    text += "\nA registry or cluster has 2 s to answer. Without an answer, the shell suggests nothing.\n"
     text += "\n## Common options\n\nCommands that take one of these list it under *Common options*.\n\n"
     shared = common()
     text += table(("option", "default", "what"), _rows(shared.values()))

@@ -26,8 +26,13 @@ app = typer.Typer(
 )
 
 _WHOM = "ServiceAccount/NS/NAME (or NS/NAME), Agent/NS/NAME, OAuthClient/ID, User/NAME or Group/NAME."
-Subject = Annotated[str, typer.Argument(help=_WHOM)]
-Tool = Annotated[str, typer.Argument(help="Tool id (namespace/name), or a unique name.")]
+Subject = Annotated[str, typer.Argument(help=_WHOM, autocompletion=access_source.completed_subjects)]
+Tool = Annotated[
+    str,
+    typer.Argument(
+        help="Tool id (namespace/name), or a unique name.", autocompletion=access_source.completed_tools
+    ),
+]
 Scope = Annotated[
     str,
     typer.Argument(
@@ -59,6 +64,7 @@ def _where(
             "--namespace",
             "-n",
             help="Only tools in this namespace, which is also that of manifests without one.",
+            autocompletion=access_source.completed_namespaces,
         ),
     ] = None,
     action: Annotated[Action, typer.Option("--action", help="Action to ask about.")] = "call",

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
 from toolcrib_cli import options, output
+from toolcrib_cli.commands import completion
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
     from toolcrib_cli.prediction.question import AccessQuestion
-    from toolcrib_cli.prediction.sources import Source
+    from toolcrib_cli.prediction.sources import Here, Source
+
+_Read = TypeVar("_Read")
 
 
 def chosen(
@@ -111,29 +114,56 @@ def _local(
 
 def completed_scopes(ctx: typer.Context, incomplete: str) -> list[str]:
     """The scopes of the source that the command line names so far, for a shell's completion; none where it cannot be read."""
-    try:
-        return [scope for scope in _scopes(ctx.params) if scope.startswith(incomplete)]
-    except (CliError, OSError, ValueError):
-        return []
-
-
-def _scopes(given: Mapping[str, Any]) -> list[str]:
     from toolcrib.access.holders import scopes
+
+    return _starting(ctx, lambda here: scopes(here.review()), incomplete)
+
+
+def completed_tools(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The same for tools: their names, or their ids where several have a name."""
+    found = _read(ctx, lambda here: [(i, t.name) for i, t in here.review().snapshot.tools.items()])
+    return options.matching(dict(found), incomplete)
+
+
+def completed_namespaces(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The same for namespaces with tools."""
+    return _starting(
+        ctx, lambda here: {i.partition("/")[0] for i in here.review().snapshot.tools}, incomplete
+    )
+
+
+def completed_subjects(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The same for service accounts, as namespace/name."""
+    return _starting(ctx, lambda here: here.service_accounts(), incomplete)
+
+
+def _starting(ctx: typer.Context, of: Callable[[Here], Iterable[str]], incomplete: str) -> list[str]:
+    return sorted(text for text in _read(ctx, of) if text.startswith(incomplete))
+
+
+def _read(ctx: typer.Context, of: Callable[[Here], Iterable[_Read]]) -> list[_Read]:
+    from toolcrib_cli import cluster  # noqa: F401  what is loaded does not count as waiting
     from toolcrib_cli.local import store
     from toolcrib_cli.prediction import sources
     from toolcrib_cli.prediction.question import AccessQuestion
 
+    given = ctx.params
+    if given.get("registry"):  # which would have to be asked page by page
+        return []
     kubeconfig, context = given.get("kubeconfig"), given.get("context")
     folders = [Path(p) for p in given.get("manifests") or ()]
     if not (folders or context or kubeconfig) and (
         state := store.read_running(options.data_folder(given.get("data")))
     ):
         folders = [Path(p) for p in state.get("manifests", ())]
-    question = AccessQuestion()
-    if folders:
-        return scopes(sources.folder_source(question, folders).review())
-    kubeconfig = kubeconfig or os.environ.get("KUBECONFIG")
-    return scopes(sources.cluster_source(question, kubeconfig, context).review())
+
+    def read() -> Iterable[_Read]:
+        if folders:
+            return of(sources.folder_source(AccessQuestion(), folders))
+        config = kubeconfig or os.environ.get("KUBECONFIG")
+        return of(sources.cluster_source(AccessQuestion(), config, context))
+
+    return completion.within(read)
 
 
 def _asked(files: tuple[Path, ...], **asked: Any) -> AccessQuestion:

@@ -14,7 +14,7 @@ import typer
 from toolcrib.text import escape
 from toolcrib.wire.advice import ADVISED_MIN_SCORE
 from toolcrib_cli import options, output
-from toolcrib_cli.commands import call_arguments
+from toolcrib_cli.commands import call_arguments, completion
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 _PAGES = 10
 """Of 200 tools: so far a misspelt name is looked for."""
+ToolName = Annotated[
+    str,
+    typer.Argument(help="The tool's name or id (namespace/name).", autocompletion=completion.visible_tools),
+]
 
 
 class SearchMode(StrEnum):
@@ -114,7 +118,12 @@ def search(
         list[str] | None, typer.Option("--server", help="Only tools of this server. Repeatable.")
     ] = None,
     namespace: Annotated[
-        list[str] | None, typer.Option("--namespace", help="Only tools in this namespace. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--namespace",
+            help="Only tools in this namespace. Repeatable.",
+            autocompletion=completion.visible_namespaces,
+        ),
     ] = None,
     mode: Annotated[
         SearchMode,
@@ -221,7 +230,7 @@ def _meant(client: RegistryClient, *wanted: str) -> str:
 
 @examples(Example("toolcrib describe calculator --as safecracker", lines=9))
 def describe(
-    tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
+    tool: ToolName,
     as_: options.As = None,
     url: options.Url = None,
     data: options.Data = None,
@@ -249,7 +258,10 @@ def describe(
     Example("toolcrib load calculator --as safecracker", lines=6),
 )
 def load(
-    names: Annotated[list[str], typer.Argument(help="Names or ids of tools.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Names or ids of tools.", autocompletion=completion.visible_tools),
+    ],
     as_: options.As = None,
     url: options.Url = None,
     data: options.Data = None,
@@ -281,7 +293,7 @@ def load(
     Example("toolcrib call database_query query='SELECT * FROM cameras' --as safecracker", exit=4),
 )
 def call(
-    tool: Annotated[str, typer.Argument(help="The tool's name or id (namespace/name).")],
+    tool: ToolName,
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -328,7 +340,12 @@ def _texts(client: RegistryClient, tool: str, pairs: list[str]) -> frozenset[str
     "toolcrib token hacker --ttl 7d --scopes 'file_reader:use simulation:read'",
 )
 def token(
-    name: Annotated[str, typer.Argument(help="Service account: namespace/name, or a name that is unique.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="Service account: namespace/name, or a name that is unique.", autocompletion=options.agents
+        ),
+    ],
     scopes: Annotated[
         str | None,
         typer.Option(

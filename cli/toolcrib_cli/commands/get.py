@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from toolcrib_cli import options, output
+from toolcrib_cli.commands import completion
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.examples import Example, examples
 from toolcrib_cli.output import Format
@@ -43,11 +44,9 @@ def _kinds(incomplete: str) -> list[str]:
 def _names(ctx: typer.Context, incomplete: str) -> list[str]:
     from toolcrib_cli.local.questions import ask
 
-    try:
-        found = ask(options.data_folder(ctx.params.get("data")), kind=_asked(ctx.params.get("kind") or ALL))
-    except CliError:  # a shell that completes has no room for errors
-        return []
-    names = {each["object"]["metadata"]["name"] for each in found["objects"]}
+    folder = options.data_folder(ctx.params.get("data"))
+    found = completion.within(lambda: ask(folder, kind=_asked(ctx.params.get("kind") or ALL))["objects"])
+    names = {each["object"]["metadata"]["name"] for each in found}
     return sorted(name for name in names if name.startswith(incomplete))
 
 
@@ -64,7 +63,14 @@ def get(
         str | None, typer.Argument(help="Name of one object, or namespace/name.", autocompletion=_names)
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Only this namespace.", show_default="all")
+        str | None,
+        typer.Option(
+            "-n",
+            "--namespace",
+            help="Only this namespace.",
+            show_default="all",
+            autocompletion=completion.object_namespaces,
+        ),
     ] = None,
     all_namespaces: Annotated[
         bool, typer.Option("-A", "--all-namespaces", help="All namespaces. The default.")

@@ -109,12 +109,12 @@ class Here:
     def who_can(self, tool: str) -> WhoCan:
         """The subjects of a tool."""
         found = self._told(self.review().who_can(_found(self.review(), tool)))
-        return found if self.accounts else declared.able(found, self._declared())
+        return found if self.accounts else declared.able(found, self.service_accounts())
 
     def who_holds(self, scope: str) -> WhoHolds:
         """The subjects of a scope."""
         found = self._told(who_holds(self.review(), scope, namespace=self.question.namespace))
-        return found if self.accounts else declared.holding(found, self._declared())
+        return found if self.accounts else declared.holding(found, self.service_accounts())
 
     def explain(self, subject: str, tool: str) -> Explanation:
         """Why, or why not."""
@@ -140,19 +140,19 @@ class Here:
             there = self._world.get(Ref(SERVICE_ACCOUNT, f"{who.namespace}/{who.name}"))
             found += [no_account(who)] if there is None else []
         if who is not None and who.kind in subjects.IN_CLUSTER and not self.accounts:
-            gone = declared.missing(who.namespace, who.name, self._declared())
+            gone = declared.missing(who.namespace, who.name, self.service_accounts())
             found += [gone] if gone else []
         kept = (*answer.assumptions, *self._guessed, *map(str, self._kept))
         return answer.model_copy(update={"assumptions": kept, "notes": tuple(dict.fromkeys(found))})
 
-    def _declared(self) -> frozenset[str]:
-        """The ServiceAccounts of the manifests."""
-        self._made()
-        return frozenset() if self._world is None else frozenset(self._world.versions(SERVICE_ACCOUNT))
-
     def review(self) -> AccessReview:
         """Questions about the world as it would be."""
         return self._made()[1]
+
+    def service_accounts(self) -> frozenset[str]:
+        """`namespace/name` of every ServiceAccount that the cluster has, or that the manifests declare."""
+        self._made()
+        return frozenset() if self._world is None else frozenset(self._world.versions(SERVICE_ACCOUNT))
 
     def _who(self, text: str) -> Who:
         before, after = self._made()
