@@ -28,6 +28,7 @@ try:
         doctor,
         get,
         health,
+        imports,
         manifests_view,
         mcp,
         mcp_clients,
@@ -83,6 +84,7 @@ for _name, _command, _panel in _COMMANDS:
     app.command(_name, rich_help_panel=_panel, epilog=examples.epilog(_command))(_command)
 
 app.add_typer(mcp_clients.app, name="client", rich_help_panel=_AGENTS)
+app.add_typer(imports.app, name="import", rich_help_panel=_MANIFESTS)
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
 app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
 agent = typer.Typer(help="Run agents.", no_args_is_help=True)

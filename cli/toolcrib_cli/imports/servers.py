@@ -1,0 +1,194 @@
+"""MCP servers in other programs' words: what of them a ToolServer can say, and what it cannot. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from toolcrib import names
+from toolcrib.resources.backends import HEADER, URL, AuthType
+
+_VARIABLE = re.compile(r"\$\{[^}]*\}|\{([A-Za-z0-9_.-]+)\}")
+_SCHEMES = {"bearer": AuthType.BEARER, "basic": AuthType.BASIC}
+_OWN_HEADERS = ("accept", "content-type", "user-agent")
+"""Set by the registry itself in each request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """How a server wants to be authenticated to; the value is not kept."""
+
+    type: AuthType
+    header: str = "Authorization"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """One server of a source.
+
+    Attributes:
+        name: as the source has it.
+        url: its MCP endpoint; empty if it has none.
+        credential: how it is authenticated to.
+        notes: what the manifest does not carry, and why.
+        left_out: why there can be no manifest; empty: there is one.
+    """
+
+    name: str
+    url: str = ""
+    credential: Credential | None = None
+    notes: tuple[str, ...] = ()
+    left_out: str = ""
+
+    def noting(self, *notes: str) -> FoundServer:
+        """The same with more notes."""
+        return replace(self, notes=(*self.notes, *notes))
+
+
+def of_url(url: str, name: str | None = None) -> FoundServer:
+    """The server at an address; it is not asked."""
+    parts = urlsplit(url)
+    return _addressed(FoundServer(name or _name_of_host(parts.hostname or "")), url)
+
+
+def of_clients(servers: Mapping[str, Any]) -> Iterator[FoundServer]:
+    """The servers of a client's `mcpServers` (or `servers`)."""
+    for name, entry in servers.items():
+        yield _of_entry(name, entry)
+
+
+def of_server_json(document: Mapping[str, Any], values: Mapping[str, str]) -> Iterator[FoundServer]:
+    """The remotes of a server.json (MCP Registry, schema 2025-12-11).
+
+    Args:
+        document: the file.
+        values: of the variables in its addresses.
+    """
+    full = document["name"]
+    name = full.rsplit("/", 1)[-1]
+    remotes = [r for r in _list(document.get("remotes")) if isinstance(r, dict)]
+    usable = [r for r in remotes if r.get("type") == "streamable-http"]
+    for number, remote in enumerate(usable):
+        found = FoundServer(name if number == 0 else f"{name}-{number + 1}")
+        url, missing = _filled(str(remote.get("url", "")), remote.get("variables"), values)
+        if missing:
+            yield replace(
+                found, left_out=f"its address needs {_names(missing)}; add --set {missing[0]}=VALUE"
+            )
+            continue
+        found = _addressed(found, url)
+        yield _authenticated(found, _header_names(remote.get("headers")))
+    if not usable:
+        kinds = sorted({str(r.get("type")) for r in remotes})
+        why = f"its remotes are {_names(kinds)}" if kinds else "it has no remotes, only packages to start"
+        yield FoundServer(name, left_out=f"{why}; a ToolServer needs one of type streamable-http")
+
+
+def _of_entry(name: str, entry: Any) -> FoundServer:
+    found = FoundServer(name)
+    if not isinstance(entry, dict):
+        return replace(found, left_out="its entry is not an object")
+    url = entry.get("url") or entry.get("serverUrl") or entry.get("httpUrl")
+    if not url:
+        if entry.get("command"):
+            why = "it is a program that the client starts (stdio); offer it over Streamable HTTP, for example behind a bridge"
+            return replace(found, left_out=why)
+        return replace(found, left_out="its entry has neither url nor command")
+    if not isinstance(url, str):
+        return replace(found, left_out="its url is not a string")
+    if str(entry.get("type", entry.get("transport", ""))).lower() == "sse":
+        return replace(
+            found, left_out="it speaks HTTP+SSE, which MCP replaced; use its Streamable HTTP endpoint"
+        )
+    found = _addressed(found, url)
+    if entry.get("disabled") is True:
+        found = found.noting("It is disabled in the source.")
+    headers = entry.get("headers")
+    return _authenticated(found, dict.fromkeys(headers, "") | headers if isinstance(headers, dict) else {})
+
+
+def _addressed(found: FoundServer, url: str) -> FoundServer:
+    if found.left_out:
+        return found
+    if unfilled := _VARIABLE.search(url):
+        return replace(
+            found,
+            left_out=f"its address holds the variable {unfilled[0]}; write the address out in the source",
+        )
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if host is None or parts.scheme not in ("http", "https"):
+        return replace(found, left_out="its address is not an http or https URL")
+    place = f"[{host}]" if ":" in host else host
+    plain = f"{parts.scheme}://{place}{f':{port}' if port is not None else ''}{parts.path}"
+    if re.fullmatch(URL, plain) is None:
+        return replace(found, left_out="its address has characters that a URL must encode")
+    if parts.username is not None or parts.password is not None:
+        found = found.noting("The user in its address is left out: put it into the Secret (auth type Basic).")
+    if parts.query or parts.fragment:
+        found = found.noting("What follows ? in its address is left out, since it may hold a secret.")
+    return replace(found, url=plain)
+
+
+def _authenticated(found: FoundServer, headers: Mapping[str, Any]) -> FoundServer:
+    wanted = {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
+    usable = [n for n in wanted if re.fullmatch(HEADER, n) and not n.lower().startswith("mcp-")]
+    chosen = next((n for n in usable if n.lower() == "authorization"), usable[0] if usable else None)
+    if chosen is None:
+        return found
+    others = [n for n in wanted if n != chosen]
+    if others:
+        found = found.noting(
+            f"A ToolServer sends one header of its own; {_names(others)} cannot be carried over."
+        )
+    if chosen.lower() != "authorization":
+        return replace(found, credential=Credential(AuthType.HEADER, chosen))
+    scheme = str(wanted[chosen] or "Bearer").split(" ", 1)[0].lower()
+    return replace(found, credential=Credential(_SCHEMES.get(scheme, AuthType.HEADER), chosen))
+
+
+def _header_names(headers: Any) -> dict[str, str]:
+    return {
+        str(h["name"]): str(h.get("value") or "")
+        for h in _list(headers)
+        if isinstance(h, dict) and "name" in h
+    }
+
+
+def _filled(url: str, variables: Any, values: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The address with its variables, and the names of those that have no value."""
+    declared = variables if isinstance(variables, dict) else {}
+    missing: list[str] = []
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or ""
+        one = declared.get(name)
+        default = one.get("default") or one.get("value") if isinstance(one, dict) else None
+        if name and (given := values.get(name, default)) is not None:
+            return str(given)
+        missing.append(name or found[0])
+        return found[0]
+
+    return _VARIABLE.sub(value, url), missing
+
+
+def _name_of_host(host: str) -> str:
+    """`github` of mcp.github.com: the label before the last, or the host itself."""
+    labels = [label for label in host.split(".") if label not in ("www", "mcp", "api")]
+    if not labels or re.fullmatch(r"[0-9.]+|.*:.*", host):
+        return names.slug(host)
+    return labels[-2] if len(labels) > 1 else labels[0]
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _names(given: list[str]) -> str:
+    return ", ".join(given)
