@@ -48,7 +48,7 @@ class AmbiguousName(LookupError):
 class View:
     """The visible tools (id → tool, sorted by id) and how their names resolve.
 
-    `names` maps every listed name to a tool id; `ambiguous` bare names to the ids that share them. `valid_until`
+    `names` maps every listed name to a tool id; `ambiguous` bare names, and `server:tool`, to the ids that share them. `valid_until`
     is the moment at which the clock alone may change the view. `digest` identifies the content.
     """
 
@@ -59,10 +59,10 @@ class View:
     digest: str
 
     def resolve(self, name: str) -> PublishedTool | None:
-        """The visible tool that `name` means: a listed name or a tool id. None: unknown or not visible.
+        """The visible tool that `name` means: a listed name, a tool id, or `server:tool`. None: unknown or not visible.
 
         Raises:
-            AmbiguousName: several visible tools share the bare name.
+            AmbiguousName: several visible tools share the bare name, or `server:tool`.
         """
         found = self.tools.get(name)
         if found is not None:
@@ -73,7 +73,7 @@ class View:
         several = self.ambiguous.get(name)
         if several is not None:
             raise AmbiguousName(name, several)
-        return None
+        return self._of_servers.get(name) if ":" in name else None
 
     def listed_name(self, tool_id: str) -> str:
         """The name under which `GET /` lists the tool."""
@@ -88,6 +88,11 @@ class View:
     @cached_property
     def _listed(self) -> Mapping[str, str]:
         return {tool_id: name for name, tool_id in self.names.items()}
+
+    @cached_property
+    def _of_servers(self) -> Mapping[str, PublishedTool]:
+        """`server:tool` → the tool; those that are not in `ambiguous` mean one."""
+        return {f"{tool.server}:{tool.name}": tool for tool in self.tools.values() if tool.server is not None}
 
     @cached_property
     def _models(self) -> Mapping[str, str]:
@@ -309,6 +314,8 @@ def _view(
         shown = [t for t in tools if t.tool_id in visible]
         if holder is None and shown:
             ambiguous[name] = tuple(t.tool_id for t in shown)
+        if len(tools) > 1 and shown:
+            ambiguous |= _servers_that_share(name, tools, visible)
         for tool in shown:
             names[name if tool is holder else tool.tool_id] = tool.tool_id
     content = "\n".join(_line(name, visible[tool_id]) for name, tool_id in sorted(names.items()))
@@ -319,6 +326,18 @@ def _view(
         valid_until=until,
         digest=hashlib.sha256(content.encode()).hexdigest(),
     )
+
+
+def _servers_that_share(
+    name: str, tools: list[PublishedTool], visible: Mapping[str, PublishedTool]
+) -> dict[str, tuple[str, ...]]:
+    """`server:tool` of servers in several namespaces → the ids that are visible; disabled tools keep such names, too."""
+    of: dict[str, list[str]] = {}
+    for tool in tools:
+        if tool.server is not None:
+            of.setdefault(f"{tool.server}:{name}", []).append(tool.tool_id)
+    shown = {key: tuple(i for i in ids if i in visible) for key, ids in of.items() if len(ids) > 1}
+    return {key: ids for key, ids in shown.items() if ids}
 
 
 def _line(name: str, tool: PublishedTool) -> str:

@@ -178,8 +178,14 @@ class AccessReview:
             return exact
         if who is not None and (meant := self.view(self.identity(who)).resolve(text)) is not None:
             return meant
-        named = sorted(self.snapshot.by_name.get(text.lower(), ()))
-        same = [i for i in named if tools[i].name == text] or named
+        # of a hidden tool, too, an admin may say server:tool
+        server, _, name = text.rpartition(":")
+        named = [
+            i
+            for i in sorted(self.snapshot.by_name.get(name.lower(), ()))
+            if not server or tools[i].server == server
+        ]
+        same = [i for i in named if tools[i].name == name] or named
         home = who.namespace if who is not None else None
         found = [i for i in same if tools[i].namespace == home] or same
         if len(found) == 1:

@@ -144,7 +144,9 @@ class ToolPage(Answer):
     next_cursor: str | None = None
 
 
-ToolName = Annotated[str, Field(min_length=1, max_length=512, description="A listed name or a tool id.")]
+ToolName = Annotated[
+    str, Field(min_length=1, max_length=512, description="A listed name, a tool id, or server:tool.")
+]
 
 
 class DescribeRequest(Request):

@@ -46,7 +46,7 @@ Find = Callable[[CallerView], Awaitable[PublishedTool | None]]
 
 
 def named(name: str) -> Find:
-    """By listed name or tool id."""
+    """By listed name, tool id or server:tool."""
 
     async def find(caller_view: CallerView) -> PublishedTool | None:
         try:

@@ -77,7 +77,9 @@ class CallerView:
         left = View(
             tools=tools,
             names={name: i for name, i in view.names.items() if i in tools},
-            ambiguous={},
+            ambiguous={
+                n: left for n, ids in view.ambiguous.items() if (left := tuple(i for i in ids if i in tools))
+            },
             valid_until=view.valid_until,
             digest=hashlib.sha256(f"{view.digest} {sorted(tools)}".encode()).hexdigest(),
         )

@@ -2,6 +2,7 @@
 
 import socket
 
+import httpx
 import pytest
 
 from registry_harness import ISSUER, binding, mint, running_registry, tool
@@ -163,6 +164,33 @@ def test_names_shared_by_visible_tools_are_ambiguous_and_listed_by_id() -> None:
         assert answer.json()["tool_ids"] == ["blue/shared", "red/shared"]
     assert [t["name"] for t in load.json()["tools"]] == ["blue/shared"]
     assert load.json()["errors"][0]["tool_ids"] == ["blue/shared", "red/shared"]
+
+
+def test_server_and_name_are_accepted_wherever_a_tool_is_named() -> None:
+    tools = [
+        tool("read", namespace=n, server=s, object_name=f"{s}-read", scopes=("s",))
+        for n, s in (("red", "files"), ("blue", "web"), ("red", "web"))
+    ]
+    grants = [binding("bot", ["s"], namespace=n) for n in ("red", "blue")]
+    with running_registry(tools, grants) as r:
+        headers = r.auth("team", "bot")
+
+        def answers(name: str) -> list[httpx.Response]:
+            return [
+                r.http.get(f"{r.url}/tools/{name}", headers=headers),
+                r.http.post(r.url + "/v1/describe", headers=headers, json={"tool": name}),
+            ]
+
+        described, shared, hidden = answers("files:read"), answers("web:read"), answers("vault:read")
+        load = r.http.post(
+            r.url + "/v1/load", headers=headers, json={"tools": ["files:read", "web:read", "vault:read"]}
+        )
+
+    assert [a.status_code for a in described] == [200, 200]
+    assert {(a.status_code, a.json()["code"]) for a in shared} == {(409, "ambiguous_name")}
+    assert {(a.status_code, a.json()["code"]) for a in hidden} == {(404, "tool_not_found")}
+    assert [t["_meta"]["toolcrib.dev/tool-id"] for t in load.json()["tools"]] == ["red/files-read"]
+    assert [e["code"] for e in load.json()["errors"]] == ["ambiguous_name", "tool_not_found"]
 
 
 @pytest.mark.parametrize(

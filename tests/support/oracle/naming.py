@@ -18,6 +18,7 @@ class Names:
         visible: ids of the tools that may be listed.
         holder: bare name → id of the tool that holds it, or None where none does; disabled tools hold names too.
         sharing: bare name → ids of the visible tools of that name.
+        of_server: `server:tool` → ids of the tools, visible or disabled, that it may mean.
         listed: id → the name under which discovery lists it.
     """
 
@@ -32,6 +33,7 @@ class Names:
         ]
         self.holder: dict[str, str | None] = {}
         self.sharing: dict[str, list[str]] = {}
+        self.of_server: dict[str, list[str]] = {}
         for name in {t["name"] for t in reached}:
             several = {t["id"]: t["namespace"] for t in reached if t["name"] == name}
             own = [i for i, namespace in several.items() if namespace == home]
@@ -39,6 +41,10 @@ class Names:
             closest = own or bound or list(several)
             self.holder[name] = closest[0] if len(closest) == 1 else None
             self.sharing[name] = sorted(i for i in several if i in self.visible)
+        # issue 18, E: server:tool is a name, too, of the only tool of that server; servers of several namespaces share it
+        for pair in {(t["server"], t["name"]) for t in reached if t["server"] is not None}:
+            ids = [t["id"] for t in reached if (t["server"], t["name"]) == pair]
+            self.of_server[":".join(pair)] = ids
         held = {i: name for name, i in self.holder.items()}
         self.listed = {i: held.get(i, i) for i in self.visible}
 
@@ -46,6 +52,8 @@ class Names:
         """Visible ids: one is the tool, several (or one, where `conflicts`) are a conflict, none is absent."""
         if "/" in name:
             return [name] if name in self.visible else []
+        if ":" in name:
+            return sorted(i for i in self.of_server.get(name, ()) if i in self.visible)
         if self.conflicts(name):
             return self.sharing[name]
         held = self.holder.get(name)
@@ -65,5 +73,7 @@ class Names:
         return [i for i in self.visible if self.for_models(i) == name] or self.meaning(name)
 
     def conflicts(self, name: str) -> bool:
-        """Whether several tools could mean the bare name, so that it means none, however few of them are active."""
+        """Whether several tools could mean the name, so that it means none, however few of them are active."""
+        if ":" in name:
+            return len(self.of_server.get(name, ())) > 1
         return self.holder.get(name, "") is None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import unquote
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -337,7 +338,7 @@ def scope_of(
         "http_version": "1.1",
         "method": method,
         "scheme": "http",
-        "path": path,
+        "path": unquote(path),
         "raw_path": path.encode(),
         "query_string": query.encode(),
         "root_path": "",

@@ -89,6 +89,29 @@ def test_a_name_that_foreign_tools_share_is_ambiguous_and_names_the_visible_ones
     assert raised.value.tool_ids == ("team-b/calc", "team-c/calc")
 
 
+def test_a_tool_of_a_server_is_meant_by_server_and_name_too() -> None:
+    read = tool("team-b/read", server="files")
+
+    view = seen(bot(), read, tool("team-c/read", server="web"), tool("team-d/read"), EVERYWHERE)
+
+    assert view.resolve("files:read") == read
+    assert [
+        view.resolve(name) for name in ("files:", ":read", "none:read", "files:Read", "Files:read", ":")
+    ] == [None] * 6
+
+
+@pytest.mark.parametrize("state", [ToolState.ACTIVE, ToolState.DISABLED])
+def test_servers_of_one_name_in_two_namespaces_share_the_names_of_their_tools(state: ToolState) -> None:
+    """Even where only one of the tools is visible: else calls would go to another as soon as the first is disabled."""
+    other = tool("team-c/read", server="files", state=state)
+
+    view = seen(bot(), tool("team-b/read", server="files"), other, EVERYWHERE)
+
+    with pytest.raises(AmbiguousName) as raised:
+        view.resolve("files:read")
+    assert raised.value.tool_ids == ("team-b/read", "team-c/read")[: 1 + (state is ToolState.ACTIVE)]
+
+
 def test_a_disabled_tool_keeps_its_name_for_itself() -> None:
     off = tool("team-a/calc", state=ToolState.DISABLED)
 

@@ -118,7 +118,7 @@ async def tool(
     responses=problems(*TOKEN, *BODY, "tool_not_found", "ambiguous_name"),
 )
 async def describe(deps: DepsOf, asker: AskerOf, body: DescribeRequest) -> DescribedTool:
-    """By listed name or tool id."""
+    """By listed name, tool id or server:tool."""
     try:
         named = await calls.find(deps, asker, body.tool, Action.DESCRIBE)
     except AmbiguousName as error:

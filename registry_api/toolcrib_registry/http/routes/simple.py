@@ -48,7 +48,9 @@ _HEADERS = {
         "description": "Why the token is not accepted; the list is then empty.",
     },
 }
-Name = Annotated[str, Path(min_length=1, max_length=512, description="A listed name or a tool id.")]
+Name = Annotated[
+    str, Path(min_length=1, max_length=512, description="A listed name, a tool id, or server:tool.")
+]
 
 
 @router.get(
