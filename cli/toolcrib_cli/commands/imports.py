@@ -11,14 +11,18 @@ import typer
 
 from toolcrib.names import DNS_LABEL, SCOPE, is_reserved_scope
 from toolcrib.text import escape
-from toolcrib_cli import output
+from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, epilog, examples
 
 app = typer.Typer(help="Write manifests from other programs' files.", no_args_is_help=True)
 _FORMS = "mcpServers or servers (a client's configuration), server.json, or allowlists.json"
 
 
-@app.command("mcp")
+@examples(
+    Example("toolcrib import mcp examples/imports/mcp.json -n team-a", lines=12),
+    "toolcrib import mcp https://mcp.example.com/mcp --name tickets",
+)
 def mcp(
     source: Annotated[
         str,
@@ -28,9 +32,7 @@ def mcp(
             " allowlists.json. - is standard input.",
         ),
     ],
-    namespace: Annotated[
-        str, typer.Option("-n", "--namespace", help="Namespace of the manifests.")
-    ] = "default",
+    namespace: options.DefaultNamespace = "default",
     scope: Annotated[
         list[str] | None,
         typer.Option(
@@ -160,3 +162,6 @@ def _print(what: str, documents: list[str], left_out: int) -> None:
         output.line(f"left out: {total}; comments in the output say why", style="yellow", stderr=True)
     if all(document.startswith("# Left out") for document in documents):
         raise CliError(f"no manifest could be made of the source's {what}s", hint="read the comments above")
+
+
+app.command("mcp", epilog=epilog(mcp))(mcp)
