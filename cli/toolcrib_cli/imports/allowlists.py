@@ -45,7 +45,8 @@ def of_document(document: Mapping[str, Any]) -> Iterator[Allowlist]:
         if (problem := _problem(entry)) is not None:
             yield Allowlist(agent, left_out=problem)
             continue
-        yield Allowlist(agent, **{field: tuple(entry[field]) or None for field in _FIELDS if field in entry})
+        given = {field: tuple(entry.get(field) or ()) or None for field in _FIELDS}
+        yield Allowlist(agent, given["allow"], given["deny"], given["servers"])
 
 
 def _problem(entry: Mapping[str, Any]) -> str | None:
