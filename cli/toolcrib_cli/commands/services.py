@@ -63,6 +63,7 @@ def up(
         ),
     ] = "packaged",
     hidden_text: options.HiddenText = Hidden.REFUSE,
+    trusted_namespace_label: options.TrustedLabels = None,
     mcp_split_calls: Annotated[
         bool,
         typer.Option(
@@ -119,6 +120,7 @@ def up(
             embedder=embedder,
             default_data=data is None,
             hidden_text=hidden_text,
+            trusted_labels=tuple(trusted_namespace_label or ()),
             split_calls=mcp_split_calls,
             compatible_names=mcp_compatible_names,
             quota=(quota_tools, _size("--quota-bytes", quota_bytes)),

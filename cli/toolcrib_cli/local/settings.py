@@ -32,6 +32,8 @@ class Options:
     """packaged, none, or a folder with a model."""
     default_data: bool = False
     hidden_text: Hidden = Hidden.REFUSE
+    trusted_labels: tuple[str, ...] = ()
+    """Namespace labels that selectors may read; empty: the operator's default."""
     demo: bool = False
     """The packaged example too."""
     split_calls: bool = False

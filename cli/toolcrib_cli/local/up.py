@@ -121,6 +121,7 @@ async def _up(options: Options, store: Store) -> None:
             accounts=False,
             services=False,
             hidden_text=options.hidden_text,
+            trusted_namespace_labels=options.trusted_labels or LoopSettings.trusted_namespace_labels,
             quota=Quota(*options.quota),
             # there is no API server to spare
             hold_back=0.5,

@@ -65,6 +65,23 @@ def test_one_object_is_shown_with_its_conditions_in_each_form(local: LocalMode) 
     assert json.loads(got(local, "tool", "heist/calculator", "-o", "json"))["spec"]["state"] == "Active"
 
 
+def test_a_selector_may_read_the_labels_that_up_is_told_to_trust(tmp_path: Path) -> None:
+    (folder := tmp_path / "manifests").mkdir()
+    selected = cluster_binding(
+        "labelled", ["calculator:use"], namespaceSelector={"matchLabels": {"team": "a"}}
+    )
+    objects = (
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "heist", "labels": {"team": "a"}}},
+        tool("calculator", backend={"none": {}}), tool("ledger", "bank", backend={"none": {}}), selected,
+    )  # fmt: skip
+    (folder / "objects.yaml").write_text("\n---\n".join(json.dumps(each) for each in objects))
+    with LocalMode(tmp_path, folder, extra=("--trusted-namespace-label", "team")) as running:
+        status = json.loads(got(running, "casb", "labelled", "-o", "json"))["status"]
+
+    accepted = next(c for c in status["conditions"] if c["type"] == "Accepted")
+    assert (accepted["status"], status["matchedTools"]) == ("True", 1)
+
+
 def test_a_secret_is_counted_and_never_shown(local: LocalMode) -> None:
     done = local.toolcrib("get", "toolcrib", "-o", "describe")
     assert "s3cr3t" not in done.stdout + done.stderr
