@@ -113,6 +113,7 @@ REMEDIES: dict[str, str] = {
     "policy_stale": "Wait (`Retry-After`); no operator has been heard for `policy_max_age`.",
     "limits_unavailable": "Wait (`Retry-After`): the store of counters is away (read-only tools are served), or too many calls wait.",
     "audit_unavailable": "Wait (`Retry-After`); the decision cannot be recorded now, and `audit.mode` is strict.",
+    "not_listed": "For operators: the server's list has changed, or this replica imports no more; they ask again.",
     "index_unavailable": "For operators: the search index is away; they keep trying.",
     "large_requests_busy": "Wait (`Retry-After`), and send fewer bodies above 16 KiB at one time: a caller has room for 4 MiB of them.",
     "too_many_streams": "Try again later, or close your others; `limits.watch_streams` and `limits.watch_streams_per_subject` are the bounds.",

@@ -48,6 +48,8 @@ from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.identity.issuer import ClientTokens
 from toolcrib_registry.identity.key_store import KeyStore
 from toolcrib_registry.identity.keys import Keys
+from toolcrib_registry.importing.importer import Importer
+from toolcrib_registry.importing.routes import Routes
 from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.counters import Counters
 from toolcrib_registry.limits.large_requests import LargeRequests
@@ -130,6 +132,7 @@ class Registry:
         cutting.add_done_callback(partial(self._cutting_ended, on_broken))
         self._following = [asyncio.create_task(self.deps.search.follow(self.deps.state)), cutting]
         self._following.append(asyncio.create_task(self.deps.prober.run()))
+        self._following.append(asyncio.create_task(self.deps.importer.run()))
         if self.owned_keys is not None:
             await self.owned_keys.start()
 
@@ -230,12 +233,10 @@ async def build(
     state.on_swap = decisions.policy_changed
     credentials = CredentialStore()
     assertions = _assertions(settings, clock)
-    servers = McpClient(
-        outbound,
-        Bounds(
-            request_bytes=settings.limits.mcp_request_bytes, answer_bytes=settings.limits.mcp_answer_bytes
-        ),
+    bounds = Bounds(
+        request_bytes=settings.limits.mcp_request_bytes, answer_bytes=settings.limits.mcp_answer_bytes
     )
+    servers = McpClient(outbound, bounds)
     entries = EntryCache()
     searcher = Searcher(
         store,
@@ -312,6 +313,13 @@ async def build(
         outbox=outbox,
         check_address=registration.address_check(policy),
         prober=prober,
+        importer=Importer(
+            servers,
+            Routes(policy, credentials, assertions, settings.assertion_issuer),
+            clock,
+            metrics,
+            bounds=bounds,
+        ),
         oauth=oauth,
         resources=resources.make(
             settings.own_url,

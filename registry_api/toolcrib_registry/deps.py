@@ -17,6 +17,7 @@ from toolcrib_registry.clock import Clock
 from toolcrib_registry.identity.authenticator import Authenticator
 from toolcrib_registry.identity.issuer import ClientTokens
 from toolcrib_registry.identity.resources import ProtectedResource
+from toolcrib_registry.importing.importer import Importer
 from toolcrib_registry.limits.charge import Charging
 from toolcrib_registry.limits.large_requests import LargeRequests
 from toolcrib_registry.metrics.recorder import Metrics
@@ -61,6 +62,7 @@ class Deps:
     staging: Staging
     large: LargeRequests
     prober: Prober
+    importer: Importer
     registrar: Registrar | None = None
     outbox: OutboxQueue | None = None
     check_address: AddressCheck | None = None

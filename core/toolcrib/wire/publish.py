@@ -24,7 +24,7 @@ SNAPSHOT_CHUNKS = "snapshot_chunks"
 MCP_BACKENDS = "mcp_backends"
 SERVER_IMPORTS = "server_imports"
 QUARANTINE = "quarantine"
-FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS, QUARANTINE)
+FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS, QUARANTINE, SERVER_IMPORTS)
 """What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
 
 

@@ -25,6 +25,8 @@ class CredentialStore:
 
     def __init__(self) -> None:
         self._epoch = 0
+        self.version = 0
+        """Another number after each replacement."""
         self._by_key: dict[tuple[str, str, str], Credential] = {}
 
     def __repr__(self) -> str:
@@ -42,6 +44,7 @@ class CredentialStore:
         if credentials.epoch < self._epoch:
             raise EpochFenced(f"epoch {credentials.epoch} is behind {self._epoch}")
         self._epoch = credentials.epoch
+        self.version += 1
         self._by_key = {(c.namespace, c.name, c.key): c for c in credentials.credentials}
 
     def get(self, reference: SecretReference) -> Credential | None:

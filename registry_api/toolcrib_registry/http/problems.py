@@ -50,6 +50,7 @@ CODES: Mapping[str, tuple[int, str]] = {
     "registration_off": (403, "Registration is disabled"),
     "not_found": (404, "Not found"),
     "tool_not_found": (404, "No such tool"),
+    "not_listed": (404, "The list is not held"),
     "method_not_allowed": (405, "Method not allowed"),
     "not_acceptable": (406, "Not acceptable"),
     "request_timeout": (408, "The request arrived too slowly"),

@@ -130,6 +130,8 @@ ADMIN: tuple[Line, ...] = (
     _reads("GET", "/v1/admin/index", Access.ADMIN, OtherAction.ADMIN),
     _admin("/v1/admin/backends", FORM_BYTES),
     _reads("GET", "/v1/admin/backends", Access.ADMIN, OtherAction.ADMIN),
+    _admin("/v1/admin/servers"),
+    _admin("/v1/admin/servers/list", FORM_BYTES),
     _reads("GET", "/v1/admin/outbox", Access.ADMIN, OtherAction.ADMIN),
     _admin("/v1/admin/outbox"),
 )

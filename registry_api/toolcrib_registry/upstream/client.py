@@ -15,8 +15,9 @@ import itertools
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from toolcrib_registry.outbound.errors import OutboundError, TimedOut
@@ -57,6 +58,15 @@ class _Known:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
 
+class Cut(StrEnum):
+    """Why a list was not read to its end."""
+
+    REPEATED = "a cursor came twice"
+    BYTES = "the list has too many bytes"
+    PAGES = "the list has too many pages"
+    TOOLS = "the list has too many tools"
+
+
 @dataclass(frozen=True, slots=True)
 class ToolList:
     """The tools of a server, as it has them.
@@ -64,14 +74,16 @@ class ToolList:
     Attributes:
         tools: all of them, or those of the pages that were read.
         facts: what the server says of itself.
+        size: bytes of all its pages.
         ttl_ms: for how long the list may be kept; None: it does not say.
         cut: why reading ended before the list did; None: it is whole.
     """
 
     tools: tuple[Any, ...] = field(repr=False)
     facts: Facts
+    size: int = 0
     ttl_ms: int | None = None
-    cut: str | None = None
+    cut: Cut | None = None
 
 
 class McpClient:
@@ -100,18 +112,6 @@ class McpClient:
             task.cancel()
         await asyncio.gather(*self._aside, return_exceptions=True)
 
-    async def discover(self, server: Server, asking: Asking) -> Facts:
-        """What the server says of itself now; nothing is taken from memory.
-
-        Raises:
-            McpFailure, OutboundError: it says nothing.
-        """
-        async with _deadline(asking):
-            known = self._of(server)
-            async with known.lock:
-                self._forget(known)
-                return (await self._linked(known, asking)).facts
-
     async def ask(self, server: Server, asking: Asking, question: Question) -> Answered:
         """The result of one request.
 
@@ -124,40 +124,62 @@ class McpClient:
         async with _deadline(asking):
             return await self._asked(server, asking, question)
 
-    async def tools(self, server: Server, asking: Asking) -> ToolList:
-        """The server's tools, page by page, within the bounds of lists.
+    async def facts(self, server: Server, asking: Asking) -> Facts:
+        """What the server says of itself: asked now in the stateless era; of a session, what it began with.
+
+        Raises:
+            McpFailure, OutboundError: it says nothing.
+        """
+        known = self._of(server)
+        async with _deadline(asking):
+            link = known.link
+            if link is None or not link.stateless:
+                return (await self._link(known, asking)).facts
+            # calls go on with the link that is known
+            found = await eras.discovered(self._exchanges, known.server, asking, self._ids())
+            if known.link is link:
+                known.link = found
+            return (found or await self._link(known, asking)).facts
+
+    async def tools(self, server: Server, asking: Asking, *, at_most: int | None = None) -> ToolList:
+        """The server's tools, page by page, within the bounds of lists; `at_most`: bytes, if fewer than those say.
 
         Raises:
             McpFailure, OutboundError: one of the pages did not come.
         """
-        tools: list[Any] = []
-        seen: set[str] = set()
-        cursor: str | None = None
-        left, ttl, cut = self._bounds.list_bytes, None, None
+        bounds, tools, seen = self._bounds, list[Any](), set[str]()
+        most = bounds.list_bytes if at_most is None else min(at_most, bounds.list_bytes)
+        size, ttl, cut = 0, None, None
+        params: dict[str, str] = {}
         async with _deadline(asking):
-            for _ in range(self._bounds.pages):
-                params = {} if cursor is None else {"cursor": cursor}
-                answered = await self._asked(server, asking, Question("tools/list", params, at_most=left))
+            while True:
+                question = Question("tools/list", params, at_most=most - size)
+                answered = await self._asked(server, asking, question)
                 page = answered.fields
                 listed, cursor, ttl = page.get("tools"), page.get("nextCursor"), page.get("ttlMs", ttl)
                 if type(listed) is not list or not isinstance(cursor, str | None):
                     raise AnswerBroken("the server's list of tools is not one")
                 tools += listed
-                left -= len(answered.text)
-                if cursor is None:
-                    break
-                if cursor in seen:
-                    cut = "a cursor came twice"
-                elif left <= 0:
-                    cut = f"the list is larger than {self._bounds.list_bytes} bytes"
-                if cut is not None:
+                size += len(answered.text)
+                if len(tools) > bounds.tools:
+                    cut = Cut.TOOLS
+                elif cursor is not None:
+                    cut = self._cut(cursor, seen, most - size)
+                if cursor is None or cut is not None:
                     break
                 seen.add(cursor)
-            else:
-                cut = f"the list has more than {self._bounds.pages} pages"
+                params = {"cursor": cursor}
             known = self._of(server)
             facts = (known.link or await self._link(known, asking)).facts
-        return ToolList(tuple(tools), facts, ttl if type(ttl) is int and ttl >= 0 else None, cut)
+        return ToolList(tuple(tools), facts, size, ttl if type(ttl) is int and ttl >= 0 else None, cut)
+
+    def _cut(self, cursor: str, seen: set[str], left: int) -> Cut | None:
+        """Why the page that `cursor` names is not read."""
+        if cursor in seen:
+            return Cut.REPEATED
+        if left <= 0:
+            return Cut.BYTES
+        return Cut.PAGES if len(seen) + 1 >= self._bounds.pages else None
 
     @asynccontextmanager
     async def listen(self, server: Server, asking: Asking) -> AsyncIterator[AsyncIterator[Notification]]:
@@ -171,18 +193,26 @@ class McpClient:
         known = self._of(server)
         async with _deadline(asking):
             link = await self._link(known, asking)
-        if link.stateless:
-            question = Question("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-            body, fields = self._written(link, question, self._ids())
-            stream = self._exchanges.notices(server, asking, "POST", body, fields)
-        else:
-            stream = self._exchanges.notices(server, asking, "GET", None, sessions.fields_of(link))
-        try:
-            async with stream as values:
-                yield _notifications(values)
-        except (RefusedByRpc, RefusedByStatus) as refused:
-            self._refused(known, link, refused)
-            raise
+        async with AsyncExitStack() as stack:
+            try:
+                values = await stack.enter_async_context(self._notices(server, asking, link))
+            except (RefusedByRpc, RefusedByStatus) as refused:
+                # any other refusal may mean that there are no notices, whatever the era
+                if not eras.lost_session(refused, link) or not self._refused(known, link, refused):
+                    raise
+                async with _deadline(asking):
+                    link = await self._link(known, asking)
+                values = await stack.enter_async_context(self._notices(server, asking, link))
+            yield _notifications(values)
+
+    def _notices(
+        self, server: Server, asking: Asking, link: Link
+    ) -> AbstractAsyncContextManager[AsyncIterator[Any]]:
+        if not link.stateless:
+            return self._exchanges.notices(server, asking, "GET", None, sessions.fields_of(link))
+        question = Question("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        body, fields = self._written(link, question, self._ids())
+        return self._exchanges.notices(server, asking, "POST", body, fields)
 
     async def _asked(self, server: Server, asking: Asking, question: Question) -> Answered:
         known = self._of(server)
@@ -283,11 +313,6 @@ class McpClient:
             known.link = None
             known.handshake = lost
         return True
-
-    def _forget(self, known: _Known) -> None:
-        """Begin again with a server; its session ends."""
-        self._end(known)
-        known.link, known.handshake = None, False
 
     def _end(self, known: _Known) -> None:
         link, sign = known.link, known.sign

@@ -6,6 +6,7 @@ McpFailure
 ├── RefusedByStatus        HTTP says no: any other status than a success
 ├── RefusedByRpc           JSON-RPC says no: an error instead of a result
 ├── AnswerBroken           what came is no answer to what was asked
+├── NoticesTooFast         it tells of changes more often than can be followed
 └── RequestTooLarge        what was to be sent exceeds its bound
 
 On the way to it: `outbound.errors`.
@@ -68,6 +69,13 @@ class RefusedByRpc(McpFailure):
 
 class AnswerBroken(McpFailure):
     """No JSON, no message of JSON-RPC, an answer to something else, too many events, or an end without an answer."""
+
+
+class NoticesTooFast(McpFailure):
+    """The stream of notices was closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the server sends notices faster than they are read")
 
 
 class RequestTooLarge(McpFailure):

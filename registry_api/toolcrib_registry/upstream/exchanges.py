@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from toolcrib_registry.upstream import messages
 from toolcrib_registry.upstream.errors import (
     AnswerBroken,
     LoginRequired,
+    NoticesTooFast,
     RefusedByRpc,
     RefusedByStatus,
     RequestTooLarge,
@@ -31,6 +33,7 @@ _LARGE = 256 << 10
 """Bytes of JSON above which it is parsed in a thread."""
 _ERROR_BYTES = 64 << 10
 """Read of an answer that is none: as much as an error of JSON-RPC may take."""
+_BURST_SECONDS = 10.0
 _END_SECONDS = 0.01
 """How long an answer waits for the end of its stream."""
 _MOST_RETRY = 3_600
@@ -53,10 +56,13 @@ class Exchanges:
     Args:
         outbound: the guarded client.
         bounds: of requests and answers.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, outbound: Outbound, bounds: Bounds) -> None:
-        self._outbound, self._bounds = outbound, bounds
+    def __init__(
+        self, outbound: Outbound, bounds: Bounds, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._outbound, self._bounds, self._clock = outbound, bounds, clock
 
     async def ask(
         self,
@@ -198,11 +204,18 @@ class Exchanges:
         raise AnswerBroken("the server's stream ended without an answer")
 
     async def _values(self, answer: OutboundStream) -> AsyncIterator[Any]:
-        events = Events(self._bounds.notice_bytes)
+        events, size, began = Events(self._bounds.notice_bytes), 0, self._clock()
         while piece := await answer.read():
+            size += len(piece)
+            if size > self._bounds.notice_burst:
+                now = self._clock()
+                if now - began < _BURST_SECONDS:
+                    raise NoticesTooFast
+                size, began = len(piece), now
             for event in events.feed(piece):
                 if event.kind == "message" and event.data:
                     yield await _parsed(event.data)
+            await asyncio.sleep(0)  # where more is there already, reading it does not wait
 
 
 async def refusal(answer: OutboundStream, id_: int | None) -> Exception:

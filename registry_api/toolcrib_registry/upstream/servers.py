@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolcrib.wire.imports import MOST_TOOLS
 from toolcrib_registry.outbound.guard import Target
 from toolcrib_registry.upstream.protocol import STATELESS
 
@@ -19,16 +20,19 @@ class Bounds:
         answer_bytes: of the body of one answer, whatever else comes before it on its stream.
         events: on the stream of one answer.
         notice_bytes: of one notice on a stream of notices.
+        notice_burst: bytes of all notices within ten seconds.
         list_bytes: of all pages of a list.
-        pages: of a list.
+        pages, tools: of a list.
     """
 
     request_bytes: int = 4 << 20
     answer_bytes: int = 8 << 20
     events: int = 10_000
     notice_bytes: int = 64 << 10
+    notice_burst: int = 256 << 10
     list_bytes: int = 16 << 20
     pages: int = 100
+    tools: int = MOST_TOOLS
 
 
 def unsigned(method: str, body: bytes | None) -> Mapping[str, str]:

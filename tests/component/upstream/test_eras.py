@@ -209,7 +209,7 @@ async def test_another_route_or_credential_begins_again_and_the_former_session_e
 async def test_what_a_server_says_of_itself_is_asked_each_time(client: McpClient) -> None:
     async with serving(stateless()) as up:
         for _ in range(2):
-            facts = await client.discover(up.server(), Asking())
+            facts = await client.facts(up.server(), Asking())
             assert (facts.version, facts.info["name"], facts.capabilities) == (
                 STATELESS,
                 "files",

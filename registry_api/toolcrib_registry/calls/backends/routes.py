@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
+
+import orjson
 
 from toolcrib.identity import Identity
 from toolcrib.resources import credential_hosts
@@ -60,6 +63,13 @@ class Authentication:
 
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Tells credentials apart; empty where there is none."""
+        if not self.headers:
+            return ""
+        return hashlib.sha256(orjson.dumps(dict(self.headers))).hexdigest()
 
 
 NONE = Authentication()

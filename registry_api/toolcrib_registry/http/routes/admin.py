@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ValidationError
 
 from toolcrib import wording
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs
+from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
 from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     Credentials,
@@ -50,6 +51,8 @@ BODIES: tuple[type[BaseModel], ...] = (
     IndexRequest,
     OutboxAcks,
     ProbeRequest,
+    ServersRequest,
+    ListRequest,
 )
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -194,6 +197,35 @@ async def probe_backends(deps: DepsOf, request: Request) -> BackendReport:
 async def backends(deps: DepsOf) -> BackendReport:
     """What this replica knows of backends: the last probe of each, when it was and how long it took."""
     return deps.prober.report()
+
+
+@router.post(
+    "/v1/admin/servers", openapi_extra=_takes(ServersRequest), responses=problems(*_TOKEN, "epoch_fenced")
+)
+async def watch_servers(deps: DepsOf, request: Request) -> ServersReport:
+    """Watch these MCP servers for some time, and say what is known of them: at once, or with the next change."""
+    body = await _read(request, ServersRequest)
+    with _refusals(deps):
+        deps.state.fence(body.epoch)
+        deps.importer.asked(body)
+        report = await deps.importer.report(body.after, body.wait, lambda: deps.state.closing)
+        deps.state.fence(body.epoch)
+    return report
+
+
+@router.post(
+    "/v1/admin/servers/list",
+    openapi_extra=_takes(ListRequest),
+    responses={**problems(*_TOKEN, "not_listed"), 200: {"model": ServerList}},
+    response_class=Response,
+)
+async def server_list(deps: DepsOf, request: Request) -> Response:
+    """The tools of one server, as a report named them."""
+    body = await _read(request, ListRequest)
+    found = await deps.importer.listed(body.server, body.set_digest)
+    if found is None:
+        raise ProblemError("not_listed", "This list is not held any more. Ask for the servers again.")
+    return Response(found, media_type="application/json")
 
 
 @router.get(

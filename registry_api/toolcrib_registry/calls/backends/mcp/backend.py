@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -102,7 +101,7 @@ class McpBackend:
         signatures: list[str] = []
         sign = self._signs(tool, backend, to, credential, caller, signatures)
         question = self._question(tool, backend.mcp.tool, arguments, exchange)
-        server = Server(backend.mcp.server, to, _digest(credential), tool.namespace)
+        server = Server(backend.mcp.server, to, credential.digest, tool.namespace)
         started = self._clock()
         try:
             answered = await tried(
@@ -175,13 +174,6 @@ class McpBackend:
             return {**credential.headers, ASSERTION_HEADER: assertion}
 
         return sign
-
-
-def _digest(credential: Authentication) -> str:
-    """Tells credentials apart."""
-    if not credential.headers:
-        return ""
-    return hashlib.sha256(orjson.dumps(dict(credential.headers))).hexdigest()
 
 
 def _told(progress: Callable[[Progress], Awaitable[None]]) -> Callable[[Mapping[str, Any]], Awaitable[None]]:

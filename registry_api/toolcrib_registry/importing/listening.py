@@ -1,0 +1,125 @@
+"""Follows the notices of one server that its list has changed, in a task of its own, and asks for them again when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from toolcrib_registry.importing import pacing
+from toolcrib_registry.outbound.errors import OutboundError
+from toolcrib_registry.upstream.client import McpClient
+from toolcrib_registry.upstream.errors import McpFailure, NoticesTooFast, RefusedByRpc, RefusedByStatus
+from toolcrib_registry.upstream.protocol import STATELESS
+from toolcrib_registry.upstream.servers import Asking, Facts, Server
+
+log = logging.getLogger(__name__)
+
+_CHANGED = "notifications/tools/list_changed"
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+OPENING = 1.0
+"""Seconds that a look waits for the stream, so that no change falls between the list and the stream."""
+_NONE_OFFERED = (404, 405, 501)
+_LASTING = 30.0
+"""Seconds after which a stream that ends counts as one that worked."""
+TOO_FAST = "The server sends too many notices; its list is read at intervals instead."
+
+
+class Listener:
+    """The stream of one server.
+
+    Args:
+        client: asks the server.
+        heard: called when the list may have changed, and when a stream begins or ends.
+    """
+
+    def __init__(self, client: McpClient, heard: Callable[[], None]) -> None:
+        self._client, self._heard = client, heard
+        self._task: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._facts: Facts | None = None
+        self._open = False
+        self.trouble = ""
+        """Why the notices of a server that sends some are not followed."""
+
+    @property
+    def promised(self) -> bool:
+        """Whether the server tells of changes at present, by its own word."""
+        return self._open and self._facts is not None and _declares(self._facts)
+
+    async def follow(self, server: Server, asking: Asking, facts: Facts) -> None:
+        """Begin, if the server offers that and it has not begun; returns once the stream is open, or is not to be had now."""
+        self._facts = facts
+        if self._task is not None:
+            return
+        # in the handshake era servers send notices that they have not declared
+        if facts.version == STATELESS and not _declares(facts):
+            return
+        self._settled.clear()
+        self._task = asyncio.create_task(self._run(server, asking))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(OPENING):
+                await self._settled.wait()
+
+    def stop(self) -> None:
+        """Close the stream; nothing is heard from now on."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def end(self) -> None:
+        """Close the stream, and return once it is closed."""
+        self.stop()
+        task, self._task, self._open, self.trouble = self._task, None, False, ""
+        if task is not None:
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self, server: Server, asking: Asking) -> None:
+        failures = 0
+        while True:
+            began, refused, too_fast = time.monotonic(), False, False
+            try:
+                await self._followed(server, asking)
+            except NoticesTooFast:
+                too_fast = True
+                log.warning("%s sends too many notices: its list is read at intervals", server.key)
+            except (RefusedByStatus, RefusedByRpc) as failure:
+                refused = isinstance(failure, RefusedByRpc) or failure.status in _NONE_OFFERED
+            except (McpFailure, OutboundError):
+                pass
+            except Exception:
+                log.exception("the notices of %s cannot be followed", server.key)
+            was_open, self._open = self._open, False
+            self.trouble = TOO_FAST if too_fast else ""
+            self._settled.set()
+            if was_open:
+                self._heard()
+            failures = 0 if time.monotonic() - began > _LASTING and not too_fast else failures + 1
+            await asyncio.sleep(pacing.until_heard(failures - 1, refused=refused, too_fast=too_fast))
+
+    async def _followed(self, server: Server, asking: Asking) -> None:
+        async with self._client.listen(server, asking) as notices:
+            if self._facts is not None and self._facts.version != STATELESS:
+                self._opened()
+            async for notice in notices:
+                if notice.method == _CHANGED:
+                    self._heard()
+                elif notice.method == _ACKNOWLEDGED and _honoured(notice.params):
+                    self._opened()
+
+    def _opened(self) -> None:
+        self._open, self.trouble = True, ""
+        self._heard()
+        self._settled.set()
+
+
+def _declares(facts: Facts) -> bool:
+    tools = facts.capabilities.get("tools")
+    return type(tools) is dict and tools.get("listChanged") is True
+
+
+def _honoured(params: Any) -> bool:
+    notifications = params.get("notifications")
+    return type(notifications) is dict and notifications.get("toolsListChanged") is True

@@ -1,0 +1,76 @@
+"""How a server is reached and what authenticates a look at it: as calls of its tools are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from toolcrib.identity import Identity
+from toolcrib.resources.backends import ASSERTION_HEADER
+from toolcrib.wire.imports import ServerWanted
+from toolcrib_registry.calls.backends.routes import Asserts, Authentication, authentication
+from toolcrib_registry.calls.credentials import CredentialStore
+from toolcrib_registry.outbound.guard import PolicySource, target
+from toolcrib_registry.upstream.servers import Asking, Server
+
+SUBJECT = "toolcrib:import"
+"""`sub` of the assertion of a look: no caller is behind it."""
+
+
+def audience(server: str) -> str:
+    """`aud` of the assertion of a look: no tool has this id."""
+    return f"toolservers/{server}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a server is asked, and with what."""
+
+    server: Server
+    asking: Asking
+    credential: Authentication = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """Finds the routes of servers.
+
+    Attributes:
+        policy: the same policy that the client's pool enforces.
+        credentials: what the operator pushed.
+        assertions: signs requests to servers that take assertions; None: nothing is signed.
+        issuer: `sub_iss` of those assertions.
+    """
+
+    policy: PolicySource
+    credentials: CredentialStore
+    assertions: Asserts | None = None
+    issuer: str = ""
+
+    @property
+    def version(self) -> tuple[object, object]:
+        """Something else whenever a route may be another."""
+        return self.policy.current, self.credentials.version
+
+    def of(self, wanted: ServerWanted) -> Route:
+        """The route of a server now.
+
+        Raises:
+            EgressRefused: the guard says no, or no address is known.
+            CallError: the credential is not here, or must not go there.
+        """
+        backend, namespace = wanted.backend, wanted.namespace
+        to = target(backend, namespace=namespace, policy=self.policy.current)
+        credential = authentication(backend.auth, self.credentials, to)
+        signer = self.assertions if backend.asserted else None
+        caller = Identity(issuer=self.issuer, subject=SUBJECT, expires_at=math.inf)
+
+        def sign(method: str, body: bytes | None) -> Mapping[str, str]:
+            if signer is None or method == "DELETE":
+                return credential.headers
+            made = signer.made(audience(wanted.server), caller, method, to.path, body)
+            return {**credential.headers, ASSERTION_HEADER: made}
+
+        server = Server(wanted.server, to, credential.digest, namespace)
+        return Route(server, Asking(backend.timeout, sign), credential)
