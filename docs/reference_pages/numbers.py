@@ -81,7 +81,7 @@ LABELS = {
     "listener": "`agents`, `metrics` or `admin`.",
     "metric": "The metric that series were left out of.",
     "mode": "How a search was answered: `hybrid`, `lexical`, …. Of agents: how the runner works with its model.",
-    "outcome": "`ok`, or the [code of the problem](errors.md).",
+    "outcome": "`ok`, or the [code of the problem](errors.md). Of probes and of lists of MCP servers: what became of them.",
     "reason": "[Why](decisions.md) a decision went as it did. `not_permitted`: of a tool that the caller does not see, unless `metrics.reasons` is "
     "`full`; the decision log has the reason. Of connections: what took too long or was too much.",
     "replica": "A replica of the registry, as its decision log names it: its pod.",
@@ -89,7 +89,8 @@ LABELS = {
     "route": "`/`, `/v1/tools` or `watch`.",
     "rule": "The deciding binding: `kind/namespace/name` or `kind/name`; empty where none decided, and with `not_permitted`.",
     "scope": "A scope that a binding grants; empty where it only denies.",
-    "server": "The tool's `server`; empty where it has none.",
+    "server": "The tool's `server`; empty where it has none. Of `toolcrib_server_up`: the ToolServer's name.",
+    "server_namespace": "The namespace of a ToolServer.",
     "state": "`Active`, `Deprecated` or `Disabled`.",
     "subject": "Whom a binding names, written as `agent` would be "
     "if the client's id or the user's name is the token's subject; a group as `group:NAME`.",
@@ -106,6 +107,7 @@ BOUNDS = {
     "toolcrib_denials_total": "pairs × reasons",
     "toolcrib_discoveries_total": "agents × 3",
     "toolcrib_grant_uses_total": "grants",
+    "toolcrib_server_up": "ToolServers, at most 1,000",
     "toolcrib_limited_calls_total": "grants × 3",
     "toolcrib_grant_last_used_timestamp_seconds": "grants",
     "toolcrib_grant_info": f"operator's grants × {INFO_FACTOR}; subjects × scopes of each binding",

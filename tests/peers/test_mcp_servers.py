@@ -1,23 +1,19 @@
 """Tools of MCP servers of others, called through a registry: the Python SDK's server and FastMCP's, answering JSON and streams."""
 
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_peers import environments
+from mcp_peers import environments, python_server
 from mcp_requests import call
-from realparts import processes
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.wire.publish import PublishedBackend, PublishedMcp
 from toolcrib_registry.upstream.protocol import HANDSHAKE, STATELESS
 from toolcrib_registry.upstream.servers import Asking, Server
 
 pytestmark = pytest.mark.peers
-SCRIPT = Path(environments.__file__).parent / "servers/python_servers.py"
-TOOLS = ("add", "fails", "blocks", "asks")
+TOOLS = ("add", "fails", "blocks", "asks", "grow")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,24 +29,8 @@ def _environment() -> None:
 @pytest.fixture(scope="module", params=["sdk json", "sdk stream", "fastmcp json", "fastmcp stream"])
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Where the server is."""
-    home = tmp_path_factory.mktemp("peer")
-    with (home / "log").open("w+b") as log:
-        child = processes.spawn(
-            [str(environments.python("current")), str(SCRIPT), *request.param.split()],
-            cwd=home,
-            env=processes.clean_environment({"HOME": str(home)}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        )
-        try:
-            assert child.stdout is not None
-            line = child.stdout.readline()
-            assert line, (home / "log").read_text()
-            child.stdout.close()
-            yield f"http://127.0.0.1:{int(line)}/mcp"
-        finally:
-            processes.end(child)
+    with python_server.running(tmp_path_factory.mktemp("peer"), *request.param.split()) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

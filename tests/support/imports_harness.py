@@ -57,6 +57,7 @@ class Imports:
     looks: Looks
     credentials: CredentialStore
     policy: ReplaceablePolicy
+    client: McpClient
     servers: tuple[ServerWanted, ...] = ()
     report: ServersReport = field(default_factory=ServersReport)
 
@@ -121,7 +122,7 @@ async def importing(
         )
         running = asyncio.create_task(importer.run())
         try:
-            yield Imports(importer, looks, credentials, policy)
+            yield Imports(importer, looks, credentials, policy, client)
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

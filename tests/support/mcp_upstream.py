@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,6 +87,8 @@ class McpUpstream:
     came: asyncio.Event = field(default_factory=asyncio.Event)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
     """A client closed its connection before it was answered."""
+    loop: asyncio.AbstractEventLoop | None = None
+    """Its own, if it is `running`."""
 
     @property
     def url(self) -> str:
@@ -103,6 +105,11 @@ class McpUpstream:
     def server(self, key: str = "team/files", credential: str = "") -> Server:
         """It, as the client takes it."""
         return Server(key, check_url(self.url, POLICY), credential, "team")
+
+    def tell(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do something on the loop of a server that is `running`."""
+        assert self.loop is not None
+        asyncio.run_coroutine_threadsafe(work(), self.loop).result(20)
 
     async def arrived(self, method: str, times: int = 1) -> None:
         """Return once a method has been asked for so often."""
@@ -167,7 +174,7 @@ async def serving(server: McpUpstream) -> AsyncIterator[McpUpstream]:
 @contextmanager
 def running(server: McpUpstream) -> Iterator[McpUpstream]:
     """The server, listening on a loop of its own, for tests that wait for answers without one."""
-    loop = asyncio.new_event_loop()
+    loop = server.loop = asyncio.new_event_loop()
     listening, ended = threading.Event(), asyncio.Event()
 
     async def serve() -> None:

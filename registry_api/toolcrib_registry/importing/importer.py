@@ -73,6 +73,7 @@ class Importer:
             client, routes, bounds or Bounds(), clock, large, room or Room(), self._change,
             observer.server_seen, dice,
         )  # fmt: skip
+        client.on_change = self._noticed
         self._watches: dict[str, Watch] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._until = 0.0
@@ -176,6 +177,10 @@ class Importer:
         watches, self._watches = list(self._watches.values()), {}
         for watch in watches:
             self._drop(watch)
+
+    def _noticed(self, server: str) -> None:
+        if (watch := self._watches.get(server)) is not None:
+            watch.notice()
 
     def _change(self) -> None:
         self._counter += 1

@@ -13,12 +13,11 @@ from toolcrib_registry.importing import pacing
 from toolcrib_registry.outbound.errors import OutboundError
 from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.errors import McpFailure, NoticesTooFast, RefusedByRpc, RefusedByStatus
-from toolcrib_registry.upstream.protocol import STATELESS
+from toolcrib_registry.upstream.protocol import LIST_CHANGED, STATELESS
 from toolcrib_registry.upstream.servers import Asking, Facts, Server
 
 log = logging.getLogger(__name__)
 
-_CHANGED = "notifications/tools/list_changed"
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 OPENING = 1.0
 """Seconds that a look waits for the stream, so that no change falls between the list and the stream."""
@@ -104,7 +103,7 @@ class Listener:
             if self._facts is not None and self._facts.version != STATELESS:
                 self._opened()
             async for notice in notices:
-                if notice.method == _CHANGED:
+                if notice.method == LIST_CHANGED:
                     self._heard()
                 elif notice.method == _ACKNOWLEDGED and _honoured(notice.params):
                     self._opened()

@@ -117,6 +117,10 @@ class Watch:
         self._parts.room.give_back(self.held)
         self.held = None
 
+    def notice(self) -> None:
+        """The server said during a call that its list has changed."""
+        self._noticed.set()
+
     def recheck(self) -> None:
         """Credentials or rules have changed: look now if its route did."""
         try:

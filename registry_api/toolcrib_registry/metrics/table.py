@@ -110,7 +110,7 @@ BACKENDS = Metric(Gauge, "toolcrib_backends", ("outcome",),
     "Backends by the outcome of their last probe; all 0 where another replica probes them, or none.")
 BACKEND_PROBE_DURATION_SECONDS = Metric(Histogram, "toolcrib_backend_probe_duration_seconds", ("outcome",),
     "Time of a probe: a connection to a backend's host and port that is closed at once.", _PROBES)
-SERVER_UP = Metric(Gauge, "toolcrib_server_up", ("namespace", "server"),
+SERVER_UP = Metric(Gauge, "toolcrib_server_up", ("server_namespace", "server"),
     "1 if the last look at an MCP server brought its whole list of tools, else 0; only on the "
 "replica that imports.")
 SERVER_LISTS = Metric(Counter, "toolcrib_server_lists", ("outcome",),

@@ -31,6 +31,7 @@ from toolcrib_registry.upstream.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO,
     CLIENT_INFO_META_KEY,
+    LIST_CHANGED,
     PROGRESS_TOKEN,
     PROTOCOL_VERSION_META_KEY,
 )
@@ -100,6 +101,8 @@ class McpClient:
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._ids = itertools.count(1).__next__
         self._aside: set[asyncio.Task[None]] = set()
+        self.on_change: Callable[[str], None] = lambda key: None
+        """Told the key of a server that says during a call that its list of tools has changed."""
 
     async def close(self) -> None:
         """End all sessions; what servers are still to be told is told, or given up after a moment."""
@@ -236,6 +239,8 @@ class McpClient:
                     raise AnswerBroken(f"the server made more than {_MOST_REQUESTS} requests during one call")
                 if not link.stateless:
                     await self._aside_now(server, asking, messages.answer_to(heard), sessions.fields_of(link))
+            elif heard.method == LIST_CHANGED:
+                self.on_change(server.key)
             elif (
                 question.progress is not None
                 and heard.method == "notifications/progress"

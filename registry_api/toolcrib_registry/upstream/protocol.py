@@ -23,6 +23,7 @@ __all__ = [
     "HEADER_MISMATCH",
     "INVALID_REQUEST",
     "LATEST_HANDSHAKE",
+    "LIST_CHANGED",
     "METHOD_NOT_FOUND",
     "OWN",
     "PROGRESS_TOKEN",
@@ -40,6 +41,7 @@ STATELESS: Final = LATEST_MODERN_VERSION
 CLIENT_INFO: Final = {"name": "toolcrib", "title": "Toolcrib", "version": __version__}
 OWN: Final = "io.modelcontextprotocol/"
 """What keys of `_meta` begin with that are the protocol's own."""
+LIST_CHANGED: Final = "notifications/tools/list_changed"
 PROGRESS_TOKEN: Final = "progressToken"
 _SHOWN = 64
 

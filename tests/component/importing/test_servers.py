@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from imports_harness import Imports, wanted
-from mcp_lists import Listing, ListingSessions, definition, earlier, modern
+from mcp_lists import CHANGED, Listing, ListingSessions, definition, earlier, modern
 from mcp_upstream import HANDSHAKE, STATELESS, McpUpstream, Wire, serving
 from toolcrib.wire.imports import ServerOutcome, ServerSeen
+from toolcrib_registry.upstream.servers import Asking, Question
 from waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -347,3 +348,22 @@ async def test_a_list_of_many_pages_is_read_whole(imports: Imports) -> None:
         row = await imports.seen(ServerOutcome.LISTED)
 
     assert row.tools == 100
+
+
+@ERAS
+async def test_a_change_that_a_server_tells_during_a_call_is_seen_too(imports: Imports, era: Era) -> None:
+    listing = Listing(declares=False, offers=False)
+    up = era(listing)
+
+    async def tells(wire: Wire) -> None:
+        await wire.stream()
+        listing.tools = [definition("read"), definition("write")]
+        await wire.event({"jsonrpc": "2.0", "method": CHANGED})
+        await wire.answer(content=[])
+
+    up.on["tools/call"] = tells
+    async with serving(up):
+        imports.want(wanted(up))
+        await imports.seen(ServerOutcome.LISTED)
+        await imports.client.ask(up.server(), Asking(), Question("tools/call", {"name": "read"}))
+        await imports.until(lists(2))

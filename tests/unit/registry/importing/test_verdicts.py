@@ -1,0 +1,73 @@
+"""What is said of a server that brought no list."""
+
+import pytest
+
+from toolcrib.wire.imports import ServerOutcome
+from toolcrib_registry.calls import errors as calls
+from toolcrib_registry.calls.backends.routes import NONE, Authentication
+from toolcrib_registry.importing import verdicts
+from toolcrib_registry.outbound import errors as outbound
+from toolcrib_registry.upstream import errors as upstream
+from toolcrib_registry.upstream.client import Cut
+
+SECRET = Authentication({"authorization": "Bearer s3cr3t-token"}, ("s3cr3t-token",))
+
+CASES = [
+    (outbound.NoAddress("no address of Service a/b"), NONE, ServerOutcome.NO_ADDRESS),
+    (outbound.HostNotAllowed("files.example", 443), NONE, ServerOutcome.EGRESS_REFUSED),
+    (outbound.Unreachable("refused"), NONE, ServerOutcome.UNREACHABLE),
+    (outbound.Disconnected("died"), NONE, ServerOutcome.UNREACHABLE),
+    (outbound.TimedOut("no complete response within 5 s"), NONE, ServerOutcome.UNREACHABLE),
+    (outbound.TooLarge("larger"), NONE, ServerOutcome.TOO_LARGE),
+    (outbound.ProtocolViolation("odd"), NONE, ServerOutcome.PROTOCOL_ERROR),
+    (calls.CredentialPending("the Tool"), NONE, ServerOutcome.CREDENTIAL_PENDING),
+    (calls.Refused("the host is not listed"), NONE, ServerOutcome.CREDENTIAL_REFUSED),
+    (upstream.TransportUnsupported(), NONE, ServerOutcome.TRANSPORT_UNSUPPORTED),
+    (upstream.LoginRequired("https://a.example/x"), NONE, ServerOutcome.LOGIN_REQUIRED),
+    (upstream.LoginRequired("https://a.example/x"), SECRET, ServerOutcome.AUTHENTICATION_FAILED),
+    (upstream.LoginRequired(None), NONE, ServerOutcome.AUTHENTICATION_FAILED),
+    (upstream.RefusedByStatus(403), NONE, ServerOutcome.AUTHENTICATION_FAILED),
+    (upstream.RefusedByStatus(429, 7), NONE, ServerOutcome.RATE_LIMITED),
+    (upstream.RefusedByStatus(502), NONE, ServerOutcome.SERVER_ERROR),
+    (upstream.RefusedByStatus(418), NONE, ServerOutcome.PROTOCOL_ERROR),
+    (upstream.RefusedByStatus(302), NONE, ServerOutcome.PROTOCOL_ERROR),
+    (upstream.RefusedByRpc(-32601, "their words"), NONE, ServerOutcome.PROTOCOL_ERROR),
+    (upstream.RefusedByRpc(-32603, "their words"), NONE, ServerOutcome.SERVER_ERROR),
+    (upstream.RefusedByRpc(-1, "their words"), NONE, ServerOutcome.PROTOCOL_ERROR),
+    (upstream.AnswerBroken("the server's answer is not JSON"), NONE, ServerOutcome.PROTOCOL_ERROR),
+]
+
+
+@pytest.mark.parametrize(("failure", "credential", "outcome"), CASES)
+def test_each_failure_has_its_outcome_and_one_sentence_of_our_own(
+    failure: Exception, credential: Authentication, outcome: ServerOutcome
+) -> None:
+    verdict = verdicts.of_failure(failure, credential)  # type: ignore[arg-type]
+
+    assert verdict.outcome is outcome
+    assert verdict.detail[0].isupper()
+    assert verdict.detail.endswith(".")
+    assert not verdict.detail.endswith("..")
+    assert "their words" not in verdict.detail
+
+
+def test_the_time_that_a_server_names_is_kept() -> None:
+    assert verdicts.of_failure(upstream.RefusedByStatus(429, 7), NONE).retry_after == 7
+    assert verdicts.of_failure(upstream.RefusedByStatus(503, 9), NONE).retry_after == 9
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "https://a.example/ x", "https://a.example/?t=s3cr3t-token", "ftp://a"]
+)
+def test_a_metadata_url_that_is_none_or_repeats_the_credential_is_not_told(url: str) -> None:
+    assert verdicts.of_failure(upstream.LoginRequired(url), SECRET).metadata_url is None
+
+
+@pytest.mark.parametrize("cut", list(Cut))
+def test_a_list_that_was_not_read_to_its_end_is_none(cut: Cut) -> None:
+    verdict = verdicts.of_cut(cut, 100, 16 << 20)
+    assert verdict.outcome in (ServerOutcome.TOO_LARGE, ServerOutcome.PROTOCOL_ERROR)
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(verdicts.of_failure(outbound.EgressRefused("x" * 1_000), NONE).detail) <= 300
