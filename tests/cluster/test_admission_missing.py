@@ -46,8 +46,7 @@ def apply(server: ApiServer, *manifests: dict[str, Any]) -> None:
 
 def accepted(server: ApiServer, name: str) -> tuple[str, str] | None:
     """The condition, if it is about the present generation."""
-    found = server.kubectl("get", "-n", "heist", "agentscopebindings.toolcrib.dev", name, "-o", "json")
-    manifest = json.loads(found.stdout or "{}")
+    manifest = server.read("agentscopebindings", name, "heist")
     status = manifest.get("status") or {}
     current = status.get("observedGeneration") == manifest.get("metadata", {}).get("generation")
     return conditions(status).get("Accepted") if current else None

@@ -92,8 +92,7 @@ def at(moment: float) -> str:
 
 def condition(cluster: Cluster, kind: str, name: str, wanted: str) -> tuple[str, str]:
     """(status, reason) of a condition of this generation."""
-    where = [] if kind.startswith("cluster") else ["-n", "crew"]
-    got = json.loads(cluster.kubectl("get", kind, name, *where, "-o", "json"))
+    got = cluster.api.read(kind, name, "" if kind.startswith("cluster") else "crew")
     for c in got["status"]["conditions"]:
         if c["type"] == wanted and c.get("observedGeneration") == got["metadata"]["generation"]:
             return c["status"], c["reason"]
@@ -102,7 +101,8 @@ def condition(cluster: Cluster, kind: str, name: str, wanted: str) -> tuple[str,
 
 def propagated(cluster: Cluster, *names: str) -> None:
     wait_until(
-        lambda: all(condition(cluster, "asb", n, "Propagated")[0] == "True" for n in names), timeout=60
+        lambda: all(condition(cluster, "agentscopebindings", n, "Propagated")[0] == "True" for n in names),
+        timeout=60,
     )
 
 
@@ -120,17 +120,19 @@ def test_an_end_shows_in_condition_event_and_metric_and_is_told_once(
         brief = grant("brief", expiresAt=at(moment))
         apply(cluster, brief | {"metadata": {"name": name, "namespace": "crew"}})
         propagated(cluster, name)
-        ends, expired = metric(), condition(cluster, "asb", name, "Expired")
+        ends, expired = metric(), condition(cluster, "agentscopebindings", name, "Expired")
         if time.time() < moment:
             break
     assert ends == pytest.approx(moment, abs=0.001)
     assert expired == ("False", "InForce")
-    wait_until(lambda: condition(cluster, "asb", name, "Expired") == ("True", "Expired"), timeout=60)
-    assert condition(cluster, "asb", name, "Ready") == ("False", "Expired")
-    assert condition(cluster, "asb", name, "Questionable") == ("False", "NothingOdd")
+    wait_until(
+        lambda: condition(cluster, "agentscopebindings", name, "Expired") == ("True", "Expired"), timeout=60
+    )
+    assert condition(cluster, "agentscopebindings", name, "Ready") == ("False", "Expired")
+    assert condition(cluster, "agentscopebindings", name, "Questionable") == ("False", "NothingOdd")
 
     def told() -> list[str]:
-        items = json.loads(cluster.kubectl("get", "events", "-n", "crew", "-o", "json"))["items"]
+        items = cluster.api.read("events", namespace="crew")["items"]
         return [e["reason"] for e in items if e["involvedObject"]["name"] == name]
 
     wait_until(lambda: told().count("Expired") == 1)
@@ -212,9 +214,13 @@ def test_validate_says_before_what_the_operator_says_after(
         ("AgentScopeBinding crew/ghost", "WildcardAllow"),
     ]
     apply(cluster, *objects)
-    wait_until(lambda: condition(cluster, "asb", "ghost", "Questionable") == ("True", "SubjectNotFound"))
-    wait_until(lambda: condition(cluster, "asb", "ghost", "Ready") == ("True", "Ready"))
-    wait_until(lambda: condition(cluster, "tool", "pocket", "Accepted") == ("False", "NameConflict"))
+    wait_until(
+        lambda: (
+            condition(cluster, "agentscopebindings", "ghost", "Questionable") == ("True", "SubjectNotFound")
+        )
+    )
+    wait_until(lambda: condition(cluster, "agentscopebindings", "ghost", "Ready") == ("True", "Ready"))
+    wait_until(lambda: condition(cluster, "tools", "pocket", "Accepted") == ("False", "NameConflict"))
     # warnings alone end well, unless that is asked for
     apply(cluster, account("ghost"))
     file.write_text(yaml.safe_dump(grant("ghost", tools={"deny": ["delete_*"]})))

@@ -84,9 +84,7 @@ def apply(cluster: ApiServer, *manifests: dict[str, Any]) -> None:
 
 
 def get(cluster: ApiServer, kind: str, name: str) -> dict[str, Any]:
-    result = cluster.kubectl("get", "-n", "heist", f"{kind}.toolcrib.dev", name, "-o", "json")
-    found: dict[str, Any] = json.loads(result.stdout) if result.returncode == 0 else {}
-    return found
+    return cluster.read(f"{kind}s", name, "" if kind.startswith("cluster") else "heist")
 
 
 def state(cluster: ApiServer, kind: str, name: str) -> dict[str, tuple[str, str]]:
@@ -458,8 +456,7 @@ def test_anchors_of_decision_logs_outlive_a_leader_and_a_log_that_went_back_mean
     system, name = "toolcrib-system", "toolcrib-audit-anchors"
 
     def anchored() -> list[tuple[str, int]]:
-        found = cluster.kubectl("get", "-n", system, "configmap", name, "-o", "json").stdout
-        text = json.loads(found or "{}").get("data", {}).get("anchors.json", "")
+        text = cluster.read("configmaps", name, system).get("data", {}).get("anchors.json", "")
         return [(anchor.chain, anchor.seq) for anchor in audit_anchors.read(text)]
 
     def head(seq: int, chain: str = "registry-0@a") -> AuditHead:
@@ -512,7 +509,7 @@ def test_a_tool_that_leaves_a_deny_by_scope_is_told_in_the_status_and_by_an_even
         assert (said["escapedTools"], said["firedDenials"]) == (["heist/safe"], ["denyScopes/vault:use"])
 
         def told() -> list[str]:
-            events = json.loads(cluster.kubectl("get", "events", "-n", "heist", "-o", "json").stdout)["items"]
+            events = cluster.read("events", namespace="heist")["items"]
             return [e["message"] for e in events if e["reason"] == "DenyStoppedMatching"]
 
         wait_until(lambda: told() == ["heist/safe was denied and no longer is"], 60, 0.1)

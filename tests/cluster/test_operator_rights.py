@@ -117,14 +117,12 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
         assert result.returncode == 0, result.stderr
 
     def ready(kind: str, name: str) -> bool:
-        found = server.kubectl("get", "-n", "heist", f"{kind}.toolcrib.dev", name, "-o", "json").stdout
-        return conditions(json.loads(found or "{}").get("status")).get("Ready") == ("True", "Ready")
+        found = server.read(f"{kind}s", name, "" if kind.startswith("cluster") else "heist")
+        return conditions(found.get("status")).get("Ready") == ("True", "Ready")
 
     def anchored() -> list[int]:
-        found = server.kubectl(
-            "get", "-n", "toolcrib-system", "configmap", "toolcrib-audit-anchors", "-o", "json"
-        )
-        text = json.loads(found.stdout or "{}").get("data", {}).get("anchors.json", "")
+        found = server.read("configmaps", "toolcrib-audit-anchors", "toolcrib-system")
+        text = found.get("data", {}).get("anchors.json", "")
         return [anchor.seq for anchor in audit_anchors.read(text)]
 
     bound = server.kubectl("-n", "heist", "create", "rolebinding", "toolcrib-credentials", "--clusterrole",

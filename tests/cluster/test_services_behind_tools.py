@@ -36,13 +36,10 @@ class Stage:
         assert done.returncode == 0, done.stderr
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(
-            self.server.kubectl("get", "-n", "heist", kind, name, "-o", "json").stdout
-        )
-        return found
+        return self.server.read(kind, name, "heist")
 
     def cluster_ip(self) -> str:
-        return str(self.get("service", "example-tools")["spec"]["clusterIP"])
+        return str(self.get("services", "example-tools")["spec"]["clusterIP"])
 
     def published(self) -> str | None:
         """The address that the replica has; `absent` where it has no such tool."""
@@ -63,7 +60,7 @@ class Stage:
 
     def said(self, kind: str) -> tuple[tuple[str, str], str]:
         """Status and reason of a condition of the Tool, and its message."""
-        status = self.get("tools.toolcrib.dev", "calculator").get("status", {})
+        status = self.get("tools", "calculator").get("status", {})
         message = [c["message"] for c in status.get("conditions", ()) if c["type"] == kind]
         return conditions(status).get(kind, ("", "")), "".join(message)
 
@@ -187,7 +184,7 @@ def test_endpoints_written_by_hand_refuse_the_service_until_they_are_gone(
     stage.dialled()
     forged = endpoint_slice("example-tools-evil", **({"owner": None} | how))
     if how.get("owner", True) is not None and "manager" not in how:
-        uid = stage.get("service", "example-tools")["metadata"]["uid"]
+        uid = stage.get("services", "example-tools")["metadata"]["uid"]
         owner = {
             "apiVersion": "v1",
             "kind": "Service",

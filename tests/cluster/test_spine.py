@@ -57,7 +57,7 @@ def test_every_tool_is_ready_once_it_is_indexed_and_read_back(cluster: Cluster) 
 
 def test_a_replica_says_that_the_backends_of_all_tools_can_be_reached(cluster: Cluster) -> None:
     def reasons() -> set[str]:
-        tools = json.loads(cluster.kubectl("get", "tools", "-n", "heist", "-o", "json"))["items"]
+        tools = cluster.api.read("tools", namespace="heist")["items"]
         told = [c for tool in tools for c in tool["status"]["conditions"] if c["type"] == "BackendReachable"]
         return {c["reason"] for c in told}
 

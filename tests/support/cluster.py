@@ -7,7 +7,6 @@ of the API server, verified through its key set; the operator has exactly the ri
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from typing import Any, Self
 import httpx
 import yaml
 
-from realparts.apiserver import ApiServer
+from realparts.apiserver import TOOLCRIB_KINDS, ApiServer
 from realparts.processes import Child, clean_environment, free_port, free_ports, wait_until
 from realparts.weaviate import Weaviate
 from toolcrib_registry.calls.assertions.keys import make_private
@@ -245,11 +244,13 @@ class Cluster:
         return self.api.token_request(namespace, name, ["toolcrib"], 3600)
 
     def wait_ready(self, kind: str, namespace: str | None = None, timeout: float = 120) -> None:
-        """Wait until every object of a kind is Ready."""
-        where = ["-n", namespace] if namespace else ["-A"]
+        """Wait until every object of a kind (a plural, or toolcrib: of all of ours) is Ready."""
+        kinds = TOOLCRIB_KINDS if kind == "toolcrib" else (kind,)
 
         def ready() -> bool:
-            items = json.loads(self.kubectl("get", kind, *where, "-o", "json"))["items"]
+            items = [
+                i for each in kinds for i in self.api.read(each, namespace=_of(each, namespace))["items"]
+            ]
             return bool(items) and all(_condition(i, "Ready") == "True" for i in items)
 
         wait_until(ready, timeout=timeout, interval=0.2)
@@ -287,8 +288,13 @@ class Cluster:
 
     def leader(self) -> str:
         """The identity that holds the Lease."""
-        lease = json.loads(self.kubectl("get", "lease", "toolcrib-operator", "-n", SYSTEM, "-o", "json"))
+        lease = self.api.read("leases", "toolcrib-operator", SYSTEM)
         return str(lease["spec"].get("holderIdentity", ""))
+
+
+def _of(kind: str, namespace: str | None) -> str:
+    """The namespace, for a kind that has one."""
+    return "" if namespace is None or kind.startswith("cluster") else namespace
 
 
 def counter(metrics: str, name: str, **labels: str) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from local_mode import LocalMode
 from manifests import binding, tool
@@ -40,18 +41,24 @@ def total(local: LocalMode) -> int:
     return int(answer["total_available"])
 
 
-def test_ten_thousand_tools_are_half_used_and_the_rest_refused_with_the_numbers(tmp_path: Path) -> None:
-    tools = folder(tmp_path / "crowd", [manifest(n) for n in range(10_000)])
-    with LocalMode(tmp_path, tools, patience=300) as local:
+@pytest.mark.parametrize(
+    ("count", "options"),
+    [(2_000, ("--quota-tools", "1000")), pytest.param(10_000, (), marks=pytest.mark.long, id="10000")],
+)
+def test_thousands_of_tools_are_half_used_and_the_rest_refused_with_the_numbers(
+    tmp_path: Path, count: int, options: tuple[str, ...]
+) -> None:
+    tools = folder(tmp_path / "crowd", [manifest(n) for n in range(count)])
+    with LocalMode(tmp_path, tools, extra=options, patience=300) as local:
         said = " ".join(local.output.split())
         found = re.search(
-            r"5,000 tools refused: QuotaExceeded: namespace crowd has 10,000 tools of [\d.]+ MiB;"
-            r" 5,000 tools and 64 MiB are allowed\. Older tools keep their place",
+            rf"{count // 2:,} tools refused: QuotaExceeded: namespace crowd has {count:,} tools of [\d.]+ MiB;"
+            rf" {count // 2:,} tools and 64 MiB are allowed\. Older tools keep their place",
             said,
         )
         assert found is not None, local.output
         assert "registry healthy, revision" in said
-        assert total(local) == 5_000
+        assert total(local) == count // 2
 
 
 def test_removing_an_older_manifest_makes_room_for_the_next(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ CALLER_SET_ASIDE = """
 
 def with_entry(folder: Path, entry: str, after: Reason) -> Path:
     """The core's folder, copied, with one more entry in `Reason`."""
-    shutil.copytree(PACKAGE, folder / "toolcrib", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        PACKAGE, folder / "toolcrib"
+    )  # with what is compiled of it: only the changed file is compiled
     file = folder / "toolcrib" / Path(chain.__file__).relative_to(PACKAGE)
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     table = next(n for n in ast.parse("".join(lines)).body if getattr(n, "name", "") == "Reason")

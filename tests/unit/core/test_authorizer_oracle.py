@@ -1,5 +1,6 @@
 """The authorizer against an oracle written from DESIGN §3 that shares no code with it."""
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -99,7 +100,8 @@ def allowed(who: Identity, t: PublishedTool, bindings: Iterable[PublishedBinding
 
 def rarely(strategy: st.SearchStrategy[Any], usually: Any) -> st.SearchStrategy[Any]:
     """Worlds in which everything is narrowed grant nothing and prove nothing."""
-    return st.integers(0, 3).flatmap(lambda n: strategy if n == 3 else st.just(usually))
+    always = st.just(usually)
+    return st.integers(0, 3).flatmap(lambda n: strategy if n == 3 else always)
 
 
 NAMESPACES = st.sampled_from(["team-a", "team-b"])
@@ -110,47 +112,6 @@ PATTERNS = st.sampled_from(
     ["*", "read_*", "READ_FILE", "delete_repo", "web:*", "github:delete_repo", "git*:?ead*", "*:*", "nothing", "a?b"]
 )  # fmt: skip
 CLUSTER_PATTERNS = st.sampled_from(["*", "read_*", "team-a/github:*", "*/web:*", "team-?/*:delete_*", "grep"])
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[list[PublishedTool], list[PublishedBinding]]:
-    tools = [
-        tool(
-            f"{draw(NAMESPACES)}/tool-{i}",
-            name=draw(NAMES),
-            server=draw(st.none() | SERVERS),
-            scopes=tuple(draw(st.lists(SCOPES, min_size=1, max_size=3, unique=True))),
-            scope_match=draw(rarely(st.just(ScopeMatch.ALL), ScopeMatch.ANY)),
-            state=draw(rarely(st.sampled_from(ToolState), ToolState.ACTIVE)),
-            quarantined=draw(rarely(st.just(True), False)),
-        )
-        for i in range(draw(st.integers(1, 5)))
-    ]
-    bindings = [draw(one_binding(i)) for i in range(draw(st.integers(1, 5)))]
-    return tools, bindings
-
-
-@st.composite
-def one_binding(draw: st.DrawFn, i: int) -> PublishedBinding:
-    home = draw(st.none() | NAMESPACES)
-    patterns = PATTERNS if home else CLUSTER_PATTERNS
-    servers = SERVERS if home else st.builds("{}/{}".format, NAMESPACES, SERVERS)
-    somewhere = st.none() | st.lists(NAMESPACES, max_size=2, unique=True).map(tuple)
-    return PublishedBinding(
-        uid=f"uid-{i}",
-        kind="AgentScopeBinding" if home else "ClusterAgentScopeBinding",
-        namespace=home,
-        name=f"b{i}",
-        subjects=tuple(draw(st.lists(SUBJECTS, min_size=2, max_size=5))),
-        namespaces=(home,) if home else draw(somewhere),
-        scopes=tuple(draw(st.lists(SCOPES, min_size=1, max_size=3, unique=True))),
-        allow=draw(rarely(st.lists(patterns, max_size=2).map(tuple), None)),
-        deny=draw(rarely(st.lists(patterns, max_size=1).map(tuple), ())),
-        deny_scopes=draw(rarely(st.lists(SCOPES, max_size=1).map(tuple), ())),
-        servers=draw(rarely(st.lists(servers, max_size=2).map(tuple), None)),
-        not_before=draw(rarely(st.integers(0, 8).map(float), None)),
-        expires_at=draw(rarely(st.integers(0, 8).map(float), None)),
-    )
 
 
 SUBJECTS = st.sampled_from(
@@ -167,6 +128,72 @@ SUBJECTS = st.sampled_from(
         PublishedSubject(kind=SubjectKind.SERVICE_ACCOUNT, namespace="team-a", name="somebody-else"),
     ]
 )
+# made once: a strategy that is made while drawing is examined anew for each draw, which takes most of a test's time
+HOMES, TOOL_SERVERS = st.none() | NAMESPACES, st.none() | SERVERS
+NARROWED = {
+    home: {
+        "allow": rarely(st.lists(patterns, max_size=2).map(tuple), None),
+        "deny": rarely(st.lists(patterns, max_size=1).map(tuple), ()),
+        "servers": rarely(st.lists(servers, max_size=2).map(tuple), None),
+    }
+    for home, patterns, servers in (
+        (True, PATTERNS, SERVERS),
+        (False, CLUSTER_PATTERNS, st.builds("{}/{}".format, NAMESPACES, SERVERS)),
+    )
+}
+SOMEWHERE = st.none() | st.lists(NAMESPACES, max_size=2, unique=True).map(tuple)
+SOME_SUBJECTS = st.lists(SUBJECTS, min_size=2, max_size=5).map(tuple)
+SOME_SCOPES = st.lists(SCOPES, min_size=1, max_size=3, unique=True).map(tuple)
+DENIED_SCOPES = rarely(st.lists(SCOPES, max_size=1).map(tuple), ())
+MOMENTS = rarely(st.integers(0, 8).map(float), None)
+MATCHES, STATES = (
+    rarely(st.just(ScopeMatch.ALL), ScopeMatch.ANY),
+    rarely(st.sampled_from(ToolState), ToolState.ACTIVE),
+)
+QUARANTINED = rarely(st.just(True), False)
+SOME = st.integers(1, 5)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[list[PublishedTool], list[PublishedBinding]]:
+    tools = [
+        tool(
+            f"{draw(NAMESPACES)}/tool-{i}",
+            name=draw(NAMES),
+            server=draw(TOOL_SERVERS),
+            scopes=draw(SOME_SCOPES),
+            scope_match=draw(MATCHES),
+            state=draw(STATES),
+            quarantined=draw(QUARANTINED),
+        )
+        for i in range(draw(SOME))
+    ]
+    bindings = [draw(one_binding(i)) for i in range(draw(SOME))]
+    return tools, bindings
+
+
+@functools.cache
+@st.composite
+def one_binding(draw: st.DrawFn, i: int) -> PublishedBinding:
+    home = draw(HOMES)
+    narrowed = NARROWED[home is not None]
+    return PublishedBinding(
+        uid=f"uid-{i}",
+        kind="AgentScopeBinding" if home else "ClusterAgentScopeBinding",
+        namespace=home,
+        name=f"b{i}",
+        subjects=draw(SOME_SUBJECTS),
+        namespaces=(home,) if home else draw(SOMEWHERE),
+        scopes=draw(SOME_SCOPES),
+        deny_scopes=draw(DENIED_SCOPES),
+        not_before=draw(MOMENTS),
+        expires_at=draw(MOMENTS),
+        allow=draw(narrowed["allow"]),
+        deny=draw(narrowed["deny"]),
+        servers=draw(narrowed["servers"]),
+    )
+
+
 DATES: dict[str, Any] = {
     "expires_at": rarely(st.integers(4, 9).map(float), 4e9),
     "not_before": rarely(st.integers(20, 40).map(float), None),

@@ -4,6 +4,7 @@ The attack (issue 13, B.1): an editor of another namespace creates a tool, or na
 meant somebody else's tool reaches his. Random worlds, one creation.
 """
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -51,38 +52,52 @@ def snapshot_of(tools: Iterable[PublishedTool], bindings: Iterable[PublishedBind
     )
 
 
+# made once: a strategy that is made while drawing is examined anew for each draw, which takes most of a test's time
+SERVERS = st.sampled_from([None, "web", "wiki"])
+STATES = st.sampled_from([ToolState.ACTIVE, ToolState.ACTIVE, ToolState.DISABLED])
+HOMES = st.none() | NAMESPACES
+REACHES = st.none() | st.lists(NAMESPACES, max_size=2, unique=True).map(tuple)
+SUBJECT_SETS = st.sampled_from([SUBJECTS, SUBJECTS, ()])
+SCOPE_SETS = st.sampled_from([("use",), ("use", "more"), ("more",), ("registry:write",), ()])
+DENIALS = st.sampled_from([(), (), (), ("heist*",)])
+MOMENTS = st.sampled_from([None, None, None, 5.0])
+SOME_TOOLS, SOME_BINDINGS = st.integers(0, 8), st.integers(1, 4)
+
+
+@functools.cache
 @st.composite
 def one_tool(draw: st.DrawFn, number: int) -> PublishedTool:
     return tool(
         f"{draw(NAMESPACES)}/t{number}",
         name=draw(NAMES),
-        server=draw(st.sampled_from([None, "web", "wiki"])),
+        server=draw(SERVERS),
         scopes=(draw(SCOPES),),
-        state=draw(st.sampled_from([ToolState.ACTIVE, ToolState.ACTIVE, ToolState.DISABLED])),
+        state=draw(STATES),
     )
 
 
+@functools.cache
 @st.composite
 def one_binding(draw: st.DrawFn, number: int) -> PublishedBinding:
-    home = draw(st.none() | NAMESPACES)
-    reach_ = (home,) if home else draw(st.none() | st.lists(NAMESPACES, max_size=2, unique=True).map(tuple))
+    home = draw(HOMES)
+    reach_ = (home,) if home else draw(REACHES)
     return binding(
         f"b{number}",
         home,
         namespaces=reach_,
         lists_namespaces=home is None and reach_ is not None and draw(st.booleans()),
-        subjects=draw(st.sampled_from([SUBJECTS, SUBJECTS, ()])),
-        scopes=draw(st.sampled_from([("use",), ("use", "more"), ("more",), ("registry:write",), ()])),
-        deny=draw(st.sampled_from([(), (), (), ("heist*",)])),
-        not_before=draw(st.sampled_from([None, None, None, 5.0])),
-        expires_at=draw(st.sampled_from([None, None, None, 5.0])),
+        subjects=draw(SUBJECT_SETS),
+        scopes=draw(SCOPE_SETS),
+        deny=draw(DENIALS),
+        not_before=draw(MOMENTS),
+        expires_at=draw(MOMENTS),
     )
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    tools = [draw(one_tool(i)) for i in range(draw(st.integers(0, 8)))]
-    return World(tuple(tools), tuple(draw(one_binding(i)) for i in range(draw(st.integers(1, 4)))))
+    tools = [draw(one_tool(i)) for i in range(draw(SOME_TOOLS))]
+    return World(tuple(tools), tuple(draw(one_binding(i)) for i in range(draw(SOME_BINDINGS))))
 
 
 CALLERS = st.sampled_from(
