@@ -185,6 +185,9 @@ class Watch:
             size = listed.size
             found = await self._kept(route, listed)
         except (OutboundError, McpFailure, CallError) as failure:
+            if route is None:  # it may not be asked any more, so it is not listened to either
+                self._route = None
+                await self._listener.end()
             found = verdicts.of_failure(failure, NONE if route is None else route.credential)
         if noticed:
             self._allowance.spend(size)

@@ -17,6 +17,7 @@ from toolcrib_registry.calls.credentials import CredentialStore
 from toolcrib_registry.clock import SystemClock
 from toolcrib_registry.importing.routes import SUBJECT, Routes
 from toolcrib_registry.outbound.guard import EgressPolicy
+from waiting import until
 
 pytestmark = pytest.mark.anyio
 REFERENCE = SecretReference(namespace="team", name="files-token", key="token")
@@ -45,6 +46,27 @@ async def test_the_credential_is_sent_with_each_request_and_a_new_one_is_taken_u
         await imports.until(lambda row: row.listening)
         assert {w.request.headers["authorization"] for w in up.wires[asked:]} == {"Bearer second-secret"}
         assert len(listing.streams) == 1
+
+
+@pytest.mark.parametrize("closed", ["credential", "egress"])
+async def test_a_server_that_may_not_be_asked_any_more_is_not_listened_to(
+    imports: Imports, closed: str
+) -> None:
+    listing = Listing()
+    async with serving(modern(listing)) as up:
+        push(imports, "first-secret", (up.url.removesuffix("/mcp"),))
+        imports.want(wanted(up, auth=AUTH))
+        before = await imports.until(lambda row: row.listening)
+        if closed == "credential":
+            imports.credentials.replace(Credentials(epoch=2))
+            row = await imports.seen(ServerOutcome.CREDENTIAL_PENDING)
+        else:
+            imports.policy.current = EgressPolicy()
+            row = await imports.seen(ServerOutcome.EGRESS_REFUSED)
+        await until(lambda: not listing.streams)
+
+    assert row.listening is False
+    assert row.set_digest == before.set_digest
 
 
 async def test_the_same_credential_pushed_again_changes_nothing(imports: Imports) -> None:

@@ -62,6 +62,19 @@ def test_the_tools_of_a_server_are_reported_handed_out_and_counted() -> None:
         assert 'server="server-1"' not in r.metrics(), "a server that is not watched any more is no series"
 
 
+def test_another_replica_takes_over_with_the_same_digests_where_the_named_one_goes() -> None:
+    listing = Listing([definition("read"), definition("write")])
+    with running(modern(listing)) as up, running_registry() as second:
+        with running_registry() as first:
+            before = settled(first, up.url).servers[0]
+            assert asked(second).servers == (), "a replica that is not named knows nothing"
+        began = time.monotonic()
+        after = settled(second, up.url).servers[0]
+
+    assert time.monotonic() - began < 15
+    assert (after.outcome, after.set_digest) == (ServerOutcome.LISTED, before.set_digest)
+
+
 def test_a_list_that_is_not_held_is_refused() -> None:
     with running(modern(Listing())) as up, running_registry() as r:
         settled(r, up.url)
