@@ -20,6 +20,7 @@ _CALLERS = "list the tools that this identity may call with `toolcrib tools`"
 _MEMBERS: Mapping[str, Mapping[str, type]] = {
     "/": {"service": str, "tools": list},
     "/local/objects": {"objects": list, "others": dict},
+    "/local/approvals": {"tool": str},
     "/v1/tools": {"revision": str, "tools": list},
     "/v1/search": {"revision": str, "search_mode": str, "tools": list},
     "/v1/describe": {"tool_id": str, "input_schema": dict},

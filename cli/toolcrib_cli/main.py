@@ -23,6 +23,7 @@ try:
     from toolcrib_cli.commands import (
         access,
         agents_view,
+        approvals,
         audit,
         authors,
         doctor,
@@ -86,6 +87,7 @@ for _name, _command, _panel in _COMMANDS:
 app.add_typer(mcp_clients.app, name="client", rich_help_panel=_AGENTS)
 app.add_typer(imports.app, name="import", rich_help_panel=_MANIFESTS)
 app.add_typer(access.app, name="access", rich_help_panel=_CLUSTER)
+app.add_typer(approvals.app, name="approvals", rich_help_panel=_CLUSTER)
 app.add_typer(audit.app, name="audit", rich_help_panel=_CLUSTER)
 agent = typer.Typer(help="Run agents.", no_args_is_help=True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from typing import Any
 
 from toolcrib import digest
@@ -14,9 +15,11 @@ from toolcrib.resources.tools import MOST_APPROVED
 from toolcrib.text import truncate
 from toolcrib.wire.publish import PublishedTool
 
-_ROUTE = "route"
+_LARGE = "sha256"
+"""Among the parts, which have names of our own: digests of those that are too large to be kept."""
 _MOST_SHOWN = 160
 """Characters of a value in one line of a difference."""
+_DEEPEST = 64
 
 
 def parts(tool: PublishedTool) -> dict[str, Any]:
@@ -29,53 +32,80 @@ def parts(tool: PublishedTool) -> dict[str, Any]:
         "server": tool.server,
         "title": tool.title,
         "description": tool.description,
-        "tags": list(tool.tags),
-        "examples": list(tool.examples),
+        "tags": list(tool.tags) or None,
+        "examples": list(tool.examples) or None,
         "inputSchema": tool.input_schema,
         "outputSchema": tool.output_schema,
         "returns": tool.returns,
-        "annotations": dict(tool.annotations),
+        "annotations": dict(tool.annotations) or None,
         "replacedBy": tool.replaced_by,
         "message": tool.message,
         "scopes": sorted(tool.scopes),
         "scopeMatch": tool.scope_match.value,
         "backend": backend,
     }
-    return {key: value for key, value in found.items() if value not in (None, [], {}, "")}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def remembered(tool: PublishedTool) -> str:
     """The same as JSON of at most `MOST_APPROVED` characters; the largest values give way to their digests."""
-    kept = parts(tool)
+    kept, large = parts(tool), dict[str, str]()
     for key in sorted(kept, key=lambda k: -len(json.dumps(kept[k]))):
-        text = json.dumps(kept, sort_keys=True)
+        text = json.dumps(kept | ({_LARGE: large} if large else {}), sort_keys=True)
         if len(text) <= MOST_APPROVED:
             return text
-        kept[key] = {"sha256": digest.sha256(kept[key])}
-    return json.dumps(kept, sort_keys=True)
+        large[key] = digest.sha256(kept.pop(key))
+    return json.dumps(kept | {_LARGE: large}, sort_keys=True)
 
 
 def recalled(text: str | None) -> dict[str, Any] | None:
     """What `remembered` wrote; None where nothing can be read."""
     try:
         found = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and _shallow(found) else None
 
 
 def differences(before: Mapping[str, Any], tool: PublishedTool) -> list[str]:
     """A line for each place where a tool differs from what was approved, in ASCII: what hides is escaped."""
-    after = parts(tool)
     found: list[str] = []
-    for key in [*after, *(k for k in before if k not in after)]:
-        old, new = before.get(key), after.get(key)
-        if isinstance(old, dict) and old.keys() == {"sha256"} and new is not None:
-            if old["sha256"] != digest.sha256(new):
-                found.append(f"{key}: changed; it was too large to be kept")
-        elif old != new:
+    for key, old, new, large in _changed_parts(before, tool):
+        if large is not None and new is not None:
+            found.append(f"{key}: changed; it was too large to be kept")
+        else:
             found.extend(_lines(key, old, new))
     return found
+
+
+def changes(before: Mapping[str, Any] | None, tool: PublishedTool) -> list[str]:
+    """The same with every value whole: `- path: value` as approved, `+ path: value` as it is, both JSON in ASCII.
+
+    Texts are compared by their lines. Without `before` everything that the tool is.
+    """
+    found: list[str] = []
+    for key, old, new, large in _changed_parts(before or {}, tool):
+        if large is not None:
+            found.append(f"- {key}: too large to be kept, {_whole(large)}")
+        found.extend(_changed(dict(_leaves(key, old)), dict(_leaves(key, new))))
+    return found
+
+
+def _changed_parts(
+    before: Mapping[str, Any], tool: PublishedTool
+) -> Iterator[tuple[str, Any, Any, str | None]]:
+    """Name, value before and now, and the digest of one that was too large to be kept, of each part that differs."""
+    after, kept = parts(tool), before.get(_LARGE)
+    large: Mapping[str, Any] = kept if isinstance(kept, dict) else {}
+    for key in dict.fromkeys([*after, *before, *large]):
+        old, new = before.get(key), after.get(key)
+        if key == _LARGE:
+            continue
+        if key in large:
+            if new is None or digest.sha256(new) != large[key]:
+                yield key, None, new, str(large[key])
+        elif not _same(old, new):
+            yield key, old, new, None
 
 
 def summary(lines: list[str], limit: int) -> str:
@@ -91,10 +121,67 @@ def summary(lines: list[str], limit: int) -> str:
     return f"{shown} ({left} more)" if left else shown
 
 
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    for path in [*new, *(p for p in old if p not in new)]:
+        before, after = old.get(path), new.get(path)
+        if (path in old) == (path in new) and _same(before, after):
+            continue
+        if isinstance(before, str) and isinstance(after, str):
+            was, now = before.splitlines(keepends=True), after.splitlines(keepends=True)
+            for kind, a, b, c, d in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
+                if kind != "equal":
+                    yield from (f"- {path}: {_whole(line)}" for line in was[a:b])
+                    yield from (f"+ {path}: {_whole(line)}" for line in now[c:d])
+            continue
+        if path in old:
+            yield f"- {path}: {_whole(before)}"
+        if path in new:
+            yield f"+ {path}: {_whole(after)}"
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every value below one, by its path; a list of plain values is one value."""
+    if isinstance(value, dict) and value:
+        for key in sorted(value):
+            shown = key if key.isidentifier() and key.isascii() else _whole(key)
+            yield from _leaves(f"{path}.{shown}", value[key])
+    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
+        for number, each in enumerate(value):
+            yield from _leaves(f"{path}[{number}]", each)
+    elif value is not None or "." in path:
+        yield path, value
+
+
+def _same(old: Any, new: Any) -> bool:
+    """As digests tell values apart: true is not 1."""
+    try:
+        return digest.canonical(old) == digest.canonical(new)
+    except ValueError:  # a status can hold what no tool can
+        return False
+
+
+def _whole(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _shallow(value: Any) -> bool:
+    """Whether walking it by recursion is safe: it may be a status that somebody else wrote."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            child
+            for each in level
+            for child in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+        ]
+        if not level:
+            return True
+    return False
+
+
 def _lines(path: str, old: Any, new: Any) -> Iterator[str]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}, key=str):
-            if old.get(key) != new.get(key):
+            if not _same(old.get(key), new.get(key)):
                 yield from _lines(f"{path}.{_ascii(str(key))}", old.get(key), new.get(key))
     elif old is None:
         yield f"{path} added: {_shown(new)}"

@@ -23,10 +23,13 @@ import watchfiles
 from toolcrib.errors import Finding
 from toolcrib.lint.hidden_text import Hidden
 from toolcrib.resources import AgentScopeBinding, ClusterAgentScopeBinding, Tool, ToolServer
+from toolcrib.resources.tools import Approval
 from toolcrib_cli import manifests
+from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.manifests import FileContent, Loaded, ManifestProblem
 from toolcrib_operator.kinds.secret import SECRET
 from toolcrib_operator.kinds.table import WATCHED
+from toolcrib_operator.objects import Ref
 from toolcrib_operator.world import World
 
 _RECORDED = (*WATCHED, SECRET)
@@ -55,8 +58,10 @@ class Folders:
         clock: Callable[[], float] = time.time,
         *,
         hidden: Hidden = Hidden.REFUSE,
+        approvals: Approvals | None = None,
     ) -> None:
         self._hidden = hidden
+        self._approvals = approvals
         self._paths = tuple(p.absolute() for p in paths)
         self._world = world
         self._clock = clock
@@ -247,10 +252,22 @@ class Folders:
             for kind, namespace, name in removed:
                 if kind in _RECORDED:
                     number = self._world.remove(kind, f"{namespace}/{name}" if namespace else name)
-            for item in changed:
+            for item in (*changed, *self._late(changed)):
                 if item.kind in _RECORDED:
                     number = self._world.upsert(item.kind, self._manifest(item))
         return Change(number, tuple(changed), tuple(removed), tuple(problems))
+
+    def _late(self, changed: Sequence[Loaded]) -> Iterator[Loaded]:
+        """Tools of ToolServers that came or changed: none was approved on first use while its server was missing."""
+        servers = {(item.namespace, item.name) for item in changed if item.kind == "ToolServer"}
+        if self._approvals is None or not servers:
+            return
+        for item in self.objects.values():
+            tool = item.resource
+            if not isinstance(tool, Tool) or tool.spec.approval is not Approval.MANUAL:
+                continue
+            if tool.spec.backend.mcp and (item.namespace, tool.spec.backend.mcp.server_ref.name) in servers:
+                yield item
 
     def _held(self, key: Key) -> Loaded | None:
         """The object as one of the files has it: a companion may stand in several alike."""
@@ -268,7 +285,26 @@ class Folders:
         if item.kind == "Namespace":
             labels = dict(metadata.get("labels") or {})
             metadata["labels"] = labels | {"kubernetes.io/metadata.name": item.name}
-        return {**item.body, "metadata": metadata}
+        made = {**item.body, "metadata": metadata}
+        if self._approvals is None or not isinstance(item.resource, Tool):
+            return made
+        new = self._world.get(Ref("Tool", f"{item.namespace}/{item.name}")) is None
+        return self._approvals.applied(
+            made, item.resource, self._server(item.resource, item.namespace), new=new
+        )
+
+    def _server(self, tool: Tool, namespace: str | None) -> ToolServer | None:
+        """The ToolServer that a Tool's backend names."""
+        if tool.spec.backend.mcp is None:
+            return None
+        held = self.objects.get(("ToolServer", namespace, tool.spec.backend.mcp.server_ref.name))
+        return held.resource if held is not None and isinstance(held.resource, ToolServer) else None
+
+    def renew(self, kind: str, key: str) -> int:
+        """Record an object of the files again: what is approved of it changed. Returns the world's change."""
+        namespace, _, name = key.rpartition("/")
+        item = self.objects.get((kind, namespace or None, name))
+        return self._world.change if item is None else self._world.upsert(kind, self._manifest(item))
 
     @property
     def accounts(self) -> list[str]:

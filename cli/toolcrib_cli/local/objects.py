@@ -1,4 +1,5 @@
 """The objects of the running local mode with their conditions: a route for `toolcrib get`, opened by the data folder's key.
+Beside it the route of `toolcrib approvals`.
 
 Our kinds alone are shown, and how many of others there are: of a Secret nothing else.
 """
@@ -15,8 +16,10 @@ from urllib.parse import parse_qs
 
 from toolcrib.resources import API_VERSION, KINDS, crd, durations
 from toolcrib.resources.conditions import timestamp
+from toolcrib_cli.local.approvals import Approvals
+from toolcrib_cli.local.decisions import Decisions
 from toolcrib_cli.local.folders import Folders, Key
-from toolcrib_cli.local.questions import PATH
+from toolcrib_cli.local.questions import DECISIONS, PATH
 from toolcrib_cli.manifests import COMPANIONS
 from toolcrib_operator.adapters.memory import MemoryWriter
 from toolcrib_operator.objects import Entry, Ref
@@ -24,6 +27,8 @@ from toolcrib_operator.world import World
 from toolcrib_registry.http.host_rules import HostRules
 
 _CHUNK = 200
+_METHODS = {PATH: "GET", DECISIONS: "POST"}
+_MOST_BODY = 64 * 1024
 _Scope = MutableMapping[str, Any]
 _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _App = Callable[[_Scope, Any, _Send], Awaitable[None]]
@@ -33,16 +38,24 @@ class Objects:
     """Answers `GET /local/objects?kind=…&namespace=…&name=…` to who has the key; a kind may be asked for several times."""
 
     def __init__(
-        self, world: World, folders: Folders, writer: MemoryWriter, key: str, rules: HostRules
+        self,
+        world: World,
+        folders: Folders,
+        writer: MemoryWriter,
+        key: str,
+        rules: HostRules,
+        approvals: Approvals,
+        decisions: Decisions,
     ) -> None:
         self._world, self._folders, self._writer, self._rules = world, folders, writer, rules
+        self._approvals, self._decisions = approvals, decisions
         self._bearer = f"Bearer {key}".encode()
 
     def beside(self, app: _App) -> _App:
         """An app that answers this route, and asks `app` for all others."""
 
         async def answer(scope: _Scope, receive: Any, send: _Send) -> None:
-            if scope["type"] != "http" or scope["path"] != PATH:
+            if scope["type"] != "http" or scope["path"] not in _METHODS:
                 await app(scope, receive, send)
             elif (
                 foreign := self._rules.check(*(_named(scope, n) for n in (b"host", b"origin")))
@@ -53,8 +66,12 @@ class Objects:
                 await _send(
                     send, 401, [b'{"code": "invalid_token", "detail": "The key is not that of this run."}']
                 )
-            elif scope["method"] != "GET":
-                await _send(send, 405, [b'{"code": "method_not_allowed", "detail": "GET only."}'])
+            elif scope["method"] != _METHODS[scope["path"]]:
+                said = {"code": "method_not_allowed", "detail": f"{_METHODS[scope['path']]} only."}
+                await _send(send, 405, [json.dumps(said).encode()])
+            elif scope["path"] == DECISIONS:
+                status, answered = await self._decisions.answer(await _received(receive))
+                await _send(send, status, [json.dumps(answered).encode()])
             else:
                 asked = parse_qs(scope["query_string"].decode("latin-1"))
                 # thousands of objects are no work for the event loop
@@ -99,6 +116,8 @@ class Objects:
             {"namespace": ref.namespace} if ref.namespace else {}
         )
         metadata |= {k: written[k] for k in ("labels", "annotations") if written.get(k)}
+        if ref.kind == "Tool" and (left := self._approvals.annotations(ref.key)):
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), **left}
         metadata |= {
             "generation": entry.generation,
             "creationTimestamp": timestamp(durations.instant(entry.created)),
@@ -124,6 +143,19 @@ class Objects:
 
 def _named(scope: _Scope, name: bytes) -> list[bytes]:
     return [value for key, value in scope["headers"] if key == name]
+
+
+async def _received(receive: Any) -> Any:
+    """The JSON of a request's body; None where it is none, or too large."""
+    body, more = b"", True
+    while more and len(body) <= _MOST_BODY:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message["type"] == "http.request" and message.get("more_body", False)
+    try:
+        return json.loads(body) if len(body) <= _MOST_BODY else None
+    except (ValueError, RecursionError):
+        return None
 
 
 async def _send(send: _Send, status: int, chunks: list[bytes]) -> None:

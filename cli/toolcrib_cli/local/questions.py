@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local.store import read_state
 
 PATH = "/local/objects"
+DECISIONS = "/local/approvals"
 
 
 def ask(folder: Path, **asked: Any) -> dict[str, Any]:
@@ -18,11 +20,24 @@ def ask(folder: Path, **asked: Any) -> dict[str, Any]:
     Raises:
         CliError: none runs there, or what answers is another.
     """
+    return _answered(folder, lambda client: client.get(PATH, **asked))
+
+
+def decide(folder: Path, decision: Mapping[str, Any]) -> None:
+    """Approve or reject a tool: `{tool, digest}`, with `reject` the reason.
+
+    Raises:
+        CliError: as `ask`; or it cannot be: the tool is another by now, or its manifest holds the approval.
+    """
+    _answered(folder, lambda client: client.post(DECISIONS, decision))
+
+
+def _answered(folder: Path, ask: Callable[[RegistryClient], Any]) -> dict[str, Any]:
     state = read_state(folder)
     if state is not None and isinstance(key := state.get("key"), str):
         try:
             with RegistryClient(state["url"], key) as client:
-                found: dict[str, Any] = client.get(PATH, **asked)
+                found: dict[str, Any] = ask(client)
                 return found
         except CliError as error:
             if error.code not in (Exit.UNREACHABLE, Exit.NOT_PERMITTED):

@@ -49,6 +49,23 @@ class Report:
             output.line(f"skipped, not one of ours: {skipped}", style="dim")
         self._problems(change, first=True)
 
+    def first_used(self, tools: Sequence[str]) -> None:
+        """Which tools with approval Manual are approved because they are new here."""
+        if tools:
+            more = f" and {len(tools) - _MAX_LINES} more" if len(tools) > _MAX_LINES else ""
+            output.line(
+                f"approved on first use: {', '.join(tools[:_MAX_LINES])}{more}. Changes wait: toolcrib approvals list",
+                style="yellow",
+            )
+
+    def not_kept(self, error: OSError) -> None:
+        """Approvals on first use could not be stored."""
+        output.line(
+            f"approvals cannot be stored: {error.strerror}. At the next start these tools are new again",
+            style="red",
+            stderr=True,
+        )
+
     def healthy(self, url: str, tools_url: str, world: World, snapshot: Snapshot) -> None:
         """Which parts are up, and where."""
         output.heading("Parts")

@@ -4,6 +4,7 @@ issuer/              signing key and client secrets (0600)
 search-index.sqlite  definitions and vectors
 vectors.sqlite       vectors by the hash of their texts, so that none is made twice
 registrations/       runtime registrations, a Tool manifest each
+approvals.json       which tools are approved, and as what
 decisions.jsonl      the decision log, with decisions.000001.jsonl, … where it was rotated
 assertion/           key of call assertions (0600)
 audit.key            what its records are chained with (0600)

@@ -29,7 +29,10 @@ from toolcrib_cli import example_tools
 from toolcrib_cli.errors import CliError, Exit
 from toolcrib_cli.local import demo
 from toolcrib_cli.local.api_docs import ApiDocs
+from toolcrib_cli.local.approvals import FILE as APPROVALS
+from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.local.conditions import Conditions
+from toolcrib_cli.local.decisions import Decisions
 from toolcrib_cli.local.folders import Change, Folders
 from toolcrib_cli.local.hosts import FILE, Hosts, HostsFile, LocalHosts, LocalRemedies
 from toolcrib_cli.local.objects import Objects
@@ -95,7 +98,13 @@ async def _up(options: Options, store: Store) -> None:
     report = Report(options.data, hybrid=options.embedder != "none")
     report.starting(options.manifests)
     world = World(condense=False)
-    folders = Folders((*options.manifests, store.path("registrations")), world, hidden=options.hidden_text)
+    approvals = Approvals(store.path(APPROVALS))
+    folders = Folders(
+        (*options.manifests, store.path("registrations")),
+        world,
+        hidden=options.hidden_text,
+        approvals=approvals,
+    )
     issuer = LocalIssuer.open(store.path("issuer"))
     async with contextlib.AsyncExitStack() as stack:
         bound = serving.Listener(_nothing, "127.0.0.1", options.port).bind()
@@ -110,6 +119,7 @@ async def _up(options: Options, store: Store) -> None:
         )
         loaded = await asyncio.to_thread(folders.load)
         report.loaded(folders, loaded)
+        report.first_used(await asyncio.to_thread(approvals.save))
         report.backends(options.backends, folders.backends)
         hosts = LocalHosts(
             Hosts(options.allow_hosts, options.backends), HostsFile(store.path(FILE)), str(tools)
@@ -144,8 +154,17 @@ async def _up(options: Options, store: Store) -> None:
             issuer,
             report,
             conditions,
-            Objects(world, folders, writer, store.key, HostRules(registry.deps.settings)),
+            Objects(
+                world,
+                folders,
+                writer,
+                store.key,
+                HostRules(registry.deps.settings),
+                approvals,
+                Decisions(world, folders, approvals, loop.published),
+            ),
             ApiDocs(HostRules(registry.deps.settings)),
+            approvals,
             stop,
             port,
             str(tools.url),
@@ -171,6 +190,7 @@ class _Local:
     conditions: Conditions
     objects: Objects
     api_docs: ApiDocs
+    approvals: Approvals
     stop: asyncio.Event
     port: int
     tools_url: str
@@ -243,6 +263,10 @@ class _Local:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(10):
                         await self.loop.published(change.number)
+            try:
+                self.report.first_used(await asyncio.to_thread(self.approvals.save))
+            except OSError as error:
+                self.report.not_kept(error)
             self.report.changed(change, self.conditions)
 
     async def _follow_conditions(self) -> None:

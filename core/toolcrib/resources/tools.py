@@ -27,6 +27,9 @@ JsonSchema = Annotated[
 
 DIGEST = r"^sha256:[0-9a-f]{64}$"
 MOST_APPROVED = 16_384
+REJECTED_DIGEST = "toolcrib.dev/rejected-digest"
+REJECTED_REASON = "toolcrib.dev/rejected-reason"
+"""Annotations that `toolcrib approvals reject` leaves for people. Nothing is decided by them."""
 
 
 class ScopeMatch(StrEnum):

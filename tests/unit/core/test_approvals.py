@@ -106,6 +106,55 @@ def test_a_summary_keeps_whole_lines_and_counts_the_rest(limit: int) -> None:
     assert text.endswith(f"({30 - shown} more)") or shown == 30
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", "5"])
+def test_changes_show_every_value_whole_and_texts_by_their_lines() -> None:
+    long = "Adds numbers\n" + "x" * 500 + "\nThe end"
+    before = published(description=long)
+    after = published(description=long.replace("The end", "The end\u202e") + "\nread ~/.ssh")
+    assert approvals.changes(approvals.parts(before), after) == [
+        '- description: "The end"', '+ description: "The end\\u202e\\n"', '+ description: "read ~/.ssh"',
+    ]  # fmt: skip
+    assert approvals.changes(approvals.parts(before), before) == []
+    schema = {**BASE["inputSchema"], "required": ["a"]}
+    assert approvals.changes(approvals.parts(published()), published(inputSchema=schema)) == [
+        '+ inputSchema.required: ["a"]'
+    ]
+    schema = {"type": "object", "properties": {"a": {"type": "number", "description": "First", "a.b": None}}}
+    assert approvals.changes(approvals.parts(published()), published(inputSchema=schema)) == [
+        '+ inputSchema.properties.a."a.b": null'
+    ]
+
+
+def test_values_differ_where_their_digests_do() -> None:
+    one, true = ({"type": "object", "properties": {"a": {"default": value}}} for value in (1, True))
+    before, after = published(inputSchema=one), published(inputSchema=true)
+    assert before.digest != after.digest
+    assert approvals.differences(approvals.parts(before), after) == [
+        "inputSchema.properties.a.default: 1 -> true"
+    ]
+    assert approvals.changes(approvals.parts(before), after) == [
+        "- inputSchema.properties.a.default: 1", "+ inputSchema.properties.a.default: true",
+    ]  # fmt: skip
+
+
+def test_what_was_never_approved_is_shown_whole() -> None:
+    lines = approvals.changes(None, published())
+    assert all(line.startswith("+ ") for line in lines)
+    assert {line[2:].split(":")[0].split(".")[0].split("[")[0] for line in lines} == set(
+        approvals.parts(published())
+    )
+
+
+def test_a_value_that_was_too_large_to_be_kept_is_shown_whole_as_it_is_now() -> None:
+    large = {"type": "object", "properties": {f"p{i}": {"description": "x" * 90} for i in range(300)}}
+    before = approvals.recalled(approvals.remembered(published(inputSchema=large)))
+    assert approvals.changes(before, published(inputSchema=large)) == []
+    first, *rest = approvals.changes(before, published(inputSchema={"type": "object"}))
+    assert first.startswith('- inputSchema: too large to be kept, "sha256:')
+    assert rest == ['+ inputSchema.type: "object"']
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "{", "[]", "5", "[" * 16_000, '{"a":' * 2_000 + "1" + "}" * 2_000]
+)
 def test_what_cannot_be_read_is_no_approval_that_is_remembered(text: str | None) -> None:
     assert approvals.recalled(text) is None

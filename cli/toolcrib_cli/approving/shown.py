@@ -1,0 +1,157 @@
+"""A tool that needs approval, as somebody sees it who decides about it. Pure.
+
+The digest is reckoned from what is shown, not read from the status: an approval covers what its approver saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib import approvals, publishing
+from toolcrib.errors import InvalidManifest
+from toolcrib.resources import API_VERSION, Tool, ToolServer, parse
+from toolcrib.resources.conditions import ConditionReason
+from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON, Approval
+from toolcrib.wire.publish import PublishedTool
+
+REJECTED = "Rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One Tool with approval Manual: what it is now, what its status says, and what somebody wrote of a rejection."""
+
+    key: str
+    tool: PublishedTool
+    approved_digest: str | None
+    status: Mapping[str, Any]
+    annotations: Mapping[str, str]
+    uid: str
+
+    @property
+    def digest(self) -> str:
+        """The digest of what is shown."""
+        return self.tool.approval_digest
+
+    @property
+    def assessed(self) -> bool:
+        """Whether the status is of what is shown."""
+        return self.status.get("approvalDigest") == self.digest
+
+    @property
+    def before(self) -> dict[str, Any] | None:
+        """What was approved last, as far as it is kept."""
+        return approvals.recalled(self.status.get("approvedDefinition"))
+
+    @property
+    def rejection(self) -> str | None:
+        """Why what is shown was rejected; None where it was not."""
+        if self.annotations.get(REJECTED_DIGEST) != self.digest:
+            return None
+        return self.annotations.get(REJECTED_REASON, "")
+
+    @property
+    def reason(self) -> str:
+        """Approved, NeverApproved, Drifted or Rejected; Pending while the status is of something else."""
+        condition = self._condition
+        if not self.assessed or condition is None:
+            return str(ConditionReason.PENDING)
+        if condition["status"] != "True" and self.rejection is not None:
+            return REJECTED
+        return str(condition["reason"])
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether it is kept from agents, or will be once the status follows."""
+        return self.reason != ConditionReason.APPROVED
+
+    @property
+    def since(self) -> str:
+        """When the condition turned; empty where it says nothing of this."""
+        condition = self._condition
+        return str(condition.get("lastTransitionTime", "")) if condition and self.assessed else ""
+
+    @property
+    def message(self) -> str:
+        """What there is to know in a line."""
+        if (why := self.rejection) is not None and self.quarantined:
+            return why
+        condition = self._condition
+        if condition is None or not self.assessed:
+            return _refusal(self.status) or "The operator has not assessed the latest change yet."
+        return str(condition.get("message", ""))
+
+    @property
+    def changes(self) -> list[str]:
+        """What differs from what was approved, a line a value; everything where nothing is known of that."""
+        return approvals.changes(self.before, self.tool)
+
+    @property
+    def approval(self) -> dict[str, Any]:
+        """The partial manifest that approves what is shown."""
+        namespace, _, name = self.key.partition("/")
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "Tool",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"approvedDigest": self.digest},
+        }
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "tool": self.key,
+            "reason": self.reason,
+            "since": self.since or None,
+            "message": self.message,
+            "approvalDigest": self.digest,
+            "approvedDigest": self.approved_digest,
+        }
+
+    @property
+    def _condition(self) -> Mapping[str, Any] | None:
+        found = (c for c in self.status.get("conditions") or () if c.get("type") == "Approved")
+        return next(found, None)
+
+
+def shown(body: Mapping[str, Any], servers: Mapping[str, Mapping[str, Any]]) -> Shown | None:
+    """An object as an API server has it; None where it needs no approval, or is no valid Tool.
+
+    Args:
+        body: the Tool.
+        servers: ToolServers by namespace/name.
+    """
+    try:
+        found = parse({k: v for k, v in body.items() if k != "status"})
+        if not isinstance(found, Tool) or found.spec.approval is not Approval.MANUAL:
+            return None
+        published = publishing.tool(found, server=_server(found, servers))
+    except (InvalidManifest, ValueError):
+        return None
+    metadata = body["metadata"]
+    return Shown(
+        key=found.tool_id,
+        tool=published,
+        approved_digest=found.spec.approved_digest,
+        status=body.get("status") or {},
+        annotations=metadata.get("annotations") or {},
+        uid=str(metadata.get("uid", "")),
+    )
+
+
+def _server(tool: Tool, servers: Mapping[str, Mapping[str, Any]]) -> ToolServer | None:
+    if tool.spec.backend.mcp is None:
+        return None
+    body = servers.get(f"{tool.metadata.namespace or 'default'}/{tool.spec.backend.mcp.server_ref.name}")
+    found = None if body is None else parse({k: v for k, v in body.items() if k != "status"})
+    return found if isinstance(found, ToolServer) else None
+
+
+def _refusal(status: Mapping[str, Any]) -> str:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Accepted" and condition.get("status") == "False":
+            return f"{condition['reason']}: {condition.get('message', '')}"
+    return ""

@@ -1,0 +1,294 @@
+"""`toolcrib approvals`: tools with `approval: Manual` that wait for somebody, and what is decided about them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toolcrib_cli import options, output
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.output import Format
+
+if TYPE_CHECKING:
+    from toolcrib_cli.approving.shown import Shown
+    from toolcrib_cli.approving.source import Source
+
+app = typer.Typer(
+    help="Review tools that need approval: in the running local mode, else in a cluster.",
+    no_args_is_help=True,
+)
+
+Namespace = Annotated[
+    str | None, typer.Option("-n", "--namespace", help="Only this namespace.", show_default="all")
+]
+Tool = Annotated[str, typer.Argument(help="namespace/name of a Tool, or its name where only one has it.")]
+Manager = Annotated[
+    str, typer.Option("--field-manager", help="Who writes it, for server-side apply in a cluster.")
+]
+_MANAGER = "toolcrib-approvals"
+_LONGEST_REASON = 512
+
+
+@app.command("list")
+def list_(
+    namespace: Namespace = None,
+    all_tools: Annotated[bool, typer.Option("--all", help="Also tools that are approved.")] = False,
+    data: options.Data = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """List the tools that are quarantined, and why.
+
+    Examples: `toolcrib approvals list`, `toolcrib approvals list -n heist --all`.
+    """
+    with _source(data, kubeconfig, context) as source:
+        every = source.tools(namespace)
+    found = [each for each in every if all_tools or each.quarantined]
+    if out is not Format.TABLE:
+        output.data([each.data for each in found], out)
+        return
+    output.table(
+        ("tool", "reason", "since", "digest", "detail"),
+        [(each.key, each.reason, each.since, each.digest, each.message) for each in found],
+    )
+    waiting = sum(each.quarantined for each in every)
+    output.line(f"{waiting} of {len(every)} tool(s) with approval Manual are quarantined.", stderr=True)
+
+
+@app.command("diff")
+def diff(
+    tool: Tool,
+    namespace: Namespace = None,
+    data: options.Data = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    out: options.Output = Format.TABLE,
+) -> None:
+    """Show how a tool differs from what was approved last; a tool that nobody approved is shown whole.
+
+    `-` is what was approved, `+` what the tool is now. Values are JSON in ASCII, so that nothing hides.
+    For example: `toolcrib approvals diff heist/read-file`.
+    """
+    with _source(data, kubeconfig, context) as source:
+        found = _one(source.tools(_space(tool, namespace)), tool)
+    if out is not Format.TABLE:
+        from toolcrib import approvals
+
+        more = {"approved": found.before, "present": approvals.parts(found.tool), "changes": found.changes}
+        output.data(found.data | more, out)
+        return
+    _print(found)
+    if found.quarantined and found.assessed:
+        command = f"toolcrib approvals approve {found.key} --digest {found.digest}"
+        output.line(f"To approve exactly this: {command}", stderr=True)
+
+
+@app.command("approve")
+def approve(
+    tools: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOOL]...", help="namespace/name of Tools, or their names where only one has it."
+        ),
+    ] = None,
+    namespace: Namespace = None,
+    all_tools: Annotated[
+        bool, typer.Option("--all", help="All quarantined tools of the namespace that -n names.")
+    ] = False,
+    digest: Annotated[
+        str | None,
+        typer.Option("--digest", help="Approve only this digest, as `diff` shows it, without a question."),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Approve what is shown, without a question.")
+    ] = False,
+    field_manager: Manager = _MANAGER,
+    force_conflicts: Annotated[
+        bool, typer.Option("--force-conflicts", help="Take over a digest that another field manager holds.")
+    ] = False,
+    data: options.Data = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+    out: Annotated[
+        Format,
+        typer.Option("-o", "--output", help="yaml and json print the manifests to apply, and write nothing."),
+    ] = Format.TABLE,
+) -> None:
+    """Show what changed, and approve it.
+
+    Examples: `toolcrib approvals approve heist/read-file`, `toolcrib approvals approve --all -n github --yes`.
+    For approvals that Git holds:
+    `toolcrib approvals approve heist/read-file -o yaml > a.yaml; kubectl apply --server-side --field-manager toolcrib-approvals -f a.yaml`.
+    """
+    names = tools or []
+    if bool(names) == all_tools or (all_tools and namespace is None):
+        raise CliError("which tools?", hint="name them, or say --all -n NAMESPACE", code=Exit.USAGE)
+    if digest is not None and len(names) != 1:
+        raise CliError("--digest goes with one tool", code=Exit.USAGE)
+    with _source(data, kubeconfig, context, field_manager, force_conflicts) as source:
+        found = _chosen(source, names, namespace)
+        for each in found:
+            _ready(each, digest)
+        if out is not Format.TABLE:
+            _manifests(found, out, field_manager)
+            return
+        for each in found:
+            _print(each)
+        if not found:
+            output.line("Nothing waits for approval.", stderr=True)
+            return
+        if digest is None and not yes:
+            _ask(f"Approve {_named(found)} as shown?")
+            now = {each.key: each.digest for each in _chosen(source, [each.key for each in found], None)}
+            for each in found:
+                if now[each.key] != each.digest:
+                    raise _changed(each.key)
+        for each in found:
+            source.approve(each)
+            output.line(f"{each.key} approved: {each.digest}")
+
+
+@app.command("reject")
+def reject(
+    tool: Tool,
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; others see it in `list`.")],
+    namespace: Namespace = None,
+    digest: Annotated[
+        str | None, typer.Option("--digest", help="Reject only this digest, as `diff` shows it.")
+    ] = None,
+    field_manager: Manager = _MANAGER,
+    data: options.Data = None,
+    kubeconfig: options.Kubeconfig = None,
+    context: options.Context = None,
+) -> None:
+    """Say why a tool is not approved as it is. It stays quarantined; if it is approved so, the approval is withdrawn.
+
+    What was approved before stays approved: restore it, and the tool is used again. For example:
+    `toolcrib approvals reject heist/read-file --reason "asks for keys"`.
+    """
+    if not 0 < len(reason) <= _LONGEST_REASON:
+        raise CliError(f"--reason: 1 to {_LONGEST_REASON} characters", code=Exit.USAGE)
+    with _source(data, kubeconfig, context, field_manager) as source:
+        found = _one(source.tools(_space(tool, namespace)), tool)
+        _same(found, digest)
+        source.reject(found, reason)
+    output.line(f"{found.key} rejected: {found.digest}")
+
+
+@contextmanager
+def _source(
+    data: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+    field_manager: str = _MANAGER,
+    force: bool = False,
+) -> Iterator[Source]:
+    """The cluster that is named, else the running local mode, else the cluster of the environment."""
+    from toolcrib_cli.local import store
+
+    folder = options.data_folder(data)
+    # KUBECONFIG does not choose: `get` and `call` take the local mode too
+    named = context is not None or (kubeconfig is not None and kubeconfig != os.environ.get("KUBECONFIG"))
+    state = None if named else store.read_running(folder)
+    if state is not None:
+        output.line(
+            f"asking the local mode at {state['url']}; --context or --kubeconfig asks a cluster", stderr=True
+        )
+        from toolcrib_cli.approving.in_local_mode import LocalTools
+
+        yield LocalTools(folder)
+        return
+    from toolcrib_cli import cluster
+    from toolcrib_cli.approving.in_cluster import ClusterTools
+
+    with closing(cluster.connect(kubeconfig, context)) as kube:
+        yield ClusterTools(kube, field_manager=field_manager, force=force)
+
+
+def _space(tool: str, namespace: str | None) -> str | None:
+    space, slash, _ = tool.partition("/")
+    if slash and namespace not in (None, space):
+        raise CliError(f"{tool} is not in the namespace {namespace}", code=Exit.USAGE)
+    return space if slash else namespace
+
+
+def _one(found: list[Shown], tool: str) -> Shown:
+    matching = [each for each in found if each.key == tool or each.key.partition("/")[2] == tool]
+    if not matching:
+        raise CliError(
+            f"there is no Tool {tool} with approval Manual", hint="`toolcrib approvals list --all` lists them"
+        )
+    if len(matching) > 1:
+        keys = ", ".join(each.key for each in matching)
+        raise CliError(f"several Tools are named {tool}", hint=f"use one of {keys}", code=Exit.USAGE)
+    return matching[0]
+
+
+def _chosen(source: Source, names: list[str], namespace: str | None) -> list[Shown]:
+    """The tools of these names, or all that wait. No namespace is read that is not asked for: rights may be of one."""
+    if not names:
+        return [each for each in source.tools(namespace) if each.quarantined]
+    spaces = {name: _space(name, namespace) for name in names}
+    found = {space: source.tools(space) for space in dict.fromkeys(spaces.values())}
+    chosen = (_one(found[space], name) for name, space in spaces.items())
+    return list({each.key: each for each in chosen}.values())
+
+
+def _ready(tool: Shown, digest: str | None) -> None:
+    """Whether it can be approved now."""
+    _same(tool, digest)
+    if not tool.assessed:
+        raise CliError(f"{tool.key} cannot be approved yet: {tool.message}", hint="look at it, and try again")
+
+
+def _same(tool: Shown, digest: str | None) -> None:
+    if digest is not None and digest != tool.digest:
+        raise _changed(tool.key)
+
+
+def _changed(key: str) -> CliError:
+    return CliError(
+        f"{key} has changed since it was shown", hint=f"look at it again: toolcrib approvals diff {key}"
+    )
+
+
+def _print(tool: Shown) -> None:
+    output.line(f"{tool.key}: {tool.reason}", style="bold")
+    if tool.before is None:
+        output.line("  nobody approved it, or it is not kept what: this is all of it")
+    for text in tool.changes:
+        output.line(f"  {text}", style="red" if text.startswith("-") else "green")
+    if not tool.changes:
+        output.line("  it is as it was approved last")
+    if (why := tool.rejection) is not None:
+        output.line(f"  rejected before: {why}", style="yellow")
+    output.line(f"  digest: {tool.digest}")
+
+
+def _manifests(found: list[Shown], out: Format, field_manager: str) -> None:
+    made = [each.approval for each in found]
+    output.data(made[0] if len(made) == 1 else {"apiVersion": "v1", "kind": "List", "items": made}, out)
+    command = f"kubectl apply --server-side --field-manager {field_manager} -f FILE"
+    output.line(f"Nothing is written. To approve: {command}", stderr=True)
+
+
+def _named(found: list[Shown]) -> str:
+    return found[0].key if len(found) == 1 else f"these {len(found)} tools"
+
+
+def _ask(question: str) -> None:
+    if not sys.stdin.isatty():
+        raise CliError(
+            "nobody can be asked here",
+            hint="say --yes, or --digest with the digest that you saw",
+            code=Exit.USAGE,
+        )
+    if not typer.confirm(question, err=True):
+        raise CliError("not approved")

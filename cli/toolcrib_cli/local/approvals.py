@@ -1,0 +1,126 @@
+"""What is approved in the local mode: on first use, then by `toolcrib approvals`. Kept in the data folder.
+
+A Tool with `approval: Manual` and no `approvedDigest` of its own is approved as it is when it is seen first. From then on
+a change is quarantined until somebody approves it. A manifest that has an `approvedDigest` decides by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from toolcrib import approvals, publishing
+from toolcrib.resources import Tool, ToolServer
+from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON, Approval
+from toolcrib.wire.publish import PublishedTool
+from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.local.store import write_durably
+
+FILE = "approvals.json"
+
+
+class Approvals:
+    """The approvals of a data folder, by tool id. Threads may share it.
+
+    Raises:
+        CliError: the file cannot be read. Without it every change since would be approved.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._tools = _read(file)
+        self._first: list[str] = []
+
+    def applied(
+        self, manifest: Mapping[str, Any], tool: Tool, server: ToolServer | None, *, new: bool
+    ) -> Mapping[str, Any]:
+        """The manifest with the digest that is approved; that of a tool never seen before is the digest of what it is.
+
+        `save` keeps what is approved so.
+
+        Args:
+            manifest: the Tool.
+            tool: the same, read.
+            server: the ToolServer that its backend names. While that is missing, nothing is approved.
+            new: whether its status begins now: it is told what was approved last.
+        """
+        spec = tool.spec
+        if spec.approval is not Approval.MANUAL or spec.approved_digest is not None:
+            return manifest
+        with self._lock:
+            record = self._tools.get(tool.tool_id)
+            if record is None:
+                if spec.backend.mcp is not None and server is None:
+                    return manifest
+                try:
+                    published = publishing.tool(tool, server=server)
+                except ValueError:  # the operator refuses it
+                    return manifest
+                record = self._tools[tool.tool_id] = _approval(published, "first use")
+                self._first.append(tool.tool_id)
+        known = (
+            {"status": {"approvedDefinition": record["definition"]}} if new and record["definition"] else {}
+        )
+        return {**manifest, "spec": {**manifest["spec"], "approvedDigest": record["approved"]}, **known}
+
+    def save(self) -> list[str]:
+        """Keep what was approved on first use since this was asked last: the tools. Raises OSError."""
+        with self._lock:
+            if self._first:
+                self._write(self._tools)
+            found, self._first = self._first, []
+            return sorted(found)
+
+    def approve(self, published: PublishedTool) -> None:
+        """Approve a tool as it is. Durable when it returns. Raises OSError."""
+        with self._lock:
+            self._write({**self._tools, published.tool_id: _approval(published, "approval")})
+
+    def reject(self, published: PublishedTool, reason: str) -> None:
+        """Remember why a tool is not approved as it is, and withdraw the approval of just that. Raises OSError."""
+        with self._lock:
+            record = dict(self._tools.get(published.tool_id) or {"approved": None, "definition": None})
+            if record["approved"] == published.approval_digest:
+                record["approved"] = None
+            record["rejected"] = {"digest": published.approval_digest, "reason": reason}
+            self._write({**self._tools, published.tool_id: record})
+
+    def annotations(self, tool_id: str) -> dict[str, str]:
+        """What a cluster would keep of a rejection with the Tool."""
+        rejected = (self._tools.get(tool_id) or {}).get("rejected")
+        if rejected is None:
+            return {}
+        return {REJECTED_DIGEST: rejected["digest"], REJECTED_REASON: rejected["reason"]}
+
+    def _write(self, tools: dict[str, dict[str, Any]]) -> None:
+        write_durably(self._file, json.dumps({"tools": tools}, indent=1))
+        self._tools = tools
+
+
+def _approval(published: PublishedTool, by: str) -> dict[str, Any]:
+    definition = approvals.remembered(published)
+    return {"approved": published.approval_digest, "definition": definition, "by": by, "at": int(time.time())}
+
+
+def _read(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))["tools"]
+        if not all(
+            isinstance(each["approved"], str | None) and isinstance(each["definition"], str | None)
+            for each in found.values()
+        ):
+            raise ValueError("not what was written")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CliError(
+            f"cannot read the approvals in {file}: {error}",
+            hint="restore the file; without it, every tool is approved as it is now",
+            code=Exit.USAGE,
+        ) from error
+    return dict(found)
