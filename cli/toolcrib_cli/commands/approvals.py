@@ -13,6 +13,7 @@ import typer
 
 from toolcrib_cli import options, output
 from toolcrib_cli.errors import CliError, Exit
+from toolcrib_cli.examples import Example, epilog, examples
 from toolcrib_cli.output import Format
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ Manager = Annotated[
 ]
 _MANAGER = "toolcrib-approvals"
 _LONGEST_REASON = 512
+_NEEDS = "needs a tool that waits: tests/component/local/test_approvals.py runs the same"
 
 
-@app.command("list")
+@examples("toolcrib approvals list", "toolcrib approvals list --all -o json")
 def list_(
     namespace: Namespace = None,
     all_tools: Annotated[bool, typer.Option("--all", help="Also tools that are approved.")] = False,
@@ -44,10 +46,7 @@ def list_(
     context: options.Context = None,
     out: options.Output = Format.TABLE,
 ) -> None:
-    """List the tools that are quarantined, and why.
-
-    Examples: `toolcrib approvals list`, `toolcrib approvals list -n heist --all`.
-    """
+    """List the tools that are quarantined, and why."""
     with _source(data, kubeconfig, context) as source:
         every = source.tools(namespace)
     found = [each for each in every if all_tools or each.quarantined]
@@ -62,7 +61,7 @@ def list_(
     output.line(f"{waiting} of {len(every)} tool(s) with approval Manual are quarantined.", stderr=True)
 
 
-@app.command("diff")
+@examples(Example("toolcrib approvals diff heist/read-file", not_run=_NEEDS))
 def diff(
     tool: Tool,
     namespace: Namespace = None,
@@ -74,7 +73,6 @@ def diff(
     """Show how a tool differs from what was approved last; a tool that nobody approved is shown whole.
 
     `-` is what was approved, `+` what the tool is now. Values are JSON in ASCII, so that nothing hides.
-    For example: `toolcrib approvals diff heist/read-file`.
     """
     with _source(data, kubeconfig, context) as source:
         found = _one(source.tools(_space(tool, namespace)), tool)
@@ -90,7 +88,14 @@ def diff(
         output.line(f"To approve exactly this: {command}", stderr=True)
 
 
-@app.command("approve")
+@examples(
+    Example("toolcrib approvals approve heist/read-file", not_run=_NEEDS),
+    Example(
+        "toolcrib approvals approve heist/read-file --context production -o yaml |\n"
+        "  kubectl apply --server-side --field-manager toolcrib-approvals -f -",
+        not_run="needs a cluster: tests/cluster runs the same",
+    ),
+)
 def approve(
     tools: Annotated[
         list[str] | None,
@@ -123,15 +128,13 @@ def approve(
 ) -> None:
     """Show what changed, and approve it.
 
-    Examples: `toolcrib approvals approve heist/read-file`, `toolcrib approvals approve --all -n github --yes`.
-    For approvals that Git holds:
-    `toolcrib approvals approve heist/read-file -o yaml > a.yaml; kubectl apply --server-side --field-manager toolcrib-approvals -f a.yaml`.
+    In a cluster this is server-side apply of `spec.approvedDigest` alone, and needs the verb `approve` on the Tool.
     """
     names = tools or []
     if bool(names) == all_tools or (all_tools and namespace is None):
-        raise CliError("which tools?", hint="name them, or say --all -n NAMESPACE", code=Exit.USAGE)
+        raise CliError("Specify tools, or --all with -n NAMESPACE.", code=Exit.USAGE)
     if digest is not None and len(names) != 1:
-        raise CliError("--digest goes with one tool", code=Exit.USAGE)
+        raise CliError("--digest takes exactly one tool.", code=Exit.USAGE)
     with _source(data, kubeconfig, context, field_manager, force_conflicts) as source:
         found = _chosen(source, names, namespace)
         for each in found:
@@ -155,7 +158,9 @@ def approve(
             output.line(f"{each.key} approved: {each.digest}")
 
 
-@app.command("reject")
+@examples(
+    Example('toolcrib approvals reject heist/read-file --reason "asks for private keys"', not_run=_NEEDS)
+)
 def reject(
     tool: Tool,
     reason: Annotated[str, typer.Option("--reason", "-r", help="Why; others see it in `list`.")],
@@ -170,8 +175,7 @@ def reject(
 ) -> None:
     """Say why a tool is not approved as it is. It stays quarantined; if it is approved so, the approval is withdrawn.
 
-    What was approved before stays approved: restore it, and the tool is used again. For example:
-    `toolcrib approvals reject heist/read-file --reason "asks for keys"`.
+    What was approved before stays approved: restore it, and the tool is used again.
     """
     if not 0 < len(reason) <= _LONGEST_REASON:
         raise CliError(f"--reason: 1 to {_LONGEST_REASON} characters", code=Exit.USAGE)
@@ -180,6 +184,10 @@ def reject(
         _same(found, digest)
         source.reject(found, reason)
     output.line(f"{found.key} rejected: {found.digest}")
+
+
+for _name, _command in (("list", list_), ("diff", diff), ("approve", approve), ("reject", reject)):
+    app.command(_name, epilog=epilog(_command))(_command)
 
 
 @contextmanager
@@ -262,11 +270,11 @@ def _changed(key: str) -> CliError:
 def _print(tool: Shown) -> None:
     output.line(f"{tool.key}: {tool.reason}", style="bold")
     if tool.before is None:
-        output.line("  nobody approved it, or it is not kept what: this is all of it")
+        output.line("  No approved definition is kept: this is the whole tool")
     for text in tool.changes:
         output.line(f"  {text}", style="red" if text.startswith("-") else "green")
     if not tool.changes:
-        output.line("  it is as it was approved last")
+        output.line("  Nothing differs from what was approved last")
     if (why := tool.rejection) is not None:
         output.line(f"  rejected before: {why}", style="yellow")
     output.line(f"  digest: {tool.digest}")
@@ -286,8 +294,8 @@ def _named(found: list[Shown]) -> str:
 def _ask(question: str) -> None:
     if not sys.stdin.isatty():
         raise CliError(
-            "nobody can be asked here",
-            hint="say --yes, or --digest with the digest that you saw",
+            "standard input is not a terminal, so nobody can confirm",
+            hint="specify --yes, or --digest with the digest that you reviewed",
             code=Exit.USAGE,
         )
     if not typer.confirm(question, err=True):
