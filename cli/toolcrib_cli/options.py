@@ -134,7 +134,7 @@ HiddenText = Annotated[
 
 
 def data_folder(given: Path | None) -> Path:
-    """The data folder in force: the option, else the user's data folder."""
+    """The data folder in effect: the option, else the user's data folder."""
     return given if given is not None else platformdirs.user_data_path("toolcrib", appauthor=False)
 
 

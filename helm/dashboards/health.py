@@ -24,7 +24,7 @@ BAD = ((1, RED),)
 
 
 def kept(window: str) -> str:
-    """Share of the changes in force everywhere within a second; nothing where nothing changed."""
+    """Share of the changes in effect everywhere within a second; nothing where nothing changed."""
     quick = select("toolcrib_propagation_seconds_bucket", le__eq="1.0")
     every = select("toolcrib_propagation_seconds_count")
     return f"(sum(increase({quick}[{window}])) / sum(increase({every}[{window}])) >= 0)"

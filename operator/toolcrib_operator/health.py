@@ -1,6 +1,6 @@
 """`/healthz`, `/readyz` and `/metrics` on one port, of leaders and standbys alike.
 
-A connection lasts one request and at most ten seconds, and there are few: whoever reaches this port can hold up
+A connection lasts one request and at most ten seconds, and there are few: anyone who reaches this port can hold up
 neither probes nor the process. aiohttp has no deadline for headers.
 """
 

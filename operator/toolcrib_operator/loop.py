@@ -41,7 +41,7 @@ _FEW = 50
 
 
 class Loop:
-    """One World, one publisher: what is recorded in the first is brought in force by the second."""
+    """One World, one publisher: what is recorded in the first is put into effect by the second."""
 
     def __init__(
         self,

@@ -86,7 +86,7 @@ SERIES_FOLDED = Metric(GaugeMetricFamily, "toolcrib_operator_series_folded", ("m
 
 
 class Propagated:
-    """The histogram of how long changes take to be in force on every replica."""
+    """The histogram of how long changes take to be in effect on every replica."""
 
     def __init__(self) -> None:
         self.histogram = PROPAGATION_SECONDS.on(None)

@@ -47,7 +47,7 @@ class Replica(Protocol):
         ...
 
     async def commit(self, commit: SnapshotCommit) -> ReplicaState:
-        """Put what is staged in force. Raises `RevisionMismatch` if that is something else."""
+        """Put what is staged into effect. Raises `RevisionMismatch` if that is something else."""
         ...
 
     async def heartbeat(self, heartbeat: Heartbeat) -> ReplicaState:

@@ -1,4 +1,4 @@
-"""What this process is doing now, for `/readyz`, `/metrics` and whoever asks why nothing happens."""
+"""What this process is doing now, for `/readyz`, `/metrics` and anyone who asks why nothing happens."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Uninstalling: bindings lose our finalizer, so that they can be deleted where no operator runs any more.
 
-The Lease is taken from the leader first, whoever it is: a leader that went on would set the finalizer again. It notices
+The Lease is taken from the leader first, whichever it is: a leader that went on would set the finalizer again. It notices
 within its renew deadline and ends itself. The Lease is renewed for as long as the work takes, and once more at the end:
 nobody leads for another lease duration, in which the uninstall goes on; one that is given up heals itself after that.
 """

@@ -23,7 +23,7 @@ _TOMBSTONES = 20_000
 class World:
     """Objects by kind and key, what is dirty, and which kinds have been listed.
 
-    `change` grows with every recorded change; `Loop.published(change)` waits until it is in force.
+    `change` grows with every recorded change; `Loop.published(change)` waits until it is in effect.
     """
 
     def __init__(

@@ -125,7 +125,7 @@ class Registry:
         not stop the start.
 
         Args:
-            on_broken: called when calls cannot be cut any more. The registry is not ready from then on; whoever runs
+            on_broken: called when calls cannot be cut any more. The registry is not ready from then on; anyone who runs
                 it should end it at once.
         """
         cutting = asyncio.create_task(self.deps.in_flight.follow())

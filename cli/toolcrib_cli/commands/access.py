@@ -315,7 +315,7 @@ def diff(
     if exit_code and answer.subjects:
         raise typer.Exit(Exit.FAILED)
     if exit_code and source.doubted:
-        # whoever merges by the exit code must not take a group of the real cluster for one without members
+        # anyone who merges by the exit code must not take a group of the real cluster for one without members
         raise CliError(
             f"the cluster's issuer is not known, and bindings name groups of service accounts of {', '.join(source.doubted)}",
             hint="specify --cluster-issuer https://…, exactly as in these bindings, or correct the bindings",

@@ -1,7 +1,7 @@
 """Folders of manifests as the local mode's cluster: loaded, watched, and recorded in the operator's world.
 
 A file is taken whole or not at all: a broken edit is reported with file and line, and what the file said before
-stays in force.
+stays in effect.
 """
 
 from __future__ import annotations

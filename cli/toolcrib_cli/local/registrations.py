@@ -1,4 +1,4 @@
-"""Runtime registrations of the local mode: each a Tool manifest in a folder of the store, in force at once."""
+"""Runtime registrations of the local mode: each a Tool manifest in a folder of the store, in effect at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Registrations:
         self._one_at_a_time = asyncio.Lock()
 
     async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
-        """Return when `tool` is durable and in force.
+        """Return when `tool` is durable and in effect.
 
         Raises:
             RegistrationForbidden: `allowed()` is false once it is its turn; nothing has changed.

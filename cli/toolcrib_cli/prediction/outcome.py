@@ -1,4 +1,4 @@
-"""What would be in force: the operator's own assessment of a cluster's or a folder's objects, before and after changes.
+"""What would be in effect: the operator's own assessment of a cluster's or a folder's objects, before and after changes.
 
 Nothing is applied. Selectors, name conflicts and refused objects come out as they would, for the same functions judge. A
 change of an object of a cluster is what `kubectl apply` makes of it (`applying`); in a folder the file is the object.
@@ -121,7 +121,7 @@ def predict(
     hidden: Hidden | None = None,
     quota: Quota | None = None,
 ) -> Prediction:
-    """What is in force in `world`, and what would be after `changes` are applied and `deletions` carried out.
+    """What is in effect in `world`, and what would be after `changes` are applied and `deletions` carried out.
 
     Args:
         world: it is changed. Changes of objects of a LiveWorld are merged as `kubectl apply` does.

@@ -46,7 +46,7 @@ _PAGE = 2_000
 class Source(Protocol):
     """Answers questions.
 
-    `not_used` are objects that are not, or would not be, in force; `doubted` are issuers whose groups of service accounts
+    `not_used` are objects that are not, or would not be, in effect; `doubted` are issuers whose groups of service accounts
     count for nothing, though one may be the cluster's.
     """
 
@@ -82,7 +82,7 @@ class Here:
         cluster_issuer: the issuer of service accounts, for groups of them; empty: unknown, the one that bindings name is
             assumed.
         issuer_from: why that issuer is assumed; empty: it is known.
-        issuer_said: it is known from whoever asks, who may have mistyped it.
+        issuer_said: it is known from anyone who asks, who may have mistyped it.
     """
 
     question: AccessQuestion

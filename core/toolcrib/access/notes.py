@@ -1,4 +1,4 @@
-"""What whoever asks for an access review should know besides the answer: names that nothing has, options without effect."""
+"""What an access review notes besides the answer: names that nothing has, options without effect."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def notes(
     Args:
         identity: what a token of `who` proves; None: nothing, which the answer says itself.
         namespace: of which tools were asked for.
-        applied: what is in force, where `snapshot` only would be: a name that it knows is not misspelt.
+        applied: what is in effect, where `snapshot` only would be: a name that it knows is not misspelt.
     """
     found = [] if namespace is None else list(_of_namespace(snapshot, namespace, applied or snapshot))
     if who is not None and identity is not None:

@@ -32,7 +32,7 @@ def proposed(
     """The snapshot with `manifests` applied and `deletions` carried out, and the UIDs of what is not applied so.
 
     Args:
-        snapshot: what is in force.
+        snapshot: what is in effect.
         manifests: bindings, each with its namespace; an applied one of the same name is replaced and keeps its UID.
         deletions: `Kind/namespace/name`, or `Kind/name` of cluster bindings.
         tokens: knows the cluster's issuer.

@@ -52,14 +52,14 @@ class AccessReview:
     """Questions about one snapshot at one moment.
 
     Args:
-        snapshot: the tools and bindings in force, or those that would be.
+        snapshot: the tools and bindings in effect, or those that would be.
         now: seconds since the epoch.
         tokens: what tokens are taken to carry.
         action: what the subject would do with the tools.
         revision: names the snapshot in answers.
         proposed: UIDs of bindings that are not applied, or not like this.
         predicted: whether the snapshot is one that would be.
-        applied: the one in force, if so: a subject that it knows is not taken for misspelt.
+        applied: the one in effect, if so: a subject that it knows is not taken for misspelt.
     """
 
     snapshot: Snapshot

@@ -83,7 +83,7 @@ def has_power(identity: Identity | None, scope: str, policy: Policy, now: float)
 
 
 def granted_scopes(identity: Identity | None, policy: Policy, now: float) -> tuple[str, ...]:
-    """The scopes in force for this identity now, sorted: what discovery shows as `scopes`."""
+    """The scopes in effect for this identity now, sorted: what discovery shows as `scopes`."""
     if identity is None or caller_refused(identity, policy, now) is not None:
         return ()
     if identity.policy is ScopesPolicy.TOKEN:

@@ -1,7 +1,7 @@
 """What makes a tool hard to find, or hard to call: one list of rules, judged tool by tool and among its neighbours.
 
 `toolcrib validate` prints what these rules say, and the operator writes it as the condition `Questionable` of a Tool.
-They never change whether a tool is used. Neighbours are the other active tools of the same namespace: whoever may read
+They never change whether a tool is used. Neighbours are the other active tools of the same namespace: anyone who may read
 one there may read them all, and what another namespace holds is nobody's business here.
 """
 

@@ -11,7 +11,7 @@ Five verbs on four resources of our group that exist in RBAC alone, after `escal
   in its namespace. An approver needs no `gate`
 * `release` on `bindings`: remove the revocation finalizer; in the whole cluster. The operator's role holds it
 
-Every create and every change of a spec is checked in full. Whoever takes a deny back, by deleting or by changing its
+Every create and every change of a spec is checked in full. Anyone who revokes a deny, by deleting or by changing its
 binding, needs `grant` on all scopes there, and `equip` on each subject that it held back.
 
 `make generate` writes them to `crds/` and into the chart; the operator compares what the cluster has with them.
@@ -207,7 +207,7 @@ def _lift() -> dict[str, Any]:
 
 
 def _release() -> dict[str, Any]:
-    """Whoever removes the finalizer has `kubectl delete` return before the replicas refuse.
+    """Anyone who removes the finalizer has `kubectl delete` return before the replicas refuse.
 
     It is asked of a binding that nobody deletes, too: the deletion could follow before the operator puts it back. By RBAC
     and not by the operator's name: anybody may call a service account of his namespace like it.

@@ -68,7 +68,7 @@ def approve() -> dict[str, Any]:
 
 
 def approve_of_servers() -> dict[str, Any]:
-    """Whoever ends the approval of a server's tools approves whatever it sends from then on."""
+    """Anyone who ends the approval of a server's tools approves whatever it sends from then on."""
     # a policy sees maps, and `import` is a word of CEL
     approval = (
         "('import' in {0}.spec && has({0}.spec['import'].approval) ? {0}.spec['import'].approval :"

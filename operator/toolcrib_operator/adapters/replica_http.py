@@ -85,7 +85,7 @@ class HttpReplica:
         return await self._post("snapshot/chunks", chunk, ReplicaState)
 
     async def commit(self, commit: SnapshotCommit) -> ReplicaState:
-        """Put what is staged in force."""
+        """Put what is staged into effect."""
         body = commit.model_dump_json().encode()
         return await self._post("snapshot/commit", body, ReplicaState, max(self._timeout, 60.0))
 

@@ -72,7 +72,7 @@ class Policies:
                     await self._end.wait()
 
     def settle(self) -> None:
-        """Note that policies that were put back are in force, if it is time: before grants that come now are noticed."""
+        """Note that policies that were put back are in effect, if it is time: before grants that come now are noticed."""
         if self._back is not None and self._monotonic() - self._back >= self._settings.settle:
             self._back = None
             self.admitted.seen = _name(self._versions or {})
@@ -122,7 +122,7 @@ class Policies:
             self._back = None
             self.admitted.seen = _name(versions)
             return problem
-        if changed and not first:  # the same ones, unread for a while, were in force all the time
+        if changed and not first:  # the same ones, unread for a while, were in effect all the time
             self._back = self._monotonic()
         self.settle()
         if self._back is not None:

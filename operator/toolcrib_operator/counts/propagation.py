@@ -1,4 +1,4 @@
-"""How long a change takes from being seen to being in force on every replica."""
+"""How long a change takes from being seen to being in effect on every replica."""
 
 from __future__ import annotations
 

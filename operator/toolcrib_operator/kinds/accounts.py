@@ -1,4 +1,4 @@
-"""Which ServiceAccounts the bindings in force name, and what is published of them. In memory only.
+"""Which ServiceAccounts the bindings in effect name, and what is published of them. In memory only.
 
 A token outlives its ServiceAccount, and a recreated one has the same name: replicas compare the token's UID with the
 one published here. So that none is missed, the accounts of a group are all of its namespace, or of the cluster.

@@ -1,9 +1,9 @@
 """Whether a binding's author was asked for his rights: the admission policies are in place, or were when it was written.
 
 Nobody can ask afterwards who wrote a spec. So a grant that is first seen while the policies are missing or altered is
-refused, and stays so until its spec is written again; one that was in force before stays in force. What the policies are
+refused, and stays so until its spec is written again; one that was in effect before stays in effect. What the policies are
 like is known from looks at them that began after the grant was seen: until one has an answer the grant waits, and gives
-nothing that was not in force before.
+nothing that was not in effect before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Admitted:
 
     With `external` something else checks who may write grants, and every binding counts as checked. Otherwise looks at
     the policies are counted: `begun` so far, and `answered` the last of them that told what `problem` says. `seen` names
-    the policies as the last one found them, but those that were just put back only once they are in force; None: they
+    the policies as the last one found them, but those that were just put back only once they are in effect; None: they
     were not read yet.
     """
 
@@ -66,7 +66,7 @@ class Admitted:
         """The verdict, or the refusal of a grant that nobody checked, or not yet: what it denies stays denied.
 
         Args:
-            record: has it as it is in force; an edit that waits takes away at once what it takes away.
+            record: has it as it is in effect; an edit that waits removes at once what it removes.
             entry: the binding.
             verdict: what is to become of it if its author was asked for his rights.
         """

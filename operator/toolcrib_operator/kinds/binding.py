@@ -54,7 +54,7 @@ def assess_binding(
     Args:
         entry: the object.
         namespaces: every namespace with its labels.
-        trusted: label keys that a namespaceSelector may use. Whoever may label a namespace could otherwise pull
+        trusted: label keys that a namespaceSelector may use. Anyone who may label a namespace could otherwise pull
             its tools into somebody's grant.
     """
     binding = entry.resource

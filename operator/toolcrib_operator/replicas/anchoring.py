@@ -1,6 +1,6 @@
 """Anchors of the replicas' decision logs: every minute the leader keeps each log's head where the registry cannot write.
 
-Whoever rewrites a log or cuts its end, even with its key, then contradicts what was anchored (`toolcrib audit verify
+Anyone who rewrites a log or cuts its end, even with its key, then contradicts what was anchored (`toolcrib audit verify
 --anchors`). A head that goes back, or changes, is said at once. So are anchors that vanish: the leader remembers what it
 last wrote, and writes it back.
 """

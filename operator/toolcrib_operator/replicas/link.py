@@ -163,7 +163,7 @@ class Link:
             self._confirm(state, full.to, full.snapshot.hash, full=True, last=full.to == source.revision)
 
     def _age(self, *, last: bool) -> float:
-        """For `Publish.age`. What is known is brought in force, but it is no sign that nothing was missed.
+        """For `Publish.age`. What is known is put into effect, but it is no sign that nothing was missed.
 
         Where more is to come, a revocation may be among it: a replica that was cut off is no surer of its policy yet.
         """

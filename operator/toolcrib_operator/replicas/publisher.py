@@ -255,7 +255,7 @@ class Publisher:
         self._progress.append(wake)
 
     def progressed(self) -> None:
-        """Tell whoever waits."""
+        """Tell anyone who waits."""
         self._moved.set()
         self._moved = asyncio.Event()
         for wake in self._progress:

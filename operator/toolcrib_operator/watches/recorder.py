@@ -75,7 +75,7 @@ class _NoProgress(kopf.ProgressStorage):
 def keep_nothing(settings: kopf.OperatorSettings) -> None:
     """Let kopf read nothing from objects and write nothing to them.
 
-    Whoever may annotate an object could else write what kopf fails on: it would keep that object's events, a deletion
+    Anyone who may annotate an object could else write what kopf fails on: it would keep that object's events, a deletion
     among them, from the handlers, and after each failure for longer. An unexpected failure delays nothing either.
     """
     settings.persistence.diffbase_storage = _NoBase()

@@ -197,7 +197,7 @@ class RotatingFile:
 
 
 class Stream:
-    """A stream: standard output (`-`), a pipe, a device. Whoever reads it keeps it; it cannot be rotated or looked at.
+    """A stream: standard output (`-`), a pipe, a device. Anyone who reads it keeps it; it cannot be rotated or looked at.
 
     Raises:
         OSError: it cannot be opened.
@@ -251,7 +251,7 @@ class Stream:
 
 
 def _writable(path: str) -> int:
-    # a pipe that nobody reads would hold up whoever opens it until somebody does
+    # a pipe that nobody reads would hold up anyone who opens it until somebody does
     try:
         return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:

@@ -53,7 +53,7 @@ POLICIES = 16
 
 
 class Counts(Protocol):
-    """What is counted; called from the writer's thread, and from that of whoever hands over."""
+    """What is counted; called from the writer's thread, and from that of the caller that hands over."""
 
     def written(self, records: int, seq: int) -> None:
         """So many records were written, those that explain others not counted; the last one's number."""

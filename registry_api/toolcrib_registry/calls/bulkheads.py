@@ -5,7 +5,7 @@
         a binding ≤ 128    and no more than is still free of its backend
           a caller ≤ 64    and no more than is still free of its binding
 
-Who takes all there is gets half; two get a third each; whoever comes next finds room. A call without room waits, behind
+Who takes all there is gets half; two get a third each; the next one finds room. A call without room waits, behind
 those of its own caller alone, for a bounded time and in a bounded number.
 """
 

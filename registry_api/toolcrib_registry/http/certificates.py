@@ -1,6 +1,6 @@
 """The certificate of a listener, read again when its files change: no restart, no connection dropped.
 
-A kubelet swaps the files of a Secret by renaming a link, cert-manager renews them months later; whoever listens must
+A kubelet swaps the files of a Secret by renaming a link, cert-manager renews them months later; anyone who listens must
 follow. Connections keep the certificate that they began with.
 """
 

@@ -1,6 +1,6 @@
 """Turns at something that serves a bounded number at once: accounts take them one after the other.
 
-Whoever asks a thousand times at once waits behind himself: the next account's first question comes before his second.
+A caller with a thousand requests at once delays only its own: the next account's first comes before its second.
 How many wait is bounded, of one account and together, and so is for how long. What waits here is no sign that the
 store of counters is away.
 """

@@ -88,7 +88,7 @@ class LargeRequests:
 
     def _fits(self, account: str, size: int) -> bool:
         mine = self._held[account]
-        if not mine:  # whoever holds nothing needs only what is free of all
+        if not mine:  # anyone who holds nothing needs only what is free of all
             return self.held + size <= max(self._together, size)
         return mine + size <= self._each and self.held + size <= self._together
 

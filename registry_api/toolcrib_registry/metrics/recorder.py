@@ -2,7 +2,7 @@
 
 Agents with a binding, published tools and bindings have series of their own, each within a budget. All else counts
 as `other`, so that nobody can make series at will and no observation is lost. Of tools that a caller does not see they
-tell what the caller was told, unless `full`: whoever may scrape could tell a hidden tool from none otherwise.
+tell what the caller was told, unless `full`: anyone who may scrape could tell a hidden tool from none otherwise.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Leader:
     _proved: float = field(default=0.0, init=False)
 
     def sent_whole(self, now: float, *, chunks: bool) -> None:
-        """A full snapshot of it is in force."""
+        """A full snapshot of it is in effect."""
         self.current |= chunks
         self._resent, self._proved = True, now
 

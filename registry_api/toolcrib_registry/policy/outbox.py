@@ -45,7 +45,7 @@ class OutboxQueue:
     def __init__(self, state: PolicyState, *, within: float = 10.0, capacity: int = 100) -> None:
         """
         Args:
-            state: says when a tool is in force here, and which epochs are over.
+            state: says when a tool is in effect here, and which epochs are over.
             within: seconds that a caller waits at most.
             capacity: callers that may wait at one time.
         """
@@ -64,7 +64,7 @@ class OutboxQueue:
             RegistrationForbidden: it was, before the operator had taken it; nothing has changed.
             AlreadyRegistered: its name is taken.
             RegistrationRefused: it is no valid Tool; nothing has changed.
-            RegistrationFailed: too many wait, or it was not in force in time; the message says if it may still come.
+            RegistrationFailed: too many wait, or it was not in effect in time; the message says if it may still come.
         """
         if len(self._waiting) >= self._capacity:
             raise RegistrationFailed(

@@ -36,7 +36,7 @@ class AlreadyRegistered(RegistrationError):
 
 
 class RegistrationForbidden(RegistrationError):
-    """Whoever asked lost the power while it waited; nothing has changed."""
+    """The caller lost the power while it waited; nothing has changed."""
 
 
 class RegistrationRefused(RegistrationError):
@@ -44,14 +44,14 @@ class RegistrationRefused(RegistrationError):
 
 
 class RegistrationFailed(RegistrationError):
-    """It could not be made durable and in force in time; the message says if it may still come."""
+    """It could not be made durable and in effect in time; the message says if it may still come."""
 
 
 class Registrar(Protocol):
     """Makes a runtime registration last."""
 
     async def register(self, tool: PublishedTool, allowed: Callable[[], bool]) -> None:
-        """Return when `tool` is durable and in force.
+        """Return when `tool` is durable and in effect.
 
         `allowed` says whether its caller may still register; ask it when the turn has come.
 
@@ -59,7 +59,7 @@ class Registrar(Protocol):
             RegistrationForbidden: it may not any more; nothing has changed.
             AlreadyRegistered: its name is taken.
             RegistrationRefused: it is no valid Tool; nothing has changed.
-            RegistrationFailed: it could not be stored and put in force in time.
+            RegistrationFailed: it could not be stored and put into effect in time.
         """
         ...
 

@@ -1,7 +1,7 @@
 """A full snapshot on its way in: its chunks are kept apart until the commit swaps them in whole (decision 0046).
 
 Nothing is answered from a stage. There is one at most: a newer begin replaces it, a silence ends it, and what it may
-hold is bounded. A leader that is lost on the way, or a chunk of another one, changes nothing that is in force.
+hold is bounded. A leader that is lost on the way, or a chunk of another one, changes nothing that is in effect.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class PolicyState:
         self.epoch = epoch
 
     async def publish(self, publish: Publish) -> ReplicaState:
-        """Apply `publish`; whoever asks afterwards gets the new revision.
+        """Apply `publish`; anyone who asks afterwards gets the new revision.
 
         Raises:
             EpochFenced, RevisionMismatch: nothing has changed.

@@ -5,7 +5,7 @@ with all its parameters, and one state of the index. It is dropped with its view
 where the index changed while it was made. While some vectors may still come from the store there is no such state:
 what was answered is good for half a second, counted from when it was asked.
 
-Requests that are equal at the same time are searched once; whoever gives up does not end it for the others.
+Requests that are equal at the same time are searched once; anyone who gives up does not end it for the others.
 Used from one event loop only.
 """
 

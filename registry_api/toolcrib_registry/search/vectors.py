@@ -24,7 +24,7 @@ class Embedder(Protocol):
     async def embed_request(self, texts: Sequence[str]) -> Vector:
         """A request and the things it asks for, as normalised rows: the whole first, then its parts in their order.
 
-        Whoever can reads the parts out of the one encoding of the whole; the others encode each, in one turn.
+        An embedder that can reads the parts out of the one encoding of the whole; the others encode each, in one turn.
 
         Raises:
             EmbedderUnavailable: no vectors could be made now.

@@ -45,7 +45,7 @@ class OpenAIEmbedder:
     ) -> None:
         """Use `model` at `base_url`, waiting `seconds` for each request; nothing is sent yet.
 
-        The key is read from its file for each request: whoever replaces it need not restart anything.
+        The key is read from its file for each request: anyone who replaces it need not restart anything.
         """
         self._model = model
         self._dimension = dimension
@@ -57,7 +57,7 @@ class OpenAIEmbedder:
             # the library refuses to start without one; servers that want none ignore it
             api_key="none",
             timeout=seconds,
-            # whoever asks tries again, and knows when; the library would sleep as long as the server says
+            # anyone who asks tries again, and knows when; the library would sleep as long as the server says
             max_retries=0,
             default_headers={"accept-encoding": "identity"},
             http_client=openai.DefaultAsyncHttpxClient(

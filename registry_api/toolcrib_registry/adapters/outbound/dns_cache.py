@@ -88,7 +88,7 @@ class Names:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, host: str, port: int = 0) -> list[str]:
-        """The addresses of `host`; whoever asks while it is being looked up gets the same answer.
+        """The addresses of `host`; anyone who asks while it is being looked up gets the same answer.
 
         Raises:
             NotFound: it has none, or there was no answer in time.

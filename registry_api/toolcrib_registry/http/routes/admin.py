@@ -126,7 +126,7 @@ async def stage(deps: DepsOf, request: Request) -> ReplicaState:
     responses=problems(*_TOKEN, "revision_mismatch", "epoch_fenced"),
 )
 async def commit(deps: DepsOf, request: Request) -> ReplicaState:
-    """Put the staged snapshot in force, whole. When this answers, every later request sees it."""
+    """Put the staged snapshot into effect, whole. When this answers, every later request sees it."""
     body = await _read(request, SnapshotCommit)
     with _refusals(deps, publish=True):
         report = await deps.staging.commit(body)
