@@ -32,8 +32,8 @@ EVERYBODY = tuple(
 )
 
 
-def told(account: str) -> dict[str, Any]:
-    """What the product says of `team-a/<account>` and the tool that is set aside."""
+def told(account: str, pages: bool) -> dict[str, Any]:
+    """What the product says of `team-a/<account>` and the tool that is set aside; `pages`: in its documentation, too."""
     marked = tool("team-a/marked", tags=("set-aside",))
     tools = (marked, tool("team-a/plain"), tool("team-b/marked", name="marked"))
     bindings = (
@@ -61,7 +61,7 @@ def told(account: str) -> dict[str, Any]:
         "later": [(s.who.name, t.tool_id, t.change) for s in later.subjects for t in s.tools],
         "answer": json.loads(explained.model_dump_json())["reason"],
         "metrics": _counted(decision),
-        "documented": _documented(decision.reason),
+        "documented": _documented(decision.reason) if pages else [],
     }
 
 
@@ -86,4 +86,4 @@ def _documented(reason: Reason) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(told(sys.argv[1])))
+    print(json.dumps(told(sys.argv[1], pages="--no-pages" not in sys.argv)))

@@ -62,8 +62,8 @@ def run(core: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def told(core: Path, account: str) -> dict[str, Any]:
-    found = run(core, one_more_check.__file__, account)
+def told(core: Path, account: str, *options: str) -> dict[str, Any]:
+    found = run(core, one_more_check.__file__, account, *options)
     assert found.returncode == 0, found.stderr
     answer: dict[str, Any] = json.loads(found.stdout)
     return answer
@@ -96,7 +96,7 @@ def test_a_check_of_tools_is_one_entry(tmp_path: Path) -> None:
 def test_a_check_of_callers_is_one_entry(tmp_path: Path) -> None:
     core = with_entry(tmp_path, CALLER_SET_ASIDE, after=Reason.ACCOUNT_GONE)
 
-    found, other = told(core, "set-aside"), told(core, "bot")
+    found, other = told(core, "set-aside"), told(core, "bot", "--no-pages")
 
     assert found["decided"] == [False, "set_aside", 1]
     assert (found["view"], found["scopes"], found["power"]) == ({}, [], False)
