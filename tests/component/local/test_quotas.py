@@ -66,7 +66,8 @@ def test_removing_an_older_manifest_makes_room_for_the_next(tmp_path: Path) -> N
     for number in range(4):
         (tools / f"t{number}.yaml").write_text(json.dumps(manifest(number)))
     with LocalMode(tmp_path, tools, extra=("--quota-tools", "2")) as local:
-        names = lambda: set(local.names(local.token("crowd/reader")))  # noqa: E731
+        token = local.token("crowd/reader")
+        names = lambda: set(local.names(token))  # noqa: E731
         assert names() == {"t00000", "t00001"}
         (tools / "t0.yaml").unlink()
         wait_until(lambda: names() == {"t00001", "t00002"}, timeout=30)
