@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.tools import Tool
@@ -129,9 +128,19 @@ class Assessor:
 
     def batch(self) -> Batch:
         """What has changed since the last batch, to be published in one step."""
-        batch, facts = Batch(), self.facts
-        gone: defaultdict[str, list[str]] = defaultdict(list)
-        for ref in in_order(self._pending):
+        batch = Batch()
+        self.gather(self.pending, batch)
+        return self.close(batch)
+
+    @property
+    def pending(self) -> list[Ref]:
+        """What may have changed since the last batch."""
+        return in_order(self._pending)
+
+    def gather(self, refs: Sequence[Ref], batch: Batch) -> None:
+        """Put into `batch` what has changed of some that are pending."""
+        facts = self.facts
+        for ref in refs:
             kind, record = self.kinds[ref.kind], facts.records[ref]
             old, new = record.published, None if record.verdict is None else record.verdict.published
             if new != old:
@@ -139,15 +148,18 @@ class Assessor:
                 record.published = new
                 slot = kind.slot
                 if old is not None and (new is None or slot.key(new) != slot.key(old)):
-                    gone[slot.name].append(slot.key(old))
+                    batch.gone[slot.name].append(slot.key(old))
                 if new is not None:
                     getattr(batch, slot.name).append(new)
                 kind.changed(ref, old, new, facts, batch)
             if record.verdict is None and record.published is None and self._world.get(ref) is None:
                 facts.drop(ref)
-        self._pending.clear()
-        batch.accounts, gone["accounts"], batch.renamed = facts.accounts.batch()
-        batch.removed = Removed(**{name: tuple(keys) for name, keys in gone.items()})
+        self._pending.difference_update(refs)
+
+    def close(self, batch: Batch) -> Batch:
+        """The batch with what follows from all that is in it."""
+        batch.accounts, batch.gone["accounts"], batch.renamed = self.facts.accounts.batch()
+        batch.removed = Removed(**{name: tuple(keys) for name, keys in batch.gone.items()})
         return batch
 
     def _need(self, record: Record) -> None:

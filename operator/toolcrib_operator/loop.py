@@ -165,7 +165,7 @@ class Loop:
             # a revocation of the same turn does not wait for a slow API server: the new grants alone do
             await self.policies.asked(self.settings.look_within)
         refs = await self._judged(refs)
-        batch = self.assessor.batch()
+        batch = await self._gathered()
         self._publisher.set_credentials(self.assessor.credentials)
         revision = self._publisher.revision
         if batch or revision is None:
@@ -217,6 +217,13 @@ class Loop:
             due, lost = self.assessor.settle()
             found.update(due, lost)
         return in_order(found)
+
+    async def _gathered(self) -> Batch:
+        """`Assessor.batch`, in parts."""
+        batch = Batch()
+        async for part in paced(self.assessor.pending):
+            self.assessor.gather(part, batch)
+        return self.assessor.close(batch)
 
     def _undecided(self, ref: Ref) -> tuple[Record, Entry] | None:
         """The object, if it depends on the admission policies of this moment whether it is used."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,6 +112,8 @@ class Batch:
     namespaces: set[str] = field(default_factory=set)
     renamed: set[Ref] = field(default_factory=set)
     moved: list[tuple[PublishedTool, PublishedTool]] = field(default_factory=list)
+    gone: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """What `removed` is made of when the batch is closed: by slot, keys."""
 
     def __bool__(self) -> bool:
         gone = self.removed

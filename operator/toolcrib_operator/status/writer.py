@@ -31,6 +31,8 @@ from toolcrib_operator.world import World
 log = logging.getLogger(__name__)
 
 
+_AT_ONCE = 0.02
+"""Seconds of processor time for plans, until others on the loop have a turn."""
 QUIET = frozenset({BACKEND_REACHABLE})
 """Conditions that many objects change together; a line of their own tells of the cause."""
 
@@ -107,7 +109,7 @@ class StatusWriter:
         """Write until `stop`."""
         slots = asyncio.Semaphore(self._concurrency)
         async with asyncio.TaskGroup() as group:
-            looked = 0
+            began = time.thread_time()
             while not stop.is_set():
                 self._wake.clear()
                 ref, pause = self._next()
@@ -115,9 +117,9 @@ class StatusWriter:
                     await _either(stop, self._wake, pause)
                     continue
                 plan = self._plan(ref)
-                looked += 1
-                if looked % 50 == 0:
+                if time.thread_time() - began > _AT_ONCE:
                     await asyncio.sleep(0)
+                    began = time.thread_time()
                 if plan is None:
                     continue
                 await slots.acquire()
