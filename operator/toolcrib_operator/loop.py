@@ -23,6 +23,7 @@ from toolcrib_operator.kinds.kind import Told
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.objects import Entry, Ref, in_order
 from toolcrib_operator.ports import ClusterWriter
+from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
@@ -53,6 +54,7 @@ class Loop:
         settings: LoopSettings | None = None,
         policies: Policies | None = None,
         probes: ProbeReports | None = None,
+        imports: Imports | None = None,
         clock: Callable[[], float] = time.time,
         on_published: Callable[[Revision, Collection[Ref]], None] | None = None,
         on_propagated: Callable[[float], None] = lambda seconds: None,
@@ -66,6 +68,7 @@ class Loop:
             settings: hold-backs, trusted labels, credential namespaces.
             policies: what tells whether new grants were checked at admission; without it all count as checked.
             probes: what asks a replica whether backends can be reached; `run` runs it; None: nobody is asked.
+            imports: what imports the tools of servers; `run` runs it; None: none are imported.
             clock: seconds since the epoch; dates of bindings are judged by it.
             on_published: told about every revision and the objects that changed in it.
             on_propagated: told the seconds from the first change in a revision until every replica had it.
@@ -78,7 +81,7 @@ class Loop:
         self._records = self.assessor.facts.records
         self._escapes = Escapes(self._records, self._escaped)
         self._planner = StatusPlanner(
-            world, self.assessor, publisher, index_sync, self.settings, self._escapes, probes
+            world, self.assessor, publisher, index_sync, self.settings, self._escapes, probes, imports
         )
         self.status_writer = StatusWriter(
             world, self.assessor.kinds, self._records, self._planner, writer, self.events, self.settings, clock=clock,
@@ -95,10 +98,12 @@ class Loop:
         self._turned = asyncio.Event()
         self._covered = 0
         self._confirmed: tuple[Revision | None, ...] = ()
-        self._probes = probes
+        self._probes, self._imports = probes, imports
         index_sync.on_change(self._index_changed)
         if probes is not None:
             probes.on_change(self._backends_changed)
+        if imports is not None:
+            imports.know(self.assessor.facts, lambda ref: self.status_writer.due(ref, self._clock()))
         publisher.subscribe(self._progressed)
 
     @property
@@ -129,6 +134,8 @@ class Loop:
             group.create_task(self.status_writer.run(stop))
             if self._probes is not None:
                 group.create_task(self._probes.run(stop))
+            if self._imports is not None:
+                group.create_task(self._imports.run(stop))
             group.create_task(self.events.run(stop))
             group.create_task(self.reach.run(stop))
             group.create_task(self._escapes.run(stop))
@@ -181,6 +188,8 @@ class Loop:
                 self._on_published(revision, batch.changed)
         else:
             self._propagation.turned(None)
+        if self._imports is not None:
+            self._imports.assessed(refs)
         now = self._clock()
         self._planner.assessed(refs, batch.changed, revision, now)
         for ref in refs:

@@ -17,6 +17,7 @@ from toolcrib.errors import EpochFenced
 from toolcrib.telemetry import logs, tracing
 from toolcrib_operator import allocator, options
 from toolcrib_operator.adapters.anchors import KubeAnchors
+from toolcrib_operator.adapters.applier import KubeApplier
 from toolcrib_operator.adapters.cluster import Cluster
 from toolcrib_operator.adapters.endpoints import ServiceReplicas, UrlReplicas
 from toolcrib_operator.adapters.kube import Kube
@@ -33,10 +34,12 @@ from toolcrib_operator.loop import Loop
 from toolcrib_operator.metrics import Propagated
 from toolcrib_operator.ports import Replicas
 from toolcrib_operator.replicas.anchoring import Anchoring
+from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
 from toolcrib_operator.replicas.registrations import RegistrationIntake
+from toolcrib_operator.replicas.servers import ServerReports
 from toolcrib_operator.settings import OperatorSettings
 from toolcrib_operator.state import Leading, State
 from toolcrib_operator.uninstall import release
@@ -147,8 +150,9 @@ async def _lead(
             Admitted(external=not watched), cluster if watched else None, settings=settings.policies
         )
         probes = None if settings.probes is None else ProbeReports(publisher, make, settings=settings.probes)
+        imports = Imports(world, publisher, ServerReports(publisher, make), KubeApplier(kube))
         loop = Loop(
-            world, publisher, index_sync, cluster, settings=settings.loop, policies=policies, probes=probes,
+            world, publisher, index_sync, cluster, settings=settings.loop, policies=policies, probes=probes, imports=imports,
             on_propagated=propagated.observe,
         )  # fmt: skip
         intake = None

@@ -46,6 +46,7 @@ class Entry:
 
     `kept` is the object without annotations and most labels, a Tool packed; `said` its status, packed. Both are read
     at each use: as objects they take several times as much.
+    `owner` is the uid of the ToolServer that controls it; empty: none does.
     `body` holds what is kept of other kinds (a Secret's annotations and data, the facts of a Service); it is never shown.
     """
 
@@ -56,6 +57,7 @@ class Entry:
     created: str = ""
     deleting: str | None = None
     finalizers: tuple[str, ...] = ()
+    owner: str = ""
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     kept: Resource | PackedTool | None = field(default=None, repr=False)
     findings: tuple[Finding, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
 from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     Credentials,
@@ -87,6 +88,18 @@ class ProbeChannel(Protocol):
         ...
 
 
+class ImportChannel(Protocol):
+    """The MCP servers that one replica watches, by its admin channel. Both methods raise like those of `Replica`."""
+
+    async def servers(self, request: ServersRequest) -> ServersReport:
+        """Have it watch exactly these servers for some time; what it knows so far, at the latest after `request.wait`."""
+        ...
+
+    async def server_list(self, request: ListRequest) -> ServerList | None:
+        """One list that a report named; None: it is not held any more."""
+        ...
+
+
 class PolicyReader(Protocol):
     """Reads the admission policies."""
 
@@ -105,6 +118,30 @@ class Creator(Protocol):
             Conflict: there is one of that name. Gone: there is no such namespace or kind.
             Invalid: it is refused for what it is. ClusterUnavailable: perhaps it was created, perhaps not.
         """
+        ...
+
+
+class Applier(Protocol):
+    """Writes and deletes imported Tools. It never takes over one that is another's.
+
+    Both methods raise ClusterUnavailable: perhaps it was done, perhaps not, or the operator may not.
+    """
+
+    async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> dict[str, Any]:
+        """Write what an import owns of a Tool, and nothing else; the object as it is now.
+
+        Args:
+            manifest: the Tool.
+            uid: of the object that is there; None: there is none.
+
+        Raises:
+            Conflict: another object has the name. Gone: there is no such namespace or kind.
+            Invalid: it is refused for what it is.
+        """
+        ...
+
+    async def delete(self, ref: Ref, *, uid: str) -> None:
+        """Delete the object of this uid; one that is gone already is no error. Raises Conflict: it is another one."""
         ...
 
 

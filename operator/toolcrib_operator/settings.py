@@ -126,6 +126,29 @@ class ProbeSettings:
 
 
 @dataclass(frozen=True)
+class ImportSettings:
+    """How the tools of servers are imported. Times are in seconds."""
+
+    seconds: float = 45.0
+    """How long a replica goes on watching without another request."""
+
+    wait: float = 8.0
+    """How long it waits for a change before it answers; one that is silent for 4 s more is replaced by another."""
+
+    servers: int = 4
+    """Imports at a time."""
+
+    writes: int = 3
+    """Tools that one of them writes at a time."""
+
+    again: float = 30.0
+    """Until it is looked again whether tools that were left out may be imported."""
+
+    backoff: tuple[float, float] = (0.2, 30.0)
+    """First and longest wait after a failure; jittered."""
+
+
+@dataclass(frozen=True)
 class ElectionSettings:
     """The Lease; client-go's defaults."""
 

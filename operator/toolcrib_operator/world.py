@@ -45,6 +45,7 @@ class World:
         self._condense = condense
         self._required = self.watched if required is None else tuple(required)
         self._entries: dict[str, dict[str, Entry]] = {kind: {} for kind in self.kinds}
+        self._controlled: dict[str, set[Ref]] = {}
         self._tombstones: dict[Ref, int] = {}
         self._dirty: set[Ref] = set()
         self._listed: set[str] = set()
@@ -136,6 +137,11 @@ class World:
         with self._lock:
             return list(self._entries[kind].values())
 
+    def controlled(self, uid: str) -> list[Entry]:
+        """The objects that the ToolServer of this uid controls."""
+        with self._lock:
+            return [self._entries[ref.kind][ref.key] for ref in self._controlled.get(uid, ())]
+
     def versions(self, kind: str) -> dict[str, str]:
         """Key to resourceVersion of a kind."""
         with self._lock:
@@ -171,8 +177,20 @@ class World:
             self._entries[kind][entry.ref.key] = entry
             return False
         self._entries[kind][entry.ref.key] = entry
+        self._control(entry.ref, "" if held is None else held.owner, entry.owner)
         self._dirty.add(entry.ref)
         return True
+
+    def _control(self, ref: Ref, before: str, after: str) -> None:
+        """Another ToolServer controls an object, or none."""
+        if before == after:
+            return
+        if before:
+            self._controlled[before].discard(ref)
+            if not self._controlled[before]:
+                del self._controlled[before]
+        if after:
+            self._controlled.setdefault(after, set()).add(ref)
 
     def _read(self, kind: str, manifest: Mapping[str, Any] | Resource | Entry) -> Entry:
         if isinstance(manifest, Entry):
@@ -205,6 +223,7 @@ class World:
         if held is None:
             return False
         del self._entries[ref.kind][ref.key]
+        self._control(ref, held.owner, "")
         self._dirty.add(ref)
         return True
 
@@ -228,7 +247,8 @@ def _with_generation(entry: Entry, held: Entry | None) -> Entry:
 def _same(a: Entry, b: Entry) -> bool:
     """Nothing differs that an assessment could depend on."""
     return (
-        (a.uid, a.generation, a.deleting, a.finalizers, a.created) == (b.uid, b.generation, b.deleting, b.finalizers, b.created)
+        (a.uid, a.generation, a.deleting, a.finalizers, a.owner, a.created)
+        == (b.uid, b.generation, b.deleting, b.finalizers, b.owner, b.created)
         and a.labels == b.labels
         and (a.said == b.said or a.status == b.status)
         and a.body == b.body

@@ -58,14 +58,18 @@ def test_nobody_reads_secrets_but_in_namespaces_that_were_named(name: str) -> No
     )
 
 
-def test_the_operator_writes_nothing_of_ours_but_status_and_finalizers() -> None:
-    """It patches bindings for their finalizer, which it may release; a Tool, which others write, only in its status."""
+def test_the_operator_writes_nothing_of_ours_but_status_finalizers_and_imported_tools() -> None:
+    """It patches bindings for their finalizer, which it may release. Which Tools it may write, the admission policies say."""
     rules = render().one("ClusterRole", "toolcrib-operator")["rules"]
     writes = {(resource, verb) for group, resource, verb, _ in _facts(rules) if verb not in _READING}
     assert writes == {
         ("agentscopebindings", "patch"),
         ("clusteragentscopebindings", "patch"),
         ("bindings", "release"),
+        ("tools", "create"),
+        ("tools", "patch"),
+        ("tools", "delete"),
+        ("scopes", "import"),
         ("tools/status", "patch"),
         ("toolservers/status", "patch"),
         ("agentscopebindings/status", "patch"),
@@ -170,7 +174,7 @@ def test_the_clusters_roles_hold_the_verbs_of_admission_and_editors_gate_only_wh
     assert verbs("edit", editorsGate=True) == {("scopes", "gate")}
     assert verbs("admin") == {("scopes", "grant"), ("scopes", "gate"), ("subjects", "equip")}
     assert verbs("tool-author") == {("scopes", "gate")}
-    assert verbs("operator") == {("bindings", "release")}
+    assert verbs("operator") == {("bindings", "release"), ("scopes", "import")}
 
 
 @pytest.mark.parametrize("rbac", [{}, {"aggregate": False}, {"editorsGate": True}])

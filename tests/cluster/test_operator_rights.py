@@ -17,6 +17,7 @@ from realparts.processes import wait_until
 from realparts.required import require_real
 from toolcrib import names
 from toolcrib.audit import anchors as audit_anchors
+from toolcrib.wire.imports import ListedTool, ServerList
 from toolcrib.wire.publish import AuditHead, OutboxEntry
 
 ROOT = Path(__file__).parents[2]
@@ -106,6 +107,15 @@ def slice_of(replica: HttpReplica, *, ready: bool) -> dict[str, Any]:
     }
 
 
+def server_list(*tools: str) -> ServerList:
+    items = [ListedTool(name=t, input_schema={"type": "object"}) for t in tools]
+    return ServerList(server="heist/outside", set_digest=f"sha256:{len(tools)}", tools=tuple(items))
+
+
+def imported(replica: HttpReplica) -> set[str]:
+    return {tool.name for tool in replica.snapshot.tools.values() if tool.server == "outside"}
+
+
 def test_the_roles_hold_every_right_that_is_used_and_no_other(
     audited: tuple[ApiServer, Path], tmp_path: Path
 ) -> None:
@@ -145,7 +155,10 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             apply(tool("calculator"), binding("planner", ["calculator:use"]),
                   cluster_binding("auditor", ["calculator:use"], namespaces=["heist"]),
                   manifest("ToolServer", "outside", "heist", mcp={"url": "https://mcp.example/mcp"},
-                           defaults={"scopes": ["outside:use"]}))  # fmt: skip
+                           defaults={"scopes": ["outside:use"]}, **{"import": {"approval": "Automatic"}}))  # fmt: skip
+            for listed in (("one", "two", "three"), ("one", "two")):
+                replica.serve(server_list(*listed))
+                wait_until(lambda listed=listed: imported(replica) == set(listed))  # type: ignore[misc]
             for kind, name in (("tool", "calculator"), ("agentscopebinding", "planner"),
                                ("clusteragentscopebinding", "auditor")):  # fmt: skip
                 wait_until(lambda kind=kind, name=name: ready(kind, name))  # type: ignore[misc]
@@ -164,7 +177,8 @@ def test_the_roles_hold_every_right_that_is_used_and_no_other(
             assert not [b for b in replica.snapshot.bindings.values() if b.name == "planner"]
             wait_until(lambda: "Bearer second" in replica.tokens)
     # asked for by the admission policies, not by a request: without them no Tool could be created, and no binding go
-    wanted = granted() - {("gate", "toolcrib.dev", "scopes"), ("release", "toolcrib.dev", "bindings")}
+    asked = {("gate", "scopes"), ("import", "scopes"), ("release", "bindings")}
+    wanted = granted() - {(verb, "toolcrib.dev", resource) for verb, resource in asked}
     # a watch is written down when it has ended, which the API server notices after us
     wait_until(lambda: wanted <= used(log)[0])
     rights, forbidden = used(log)

@@ -16,6 +16,14 @@ from aiohttp import web
 from realparts import processes
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.imports import (
+    ListRequest,
+    ServerList,
+    ServerOutcome,
+    ServerSeen,
+    ServersReport,
+    ServersRequest,
+)
 from toolcrib.wire.probes import BackendProbe, BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     FEATURES,
@@ -54,8 +62,13 @@ class MemoryReplica:
         self.backend_probes: dict[str, BackendProbe] = {}
         self.left_out = 0
         self.probe_requests: list[ProbeRequest] = []
+        self.server_lists: dict[str, ServerList] = {}
+        self.server_troubles: dict[str, ServerSeen] = {}
+        self.server_requests: list[ServersRequest] = []
+        self.server_counter = 0
+        self.list_requests: list[ListRequest] = []
         self.audit: AuditHead | None = None
-        self.features = FEATURES
+        self.features: tuple[str, ...] = FEATURES
         self.stopping = False
         self.asking = 0
         self.restart()
@@ -166,6 +179,44 @@ class MemoryReplica:
         rows = tuple(self.backend_probes.values())
         return BackendReport(probing=True, looked=True, backends=rows, left_out=self.left_out)
 
+    def serve(self, listed: ServerList | ServerSeen) -> None:
+        """What a server has from now on, or that nothing more is known of it than this trouble."""
+        if isinstance(listed, ServerList):
+            self.server_lists[listed.server] = listed
+            self.server_troubles.pop(listed.server, None)
+        else:
+            self.server_troubles[listed.server] = listed
+        self.server_counter += 1
+
+    async def servers(self, request: ServersRequest) -> ServersReport:
+        self._up()
+        self.server_requests.append(request)
+        deadline = time.monotonic() + request.wait
+        while request.after == self.server_counter and not self.stopping and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+            self._up()
+        seen = [self._seen(each.server) for each in request.servers]
+        return ServersReport(counter=self.server_counter, servers=tuple(seen))
+
+    def _seen(self, server: str) -> ServerSeen:
+        """A failure keeps what the last whole list said."""
+        listed, trouble = self.server_lists.get(server), self.server_troubles.get(server)
+        if listed is None:
+            return trouble or ServerSeen(server=server)
+        whole = ServerSeen(
+            server=server, outcome=ServerOutcome.LISTED, server_name="peer", server_version="1",
+            protocol_version="2026-07-28", set_digest=listed.set_digest, tools=len(listed.tools),
+        )  # fmt: skip
+        if trouble is None:
+            return whole
+        return whole.model_copy(update={"outcome": trouble.outcome, "detail": trouble.detail})
+
+    async def server_list(self, request: ListRequest) -> ServerList | None:
+        self._up()
+        self.list_requests.append(request)
+        found = self.server_lists.get(request.server)
+        return found if found is not None and found.set_digest == request.set_digest else None
+
     async def outbox(self, epoch: int, wait: float) -> Outbox:
         self._up()
         deadline = time.monotonic() + wait
@@ -238,6 +289,8 @@ class HttpReplica(MemoryReplica):
             ("index", IndexRequest, self.index),
             ("outbox", OutboxAcks, self.acknowledge),
             ("backends", ProbeRequest, self.backends),
+            ("servers", ServersRequest, self.servers),
+            ("servers/list", ListRequest, self.server_list),
         ]
         for route, model, method in bodies:
             app.router.add_post(f"/v1/admin/{route}", self._handler(method, model))
@@ -265,6 +318,8 @@ class HttpReplica(MemoryReplica):
                 return _problem(503, "index_unavailable", error)
             except ReplicaUnavailable as error:
                 return _problem(503, "unavailable", error)
+            if answer is None:
+                return _problem(404, "not_listed", LookupError("not held"))
             return web.Response(text=answer.model_dump_json(), content_type="application/json")
 
         return handle

@@ -7,21 +7,30 @@ async with staged(tool("calculator"), binding("planner", ["calculator:use"]), AC
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from operator_harness import MemoryReplica, conditions
-from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
+from toolcrib_operator.adapters.memory import FixedReplicas, MemoryApplier, MemoryWriter
 from toolcrib_operator.kinds.accounts import SERVICE_ACCOUNT
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import Event
+from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
-from toolcrib_operator.settings import IndexSettings, LoopSettings, ProbeSettings, PublisherSettings
+from toolcrib_operator.replicas.servers import ServerReports
+from toolcrib_operator.settings import (
+    ImportSettings,
+    IndexSettings,
+    LoopSettings,
+    ProbeSettings,
+    PublisherSettings,
+)
 from toolcrib_operator.world import World
 
 
@@ -47,6 +56,7 @@ class Stage:
     loop: Loop
     writer: Recorder
     probes: ProbeReports | None = None
+    imports: Imports | None = None
 
     def said(self, name: str = "planner", kind: str = "AgentScopeBinding") -> dict[str, tuple[str, str]]:
         key = f"heist/{name}" if kind == "AgentScopeBinding" else name
@@ -71,6 +81,8 @@ async def staged(
     replica: MemoryReplica | None = None,
     others: Sequence[MemoryReplica] = (),
     probes: ProbeSettings | None = None,
+    imports: ImportSettings | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Stage]:
     fresh, world = world is None, world or World()
     fast = PublisherSettings(heartbeat=0.1, discover=0.05)
@@ -80,13 +92,26 @@ async def staged(
     writer = Recorder(world)
     channels = {each.name: each for each in replicas}
     reports = None if probes is None else ProbeReports(publisher, channels.__getitem__, settings=probes)
-    loop = Loop(world, publisher, index_sync, writer, settings=settings, probes=reports)
+    importing = None
+    if imports is not None:
+        seen = ServerReports(publisher, channels.__getitem__, settings=imports)
+        importing = Imports(world, publisher, seen, MemoryApplier(world), settings=imports, clock=clock)
+    loop = Loop(
+        world,
+        publisher,
+        index_sync,
+        writer,
+        settings=settings,
+        probes=reports,
+        imports=importing,
+        clock=clock,
+    )
     for kind in WATCHED if fresh else ():
         world.replace(kind, [o for o in objects if o["kind"] == kind])
     stop = asyncio.Event()
     task = asyncio.create_task(loop.run(stop))
     try:
-        yield Stage(world, loop, writer, reports)
+        yield Stage(world, loop, writer, reports, importing)
     finally:
         stop.set()
         await task

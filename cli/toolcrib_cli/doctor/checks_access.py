@@ -24,6 +24,8 @@ OPERATOR: dict[tuple[str, str], frozenset[str]] = {
     **{
         ("", plural): frozenset({"list", "watch"}) for plural in ("namespaces", "serviceaccounts", "services")
     },
+    (GROUP, "tools"): frozenset({"list", "watch", "create", "patch", "delete"}),
+    (GROUP, "scopes"): frozenset({"import"}),
     ("discovery.k8s.io", "endpointslices"): frozenset({"list", "watch"}),
     ("", "events"): frozenset({"create"}),
     ("apiextensions.k8s.io", "customresourcedefinitions"): frozenset({"list", "watch"}),

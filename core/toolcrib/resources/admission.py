@@ -10,6 +10,8 @@ Five verbs on four resources of our group that exist in RBAC alone, after `escal
 * `approve` on `tools/<name>`: say what an approved Tool is (`spec.approvedDigest`), or that it needs no approval any more;
   in its namespace. An approver needs no `gate`
 * `release` on `bindings`: remove the revocation finalizer; in the whole cluster. The operator's role holds it
+* `import` on `scopes`: put on a Tool that a ToolServer controls the scopes that somebody else put on that ToolServer; in
+  the whole cluster. The operator's role holds it
 
 Every create and every change of a spec is checked in full. Anyone who revokes a deny, by deleting or by changing its
 binding, needs `grant` on all scopes there, and `equip` on each subject that it held back.
@@ -26,6 +28,8 @@ from typing import Any
 from toolcrib.resources import tool_policies
 from toolcrib.resources.meta import GROUP
 from toolcrib.resources.policy_parts import (
+    CONTROLLED_BEFORE,
+    CONTROLLED_STILL,
     DOCS,
     MOST,
     SPEC_CHANGES,
@@ -230,20 +234,31 @@ def _release() -> dict[str, Any]:
 
 
 def _operator(is_operator_: str) -> dict[str, Any]:
-    """Defence in depth: it holds none of the verbs, so that these requests would be refused anyway.
+    """Defence in depth: it holds none of the verbs over what others write, so that these requests would be refused anyway.
 
-    It may create Tools (where it may `gate` them): runtime registrations.
+    It may create Tools (where it may `gate` or `import` them): runtime registrations, and the tools of ToolServers. Those
+    that a ToolServer controls, before and after, it may change and delete: nobody else's, and none becomes one.
     """
     check = validation(
-        "request.operation == 'UPDATE' ? object.spec == oldObject.spec :"
-        " request.operation == 'CREATE' && request.resource.resource == 'tools'",
+        "request.operation == 'UPDATE' ? object.spec == oldObject.spec && variables.owners == variables.before"
+        f" || request.resource.resource == 'tools' && {CONTROLLED_STILL}"
+        f" : request.resource.resource == 'tools' && (request.operation == 'CREATE' || {CONTROLLED_BEFORE})",
         '"the operator may not " + request.operation + " a spec of " + request.resource.resource'
-        ' + ": specs are for people and pipelines to write"',
+        ' + ": specs are for people and pipelines to write, but for those of Tools that a ToolServer controls"',
         "the operator may not write specs: they are for people and pipelines to write",
     )
     conditions = [{"name": "operator", "expression": is_operator_}]
+    has = "has({0}.metadata.ownerReferences) ? {0}.metadata.ownerReferences : []"
+    variables = [
+        {"name": "owners", "expression": has.format("object")},
+        {"name": "before", "expression": has.format("oldObject")},
+    ]
     return policy(
-        ("Tool", "ToolServer", *_BINDING_KINDS), ["CREATE", "UPDATE", "DELETE"], conditions, [], [check]
+        ("Tool", "ToolServer", *_BINDING_KINDS),
+        ["CREATE", "UPDATE", "DELETE"],
+        conditions,
+        variables,
+        [check],
     )
 
 

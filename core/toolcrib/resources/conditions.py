@@ -69,6 +69,19 @@ class ConditionReason(StrEnum):
     SERVER_MISSING = "ServerMissing"
     SERVER_NOT_ACCEPTED = "ServerNotAccepted"
     NOT_YET_IMPORTED = "NotYetImported"
+    VERIFIED = "Verified"
+    IMPORTED = "Imported"
+    IMPORTING = "Importing"
+    IMPORT_FAILED = "ImportFailed"
+    TOOLS_LEFT_OUT = "ToolsLeftOut"
+    SHRUNK = "Shrunk"
+    SERVER_ERROR = "ServerError"
+    RATE_LIMITED = "RateLimited"
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
+    LOGIN_REQUIRED = "LoginRequired"
+    TRANSPORT_UNSUPPORTED = "TransportUnsupported"
+    PROTOCOL_ERROR = "ProtocolError"
+    TOO_LARGE = "TooLarge"
     APPROVED = "Approved"
     NEVER_APPROVED = "NeverApproved"
     DRIFTED = "Drifted"
@@ -143,8 +156,21 @@ MEANINGS: dict[ConditionReason, str] = {
     " `service_pending` until it does.",
     ConditionReason.SERVER_MISSING: "The ToolServer that the backend names does not exist.",
     ConditionReason.SERVER_NOT_ACCEPTED: "The ToolServer that the backend names is not accepted; see its conditions.",
-    ConditionReason.NOT_YET_IMPORTED: "The server's list of tools has not been read: this version imports none. Tools that are"
-    " written by hand can call it.",
+    ConditionReason.NOT_YET_IMPORTED: "No registry replica has read the server's list of tools yet.",
+    ConditionReason.VERIFIED: "The server answered a handshake and gave a whole list of its tools.",
+    ConditionReason.IMPORTED: "The server's list stands as Tools.",
+    ConditionReason.IMPORTING: "The server's list is being written as Tools.",
+    ConditionReason.IMPORT_FAILED: "The Tools of the server's list could not be written; the message says why. The operator retries.",
+    ConditionReason.TOOLS_LEFT_OUT: "Some tools of the server's list are not imported; the message says which, and why.",
+    ConditionReason.SHRUNK: "The server's list came empty or shrank by more than half. Its tools stay until `spec.import.shrinkGrace`"
+    " is over.",
+    ConditionReason.SERVER_ERROR: "The server answered with an error. The tools of its last list stay.",
+    ConditionReason.RATE_LIMITED: "The server refuses to be asked so often (HTTP 429). The tools of its last list stay.",
+    ConditionReason.AUTHENTICATION_FAILED: "The server refuses the credential: check `spec.mcp.auth` and its Secret.",
+    ConditionReason.LOGIN_REQUIRED: "The server demands that a user logs in, which is not supported. The message has its metadata URL.",
+    ConditionReason.TRANSPORT_UNSUPPORTED: "The server speaks another transport than streamable HTTP, for example HTTP+SSE.",
+    ConditionReason.PROTOCOL_ERROR: "The server's answers are not as MCP has them.",
+    ConditionReason.TOO_LARGE: "The server's list is larger than 2,000 tools, 100 pages or 16 MiB. The tools of its last list stay.",
     ConditionReason.APPROVED: "The tool is as it was approved.",
     ConditionReason.NEVER_APPROVED: "The tool needs approval, and nobody has approved it: it is quarantined. Review it, then set"
     " `spec.approvedDigest`.",

@@ -30,6 +30,20 @@ WHERE = [
 """Of the object, '' where it is in none: an authorizer's check then is one for the whole cluster."""
 
 
+_CONTROLLED = (
+    "has({0}.metadata.ownerReferences) && {0}.metadata.ownerReferences.exists(o, has(o.controller) && o.controller"
+    f" && o.kind == 'ToolServer' && o.apiVersion.startsWith('{GROUP}/'){{1}})"
+)
+CONTROLLED, CONTROLLED_BEFORE = _CONTROLLED.format("object", ""), _CONTROLLED.format("oldObject", "")
+"""Whether a ToolServer controls an object. CEL."""
+CONTROLLED_STILL = _CONTROLLED.format(
+    "oldObject",
+    " && has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(p, has(p.controller) && p.controller"
+    " && p.uid == o.uid)",
+)
+"""Whether the same ToolServer controls it before and after."""
+
+
 def right(verb: str, resource: str, name: str) -> str:
     """A right as a rule of a Role, in one line, as the policies' messages show it."""
     return f"{{apiGroups: [{GROUP}], resources: [{resource}], resourceNames: ['{name}'], verbs: [{verb}]}}"
@@ -79,14 +93,14 @@ def rule(verb: str, resource: str, name: str) -> str:
     return f'"{head}" + {name} + "{tail}"'
 
 
-def scope_checks(verb: str, what: str, where: str = "") -> list[dict[str, str]]:
-    """`what` and `where` are the words around the scope: you may not WHAT the scope WHERE."""
+def scope_checks(verb: str, what: str, where: str = "", unless: str = "") -> list[dict[str, str]]:
+    """`what` and `where` are the words around the scope: you may not WHAT the scope WHERE; `unless` is CEL that lets it through."""
     checks = []
     for i in range(MOST):
         scope = f"variables.scopes[{i}]"
         checks.append(
             validation(
-                f"size(variables.scopes) <= {i} || " + may(verb, "scopes", "variables.within", scope),
+                f"{unless}size(variables.scopes) <= {i} || " + may(verb, "scopes", "variables.within", scope),
                 f'"you may not {what} the scope \'" + {scope} + "\'{where} in " + variables.place + ": you need the rule " + '
                 + rule(verb, "scopes", scope)
                 + f' + " in " + variables.role + " (see {DOCS})"',

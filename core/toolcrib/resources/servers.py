@@ -18,7 +18,7 @@ GLOB = r"^[^\x00-\x1f\x7f]{1,128}$"
 """A tool's name at its server, or a glob of names."""
 MOST_OVERRIDES = 128
 MIN_REFRESH, MAX_REFRESH = 10.0, 86_400.0
-MAX_GRACE = 86_400.0
+DEFAULT_GRACE, MAX_GRACE = 600.0, 86_400.0
 DEFAULT_PATH = "/mcp"
 REFRESH = {Approval.MANUAL: 60.0, Approval.AUTOMATIC: 300.0}
 """Seconds between two looks at a server that tells of no changes, where `refreshInterval` is absent."""
@@ -170,7 +170,7 @@ class ToolServerSpec(Model):
     import_: Import = Field(
         default_factory=Import,
         alias="import",
-        description="Which tools are imported, and when. Not in effect yet: this version imports nothing.",
+        description="Which tools are imported, and when.",
     )
     defaults: Defaults = Field(description="Values of every imported tool.")
     overrides: Annotated[
@@ -216,6 +216,12 @@ class ToolServerSpec(Model):
         """Seconds between two looks at a server that tells of no changes."""
         written = self.import_.refresh_interval
         return REFRESH[self.approval] if written is None else durations.seconds(written)
+
+    @property
+    def grace(self) -> float:
+        """Seconds for which tools stay that a list lacks which came empty or shrank by more than half."""
+        written = self.import_.shrink_grace
+        return DEFAULT_GRACE if written is None else durations.seconds(written)
 
 
 class ServerInfo(Model):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from toolcrib.resources.policy_parts import (
+    CONTROLLED,
+    CONTROLLED_STILL,
     DOCS,
     SPEC_CHANGES,
     WHERE,
@@ -22,12 +24,21 @@ FEW_WORDS = "has fewer than 3 words that say something"
 
 _APPROVALS = "docs/guides/approve-a-change.md"
 _APPROVED = "approvedDigest"
+_IMPORTED = {
+    "name": "imported",
+    "expression": f"(request.operation == 'CREATE' ? {CONTROLLED} : {CONTROLLED_STILL})"
+    " && " + may("import", "scopes", "''", "''"),
+}
+"""Whether a ToolServer's tool is written by who may import: the ToolServer's author was asked for its scopes and approval.
+
+By RBAC and not by the operator's name, as for `release`. A right over all verbs of scopes holds `gate` anyway."""
 
 
 def gate() -> dict[str, Any]:
-    """Each scope of a Tool, at every change of its spec but one of the approved digest."""
-    variables = [*WHERE, {"name": "scopes", "expression": "object.spec.scopes"}]
-    checks = scope_checks("gate", "put", " on a Tool")
+    """Each scope of a Tool, at every change of its spec but one of the approved digest. Not of a ToolServer's tool that is
+    imported."""
+    variables = [*WHERE, {"name": "scopes", "expression": "object.spec.scopes"}, _IMPORTED]
+    checks = scope_checks("gate", "put", " on a Tool", unless="variables.imported || ")
     changes = {
         "name": "spec-changes",
         "expression": f"request.operation == 'CREATE' || !({_same_but(_APPROVED)})",
@@ -47,24 +58,30 @@ def _same_but(left_out: str) -> str:
 
 
 def approve() -> dict[str, Any]:
-    """Setting or changing the approved digest, and giving up that approval is needed. Taking an approval back is free."""
+    """Setting or changing the approved digest, and giving up that approval is needed. Taking an approval back is free.
+
+    An import gives it up where its ToolServer does; it sets no digest.
+    """
+    digest = (
+        "has(object.spec.approvedDigest) && (request.operation == 'CREATE' || !has(oldObject.spec.approvedDigest)"
+        " || object.spec.approvedDigest != oldObject.spec.approvedDigest)"
+    )
     changes = {
         "name": "approval-changes",
-        "expression": "request.operation == 'CREATE' ? has(object.spec.approvedDigest) :"
-        " (has(object.spec.approvedDigest) && (!has(oldObject.spec.approvedDigest)"
-        " || object.spec.approvedDigest != oldObject.spec.approvedDigest))"
+        "expression": f"request.operation == 'CREATE' ? has(object.spec.approvedDigest) : ({digest})"
         " || (has(oldObject.spec.approval) && oldObject.spec.approval == 'Manual'"
         " && !(has(object.spec.approval) && object.spec.approval == 'Manual'))",
     }
     name = "object.metadata.name"
     check = validation(
-        may("approve", "tools", "variables.within", name),
+        "(variables.imported && !variables.digest) || " + may("approve", "tools", "variables.within", name),
         f'"you may not approve the Tool \'" + {name} + "\' in " + variables.place + ": you need the rule " + '
         + rule("approve", "tools", name)
         + f' + " in " + variables.role + " (see {_APPROVALS})"',
         f"you may not approve this Tool: you need the verb approve on tools (see {_APPROVALS})",
     )
-    return policy(("Tool",), ["CREATE", "UPDATE"], [changes], WHERE, [check])
+    variables = [*WHERE, _IMPORTED, {"name": "digest", "expression": digest}]
+    return policy(("Tool",), ["CREATE", "UPDATE"], [changes], variables, [check])
 
 
 def approve_of_servers() -> dict[str, Any]:

@@ -21,7 +21,15 @@ from toolcrib.resources.meta import (
 )
 
 JsonSchema = Annotated[
-    dict[str, Any], Field(json_schema_extra={"type": "object", "x-kubernetes-preserve-unknown-fields": True})
+    dict[str, Any],
+    Field(
+        json_schema_extra={
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": True,
+            # one owner of the whole: nobody adds to a schema that an import writes
+            "x-kubernetes-map-type": "atomic",
+        }
+    ),
 ]
 
 

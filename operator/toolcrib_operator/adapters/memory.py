@@ -1,12 +1,13 @@
-"""The ports without a cluster: statuses live in the World, replicas are given. For the local mode."""
+"""The ports without a cluster: statuses and imported Tools live in the World, replicas are given. For the local mode."""
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from toolcrib_operator.errors import Gone
+from toolcrib_operator.errors import Conflict, Gone
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.ports import Event, Replica, Written
 from toolcrib_operator.world import World
@@ -68,3 +69,25 @@ class MemoryWriter:
             self._kept.pop(event.ref, None)
         else:
             self._kept.setdefault(event.ref, deque(maxlen=_EVENTS)).append(event)
+
+
+class MemoryApplier:
+    """Writes imported Tools into the World; they last as long as the process."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def apply(self, manifest: Mapping[str, Any], *, uid: str | None) -> dict[str, Any]:
+        """The Tool as it is to be in the World. Raises Conflict."""
+        metadata = manifest["metadata"]
+        there = self._world.get(Ref(manifest["kind"], f"{metadata['namespace']}/{metadata['name']}"))
+        if (there is None) is not (uid is None) or (there is not None and there.uid != uid):
+            raise Conflict(f"{manifest['kind']} {metadata['name']} is another one")
+        return {**manifest, "metadata": {**metadata, "uid": uid or secrets.token_hex(8)}}
+
+    async def delete(self, ref: Ref, *, uid: str) -> None:
+        """Remove it. Raises Conflict."""
+        there = self._world.get(ref)
+        if there is not None and there.uid != uid:
+            raise Conflict(f"{ref} is another one")
+        self._world.remove(ref.kind, ref.key)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs, tracing
+from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
 from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     Credentials,
@@ -33,9 +34,15 @@ from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
 _Answer = TypeVar("_Answer", bound=BaseModel)
 MAX_ANSWER = 64 * 1024 * 1024
 _DETAIL = 300
+_ANSWERS = 4.0
+"""Seconds beyond those that a replica waits for a change: one that is silent for longer is replaced by another."""
 _DEAD_SECONDS = 5
 """What has been sent must be acknowledged by then. A network that drops packets says nothing, and TCP alone tries for
 a quarter of an hour, less and less often: after a partition, too."""
+
+
+class NotHeld(ReplicaUnavailable):
+    """The replica does not hold the list that it was asked for."""
 
 
 def connector() -> aiohttp.TCPConnector:
@@ -108,6 +115,20 @@ class HttpReplica:
     async def backends(self, request: ProbeRequest) -> BackendReport:
         """Have it probe backends for some time; what it knows so far."""
         return await self._post("backends", request.model_dump_json().encode(), BackendReport)
+
+    async def servers(self, request: ServersRequest) -> ServersReport:
+        """Have it watch exactly these servers for some time; waits for a change."""
+        body = request.model_dump_json().encode()
+        return await self._post("servers", body, ServersReport, request.wait + _ANSWERS)
+
+    async def server_list(self, request: ListRequest) -> ServerList | None:
+        """One list that a report named; None: it is not held any more."""
+        try:
+            return await self._post(
+                "servers/list", request.model_dump_json().encode(), ServerList, max(self._timeout, 30.0)
+            )
+        except NotHeld:
+            return None
 
     async def outbox(self, epoch: int, wait: float) -> Outbox:
         """Runtime registrations that wait to be created; waits for one."""
@@ -195,6 +216,8 @@ def _failure(route: str, status: int, data: bytes, retry_after: str | None) -> E
         return ReplicaUnavailable(f"{route}: HTTP {status}")
     code = problem.get("code")
     detail = str(problem.get("detail") or problem.get("title") or "")[:_DETAIL]
+    if code == "not_listed":
+        return NotHeld(detail)
     if code == "revision_mismatch":
         return RevisionMismatch(detail)
     if code == "epoch_fenced":

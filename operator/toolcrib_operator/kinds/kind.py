@@ -18,7 +18,8 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.wire.probes import BackendProbe
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_operator.kinds import statuses
-from toolcrib_operator.kinds.facts import Batch, Facts, Slot
+from toolcrib_operator.kinds.facts import SERVER, Batch, Facts, Slot
+from toolcrib_operator.kinds.imported import ImportState
 from toolcrib_operator.kinds.questions import Question
 from toolcrib_operator.kinds.records import Record
 from toolcrib_operator.kinds.statuses import Desired, Progress, Status
@@ -119,6 +120,10 @@ class Situation(Protocol):
 
     def probe(self, tool: PublishedTool) -> BackendProbe | None:
         """What it said of the tool's backend; None: nothing."""
+        ...
+
+    def imported(self, server: Ref) -> ImportState | None:
+        """What is known of a ToolServer's server and of its import; None: nothing."""
         ...
 
     def escaped(self, binding: PublishedBinding) -> Collection[str]:
@@ -241,12 +246,22 @@ def made(
         created=sys.intern(metadata.get("creationTimestamp") or ""),
         deleting=metadata.get("deletionTimestamp"),
         finalizers=tuple(metadata.get("finalizers") or ()),
+        owner=_controller(metadata),
         labels=(dict(metadata.get("labels") or {}) if labels is None else labels) or NOTHING,
         kept=kept,
         findings=findings,
         said=said,
         body=body,
     )
+
+
+def _controller(metadata: Mapping[str, Any]) -> str:
+    """The uid of the ToolServer that controls an object; of many tools it is one text."""
+    for owner in metadata.get("ownerReferences") or ():
+        group = str(owner.get("apiVersion") or "").partition("/")[0]
+        if owner.get("controller") and (group, owner.get("kind")) == (GROUP, SERVER):
+            return sys.intern(str(owner.get("uid") or ""))
+    return ""
 
 
 def _few(labels: Mapping[str, str]) -> dict[str, str]:

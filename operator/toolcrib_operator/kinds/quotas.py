@@ -138,6 +138,13 @@ class Quotas:
         record = self._records.get(ref)
         return None if record is None else record.crowded
 
+    def room(self, namespace: str) -> int | None:
+        """How many more tools a namespace may publish; None: as many as there are."""
+        if not self._quota.tools:
+            return None
+        space = self._spaces.get(namespace)
+        return max(0, self._quota.tools - (0 if space is None else len(space.order)))
+
     def uses(self) -> Iterator[Use]:
         """What each namespace holds."""
         for name, space in self._spaces.items():

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from toolcrib import publishing
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Tool
+from toolcrib.wire.imports import ServerWanted
 from toolcrib.wire.publish import Credential
+from toolcrib_operator.kinds import imported
 from toolcrib_operator.kinds.facts import NOWHERE, SERVER, Facts
 from toolcrib_operator.kinds.kind import Governed, Situation
 from toolcrib_operator.kinds.records import Record
@@ -111,7 +114,8 @@ class ServerKind(Governed):
         if way.service.refusal is not None:
             return ServerVerdict(refusal=way.service.refusal)
         record.credential = way.credential
-        return ServerVerdict(lacking=way.service.missing or way.problem)
+        wanted = None if server.disabled else _wanted(server, way)
+        return ServerVerdict(lacking=way.service.missing or way.problem, wanted=wanted)
 
     def refused(self, cause: Cause) -> ServerVerdict:
         """A ToolServer's verdict."""
@@ -122,7 +126,7 @@ class ServerKind(Governed):
         record.credential = None
 
     def status(self, entry: Entry, record: Record, situation: Situation, now: float) -> Desired:
-        """Ready, Accepted, Verified, Imported. No server is contacted yet, and the status says so."""
+        """Ready, Accepted, Verified, Imported. While no replica says anything new, the last two stay as they are."""
         verdict, server = record.verdict, entry.resource
         assert isinstance(verdict, ServerVerdict)
         if verdict.refusal is not None:
@@ -131,19 +135,37 @@ class ServerKind(Governed):
             rows = [("Ready", False, ready), ("Accepted", False, verdict.refusal),
                     ("Verified", None, none), ("Imported", False, none)]  # fmt: skip
             return Desired(status(entry, rows, now))
-        open_ = Cause(ConditionReason.NOT_YET_IMPORTED)
+        state = situation.imported(entry.ref)
+        (known, seen), waits = imported.verified(entry, state)
+        (whole, carried), pending = imported.imported(entry, state)
+        accepted = Cause(ConditionReason.ACCEPTED)
         if isinstance(server, ToolServer) and server.disabled:
-            ready = Cause(
-                ConditionReason.DISABLED, "spec.state is Disabled: the server's tools are absent everywhere."
+            ready, known, seen, waits, pending = (
+                _DISABLED,
+                None,
+                Cause(ConditionReason.DISABLED),
+                False,
+                False,
             )
+        elif verdict.lacking is not None:
+            ready, waits, pending = verdict.lacking, False, False
+        elif known is not True:
+            ready = seen
+        elif not whole:
+            ready = carried
         else:
-            ready = verdict.lacking or open_
-        return Desired(status(
-            entry,
-            [("Ready", False, ready), ("Accepted", True, Cause(ConditionReason.ACCEPTED)),
-             ("Verified", None, open_), ("Imported", False, open_)],
-            now,
-        ))  # fmt: skip
+            ready = Cause(ConditionReason.READY)
+        rows = [("Ready", ready.reason is ConditionReason.READY, ready), ("Accepted", True, accepted),
+                ("Verified", known, seen), ("Imported", whole, carried)]  # fmt: skip
+        return Desired(status(entry, rows, now, **imported.fields(state)), provisional=waits or pending)
 
 
+def _wanted(server: ToolServer, way: Way) -> ServerWanted:
+    backend = publishing.server_backend(server, way.service.cluster_ip)
+    return ServerWanted(server=server.server_id, backend=backend, every=server.spec.refresh)
+
+
+_DISABLED = Cause(
+    ConditionReason.DISABLED, "spec.state is Disabled: the server's tools are absent everywhere."
+)
 TOOL_SERVER = ServerKind()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from toolcrib.errors import Finding
 from toolcrib.lint.weaknesses import Weakness
 from toolcrib.resources.conditions import ConditionReason
+from toolcrib.wire.imports import ServerWanted
 from toolcrib.wire.publish import PublishedAccount, PublishedBinding, PublishedTool
 
 Published = PublishedTool | PublishedBinding | PublishedAccount
@@ -60,11 +61,15 @@ class ToolVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ServerVerdict:
-    """Nothing is published of a ToolServer itself: its tools carry the way to it. `lacking` keeps Ready false."""
+    """Nothing is published of a ToolServer itself: its tools carry the way to it. `lacking` keeps Ready false.
+
+    `wanted` is what a replica is asked to watch; None: it is not to be contacted.
+    """
 
     published: None = None
     refusal: Cause | None = None
     lacking: Cause | None = None
+    wanted: ServerWanted | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ from toolcrib.wire.probes import BackendProbe
 from toolcrib.wire.publish import PublishedBinding, PublishedTool, Revision
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds import statuses
+from toolcrib_operator.kinds.imported import ImportState
 from toolcrib_operator.kinds.kind import Governed, Told
 from toolcrib_operator.kinds.records import Record, Removal
 from toolcrib_operator.kinds.statuses import Desired, Progress, Status
 from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.objects import Entry, Ref
+from toolcrib_operator.replicas.imports import Imports
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.probes import ProbeReports
 from toolcrib_operator.replicas.publisher import Publisher
@@ -49,6 +51,7 @@ class StatusPlanner:
         settings: LoopSettings,
         escapes: Escapes,
         probes: ProbeReports | None = None,
+        imports: Imports | None = None,
     ) -> None:
         self.facts = assessor.facts
         self.waiting: set[Ref] = set()
@@ -58,7 +61,7 @@ class StatusPlanner:
         self._index_sync = index_sync
         self._settings = settings
         self._escapes = escapes
-        self._probes = probes
+        self._probes, self._imports = probes, imports
         self._started: float | None = None
 
     def assessed(self, refs: Iterable[Ref], changed: set[Ref], revision: Revision, now: float) -> None:
@@ -149,6 +152,10 @@ class StatusPlanner:
     def probe(self, tool: PublishedTool) -> BackendProbe | None:
         """What it said of the tool's backend; None: nothing."""
         return None if self._probes is None else self._probes.of(tool)
+
+    def imported(self, server: Ref) -> ImportState | None:
+        """What is known of a ToolServer's server and of its import; None: nothing."""
+        return None if self._imports is None else self._imports.of(server)
 
     def escaped(self, binding: PublishedBinding) -> Collection[str]:
         """The ids of tools that left what the binding denies."""

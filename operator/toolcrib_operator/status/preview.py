@@ -50,6 +50,10 @@ class Preview:
         """Nothing is known."""
         return
 
+    def imported(self, server: Ref) -> None:
+        """Nothing is known."""
+        return
+
     def escaped(self, binding: PublishedBinding) -> Collection[str]:
         """None: nothing has changed yet."""
         return ()

@@ -11,20 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolcrib.schemas.header_marks import MARK, Mirror, marks
 from toolcrib_registry.mcp.protocol import HEADER_MISMATCH, RpcError
-from toolcrib_registry.upstream.header_fields import (
-    MARK,
-    METHOD,
-    NAME,
-    NAMED,
-    PARAM,
-    VERSION,
-    WRAPPED,
-    Mirror,
-    at,
-    marks,
-    written,
-)
+from toolcrib_registry.upstream.header_fields import METHOD, NAME, NAMED, PARAM, VERSION, WRAPPED, at, written
 
 __all__ = [
     "MARK",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_upstream import OWN, Sessions, Wire, handshake, serving, stateless
+from toolcrib.schemas import header_marks
 from toolcrib_registry.outbound.errors import TimedOut
 from toolcrib_registry.upstream import header_fields
 from toolcrib_registry.upstream.client import McpClient
@@ -164,7 +165,7 @@ async def test_each_request_is_signed_by_itself(client: McpClient) -> None:
 
 async def test_arguments_are_repeated_in_header_fields_in_the_stateless_era_alone(client: McpClient) -> None:
     schema = {"properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
-    mirrors = header_fields.marks(schema)
+    mirrors = header_marks.marks(schema)
     assert mirrors is not None
     arguments = {"region": "größe"}
     fields = header_fields.fields_of(mirrors, arguments)

@@ -1,4 +1,4 @@
-"""ToolServers: the way to a server reaches its tools, a refused or missing one takes them out, and nothing is promised."""
+"""ToolServers: the way to a server reaches its tools, a refused or missing one takes them out, and no more is promised than known."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from toolcrib.resources import kinds
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.resources.servers import ToolServer
 from toolcrib.resources.tools import Approval
+from toolcrib.wire.imports import ServerWanted
 from toolcrib.wire.publish import PublishedBackend, PublishedMcp
 from toolcrib_operator.assessment import Assessor
 from toolcrib_operator.kinds.kind import Situation
@@ -92,6 +93,9 @@ class Stage:
 
 def _nobody() -> Situation:
     class Nobody:
+        def imported(self, server: Ref) -> None:
+            return None
+
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(f"a ToolServer's status asked for {name}")
 
@@ -177,12 +181,31 @@ def test_the_credential_of_a_server_goes_where_its_secret_says() -> None:
     assert stage.conditions()["Ready"] == ("False", "CredentialNotAllowed")
 
 
-def test_no_status_says_that_a_server_was_read() -> None:
+def test_no_status_says_that_a_server_was_read_before_it_was() -> None:
     stage = Stage(server(), service(), endpoint_slice())
     assert stage.conditions() == {
         "Ready": ("False", "NotYetImported"), "Accepted": ("True", "Accepted"),
         "Verified": ("Unknown", "NotYetImported"), "Imported": ("False", "NotYetImported"),
     }  # fmt: skip
+
+
+def test_a_replica_is_asked_for_a_server_that_is_used_and_for_no_other() -> None:
+    auth = {"type": "Bearer", "secretKeyRef": {"name": "token", "key": "value"}}
+    stage = Stage(server({**PLACE, "auth": auth}), service(), endpoint_slice())
+
+    def wanted() -> ServerWanted | None:
+        found = stage.assessor.verdicts[SERVER]
+        assert isinstance(found, ServerVerdict)
+        return found.wanted
+
+    asked = wanted()
+    assert asked is not None
+    assert (asked.server, asked.every, asked.backend.cluster_ip) == ("heist/files", 300.0, "10.96.0.17")
+    assert asked.backend.auth is not None
+    stage.apply(server(state="Disabled"))
+    assert wanted() is None
+    stage.apply(server(), service(type="ExternalName", externalName="evil.example"))
+    assert wanted() is None
 
 
 def test_a_server_that_cannot_be_read_is_refused_and_its_tools_with_it() -> None:

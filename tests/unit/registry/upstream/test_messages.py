@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from toolcrib.schemas import header_marks
 from toolcrib_registry.upstream import header_fields, messages
 from toolcrib_registry.upstream.errors import AnswerBroken, RefusedByRpc
 from toolcrib_registry.upstream.messages import Notification, Result, ServerRequest
@@ -62,10 +63,10 @@ def test_fields_repeat_what_is_there_and_a_wrong_mark_has_none() -> None:
             "d": {"type": "string", "x-mcp-header": "D"},
         }
     }
-    mirrors = header_fields.marks(schema)
+    mirrors = header_marks.marks(schema)
 
     assert mirrors is not None
     assert header_fields.fields_of(mirrors, {"a": True, "b": {"c": 7}}) == {
         "mcp-param-a": "true", "mcp-param-c": "7",
     }  # fmt: skip
-    assert header_fields.marks({"properties": {"a": {"type": "object", "x-mcp-header": "A"}}}) is None
+    assert header_marks.marks({"properties": {"a": {"type": "object", "x-mcp-header": "A"}}}) is None

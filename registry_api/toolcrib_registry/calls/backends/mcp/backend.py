@@ -12,6 +12,8 @@ import orjson
 
 from toolcrib.identity import Identity
 from toolcrib.resources.backends import ASSERTION_HEADER
+from toolcrib.schemas import header_marks
+from toolcrib.schemas.header_marks import Mirror
 from toolcrib.wire.publish import PublishedBackend, PublishedTool
 from toolcrib_registry.calls.arguments import CheckedArguments
 from toolcrib_registry.calls.backends.mcp.answers import judged
@@ -37,7 +39,6 @@ from toolcrib_registry.outbound.guard import PolicySource, Target
 from toolcrib_registry.upstream import header_fields
 from toolcrib_registry.upstream.client import McpClient
 from toolcrib_registry.upstream.errors import McpFailure
-from toolcrib_registry.upstream.header_fields import Mirror
 from toolcrib_registry.upstream.servers import Asking, Question, Server
 
 _MOST_MIRRORS = 4_096
@@ -147,7 +148,7 @@ class McpBackend:
         """The arguments that header fields repeat. A tool whose marks are wrong has none."""
         found = self._mirrors.get(tool.digest)
         if found is None:
-            found = self._mirrors[tool.digest] = header_fields.marks(tool.input_schema) or ()
+            found = self._mirrors[tool.digest] = header_marks.marks(tool.input_schema) or ()
             if len(self._mirrors) > _MOST_MIRRORS:
                 self._mirrors.popitem(last=False)
         return found

@@ -1,0 +1,158 @@
+"""One `kubectl apply` of a ToolServer: the tools of the SDK's own server are found and called, through real parts alone."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from manifests import binding, manifest
+from mcp_peers import environments, python_server
+from operator_harness import OperatorProcess, conditions, running
+from realparts.apiserver import ApiServer
+from realparts.processes import wait_until
+from realparts.required import require_real
+from registry_harness import OPERATOR, RunningRegistry, mint, running_registry
+
+ROOT = Path(__file__).parents[2]
+TOOLS = {"add", "fails", "blocks", "asks", "grow"}
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.peers]
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    require_real("kube-apiserver", "etcd", "kubectl")
+    try:
+        environments.python("current")
+    except environments.PeersMissingError as error:
+        if environments.required():
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+    with ApiServer() as server:
+        for path in ("crds", "examples/cluster/rbac.yaml"):
+            applied = server.kubectl("apply", "-f", str(ROOT / path))
+            assert applied.returncode == 0, applied.stderr
+        server.create_namespace("heist")
+        yield server
+
+
+def apply(server: ApiServer, *items: dict[str, Any]) -> None:
+    body = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)})
+    result = server.kubectl("apply", "-f", "-", input=body)
+    assert result.returncode == 0, result.stderr
+
+
+def toolserver(name: str, url: str, **spec: Any) -> dict[str, Any]:
+    body = {"mcp": {"url": url}, "defaults": {"scopes": ["peer:use"]}, "import": {"approval": "Automatic"}}
+    return manifest("ToolServer", name, "heist", **body | spec)
+
+
+def said(server: ApiServer, name: str) -> dict[str, tuple[str, str]]:
+    path = f"/apis/toolcrib.dev/v1alpha1/namespaces/heist/toolservers/{name}"
+    return conditions(server.client.get(path).json().get("status"))
+
+
+def seen(registry: RunningRegistry, headers: dict[str, str]) -> set[str]:
+    return {tool["name"] for tool in registry.http.get(registry.url, headers=headers).json()["tools"]}
+
+
+def test_a_toolserver_brings_its_tools_to_agents_and_follows_its_server(
+    server: ApiServer, tmp_path: Path
+) -> None:
+    token, home = tmp_path / "token", tmp_path / "peer"
+    token.write_text(mint(OPERATOR, audience="toolcrib-admin"))
+    home.mkdir()
+    kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "bot", "namespace": "heist"},
+    }
+    with running_registry(publish=False) as registry:
+        options = (kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))
+        with running(OperatorProcess(*options)), python_server.running(home, "sdk", "json") as url:
+            apply(server, account, binding("bot", ["peer:use"]), toolserver("peer", url),
+                  toolserver("away", "http://127.0.0.1:9/mcp"))  # fmt: skip
+            uid = server.kubectl(
+                "get", "-n", "heist", "serviceaccount", "bot", "-o", "jsonpath={.metadata.uid}"
+            )
+            headers = registry.auth("heist", "bot", uid=uid.stdout)
+
+            def call(tool: str, **arguments: Any) -> Any:
+                return registry.http.post(f"{registry.url}/tools/{tool}", headers=headers, json=arguments)
+
+            wait_until(lambda: seen(registry, headers) == TOOLS)
+            wait_until(lambda: said(server, "peer").get("Ready") == ("True", "Ready"))
+            wait_until(lambda: said(server, "away").get("Ready", ("", ""))[0] == "False")
+            assert call("add", a=2, b=3).json()["result"] == 5
+            found = registry.http.post(
+                f"{registry.url}/v1/search", headers=headers, json={"query": "add", "min_score": 0}
+            )
+            assert "peer" in {hit["server"] for hit in found.json()["tools"]}
+
+            took = []
+            for number in range(3):
+                began = time.monotonic()
+                assert call("grow", name=f"new_{number}").is_success
+                wait_until(lambda n=number: f"new_{n}" in seen(registry, headers), interval=0.02)  # type: ignore[misc]
+                took.append(time.monotonic() - began)
+            print(f"a new tool is listed after {', '.join(f'{s:.2f} s' for s in took)}")
+            assert min(took) < 1.0
+
+            apply(
+                server,
+                toolserver(
+                    "peer", url, **{"import": {"approval": "Automatic", "exclude": ["new_*", "asks"]}}
+                ),
+            )
+            wait_until(lambda: seen(registry, headers) == TOOLS - {"asks"})
+            apply(server, toolserver("peer", url, state="Disabled"))
+            wait_until(lambda: seen(registry, headers) == set())
+            apply(server, toolserver("peer", url))
+            wait_until(lambda: seen(registry, headers) == TOOLS | {"new_0", "new_1", "new_2"})
+            wait_until(lambda: said(server, "peer").get("Ready") == ("True", "Ready"))
+
+            # a server outside the cluster, as it is by default needs approval: nothing of it is there until somebody approves
+            apply(server, toolserver("peer", url, **{"import": {"include": ["add"], "approval": "Manual"}}))
+            wait_until(lambda: seen(registry, headers) == set())
+            apply(server, toolserver("peer", url))
+            wait_until(lambda: seen(registry, headers) >= TOOLS)
+            # the server goes: its tools stay, and their calls fail typed
+        with running(OperatorProcess(*options)):
+            wait_until(lambda: said(server, "peer").get("Ready") == ("False", "Unreachable"), 60)
+            assert seen(registry, headers) >= TOOLS
+            failed = call("add", a=1, b=1)
+            assert failed.status_code in (502, 503)
+            assert failed.json()["code"]
+            deleted = server.kubectl("delete", "-n", "heist", "toolserver.toolcrib.dev/peer", "--timeout=60s")
+            assert deleted.returncode == 0, deleted.stderr
+            wait_until(lambda: seen(registry, headers) == set())
+
+
+def test_the_example_is_one_apply_from_a_server_to_its_tools(server: ApiServer, tmp_path: Path) -> None:
+    token, home = tmp_path / "token", tmp_path / "peer"
+    token.write_text(mint(OPERATOR, audience="toolcrib-admin"))
+    home.mkdir()
+    kubeconfig = server.kubeconfig_for(server.token_request("toolcrib-system", "toolcrib-operator"))
+    with python_server.running(home, "fastmcp", "json") as url:
+        place = url.removeprefix("http://").removesuffix("/mcp")
+        with running_registry(publish=False, backends={"heist/files-mcp": place}) as registry:
+            options = (kubeconfig, [registry.admin_url], tmp_path, "--token-file", str(token))
+            with running(OperatorProcess(*options)):
+                account = {
+                    "apiVersion": "v1",
+                    "kind": "ServiceAccount",
+                    "metadata": {"name": "planner", "namespace": "heist"},
+                }
+                apply(server, account)
+                applied = server.kubectl("apply", "-f", str(ROOT / "examples/servers/files.yaml"))
+                assert applied.returncode == 0, applied.stderr
+                uid = server.kubectl(
+                    "get", "-n", "heist", "serviceaccount", "planner", "-o", "jsonpath={.metadata.uid}"
+                )
+                headers = registry.auth("heist", "planner", uid=uid.stdout)
+                wait_until(lambda: seen(registry, headers) == TOOLS)
+                wait_until(lambda: said(server, "files").get("Ready") == ("True", "Ready"))
