@@ -31,8 +31,8 @@ from toolcrib_operator.world import World
 log = logging.getLogger(__name__)
 
 
-_AT_ONCE = 0.02
-"""Seconds of processor time for plans, until others on the loop have a turn."""
+_AT_ONCE = 0.005
+"""Seconds of processor time for plans, until others on the loop have a turn: the writes that were planned take longer."""
 QUIET = frozenset({BACKEND_REACHABLE})
 """Conditions that many objects change together; a line of their own tells of the cause."""
 

@@ -70,21 +70,6 @@ def steps(seed: int) -> tuple[Step, ...]:
             5400,
             0,
         ),
-        # alone: ratios of times that compete for nothing
-        Step(
-            "growth",
-            "a change among 10,000 tools: make growth ARGS=--quick",
-            ("growth", "ARGS=--quick"),
-            600,
-            0,
-        ),
-        Step(
-            "health",
-            "health while tools are embedded: make health ARGS=--quick",
-            ("health", "ARGS=--quick"),
-            300,
-            0,
-        ),
         Step("check", "lint, format, types, import contracts, generated files", ("check",), 600, 1),
         Step(
             "test",
