@@ -13,6 +13,9 @@ from toolcrib.resources.backends import HEADER, URL, AuthType
 
 _VARIABLE = re.compile(r"\$\{[^}]*\}|\{([A-Za-z0-9_.-]+)\}")
 _SCHEMES = {"bearer": AuthType.BEARER, "basic": AuthType.BASIC}
+_MIXED = re.compile(r"(?=[a-z]*[0-9])(?=[0-9]*[a-z])[a-z0-9]+", re.IGNORECASE)
+_RANDOM = 16
+"""Characters of a path's segment in parts that mix letters and digits, from which on it looks random: `v2` does not."""
 _OWN_HEADERS = ("accept", "content-type", "user-agent")
 """Set by the registry itself in each request."""
 
@@ -133,7 +136,18 @@ def _addressed(found: FoundServer, url: str) -> FoundServer:
         found = found.noting("The user in its address is left out: put it into the Secret (auth type Basic).")
     if parts.query or parts.fragment:
         found = found.noting("What follows ? in its address is left out, since it may hold a secret.")
+    if any(_looks_random(segment) for segment in parts.path.split("/")):
+        found = found.noting(
+            "The path of its address may hold a secret. Everyone who can read the ToolServer can read it. "
+            "If it is a secret, use an endpoint that takes it in a header."
+        )
     return replace(found, url=plain)
+
+
+def _looks_random(segment: str) -> bool:
+    """Whether it may be a token or a UUID, and is no word with a version."""
+    parts = re.split(r"[^A-Za-z0-9]+", segment)
+    return sum(len(part) for part in parts if _MIXED.fullmatch(part)) >= _RANDOM
 
 
 def _authenticated(found: FoundServer, headers: Mapping[str, Any]) -> FoundServer:

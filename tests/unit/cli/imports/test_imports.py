@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -173,6 +174,49 @@ def test_a_configuration_with_comments_and_trailing_commas_is_read(imported: Imp
     made = imported('{// a\n"servers": {"a": {"url": "https://a.example//mcp", /* b */ }, // c\n },\n}')
 
     assert made.one("ToolServer", "a")["spec"]["mcp"]["url"] == "https://a.example//mcp"
+
+
+_MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("/* " * (_MIB // 3), "line 1, column 1: Expecting value"),
+        ('{"a": 1 /* \n' + "/* " * (_MIB // 3), "line 1, column 9: Expecting ',' delimiter"),
+        ("[/*/", "line 1, column 2: Expecting value"),
+        (r'["a' + r"\"" * (_MIB // 2), "line 1, column 2: Unterminated string starting at"),
+        ('["\\', "line 1, column 2: Unterminated string starting at"),
+        ("[1" + ", " * (_MIB // 2), "line 1, column 5: Expecting value"),
+        (
+            "{" + "".join(f'"{n:05}":0,' for n in range(100_000)) + '"99999":0}',
+            "key '99999' stands twice in one object",
+        ),
+    ],
+    ids=["comment", "comments", "slash", "string", "backslash", "commas", "keys"],
+)
+def test_a_mebibyte_of_what_has_no_end_is_refused_after_one_pass(text: str, said: str) -> None:
+    """With another pass for each beginning it does not return within hours."""
+    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+        json_files.read(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "noted"),
+    [
+        ("/mcp", False),
+        ("/api/v2/mcp-servers/kubernetes-cluster-v1beta1", False),
+        ("/streamable-http-for-everybody-2025", False),
+        ("/s/kq3Vd81LzPw0aXtM/mcp", True),
+        ("/s/3f0c9a5e-77b1-4c2d-9e8a-51d2c3b4a596", True),
+        ("/hooks/a1B2-c3D4_e5F6-g7H8", True),
+    ],
+)
+def test_an_address_whose_path_may_hold_a_secret_is_noted(path: str, noted: bool, imported: Import) -> None:
+    made = imported({"mcpServers": {"a": {"url": f"https://a.example{path}"}}})
+
+    assert made.one("ToolServer", "a")["spec"]["mcp"]["url"] == f"https://a.example{path}"
+    assert ("# The path of its address may hold a secret. Everyone who can read" in made.out) is noted
 
 
 @given(
