@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Mu
 from typing import Any
 from urllib.parse import parse_qs
 
-from toolcrib.resources import API_VERSION, KINDS, crd, durations
+from toolcrib.resources import API_VERSION, KINDS, Tool, crd, durations
 from toolcrib.resources.conditions import timestamp
 from toolcrib_cli.local.approvals import Approvals
 from toolcrib_cli.local.decisions import Decisions
@@ -129,6 +129,9 @@ class Objects:
             spec = {} if resource is None else resource.spec.model_dump(
                 by_alias=True, mode="json", exclude_none=True, exclude_defaults=True
             )  # fmt: skip
+        if isinstance(tool := entry.resource, Tool) and tool.spec.approved_digest is not None:
+            # the local mode keeps approvals beside the manifests
+            spec = {**spec, "approvedDigest": tool.spec.approved_digest}
         shown = {
             "apiVersion": API_VERSION, "kind": ref.kind, "metadata": metadata,
             "spec": _defaulted(_schema(ref.kind), spec), "status": dict(entry.status),

@@ -101,10 +101,11 @@ def test_a_tool_is_approved_on_first_use_and_a_change_of_it_waits_until_it_is_ap
     assert listed(local) == {}
     first = listed(local, "--all")[KEY]
     assert first["reason"] == "Approved"
+    assert first["approvedDigest"] == first["approvalDigest"]
 
     digest = drifted(stage, local, hacker)
     told = listed(local)[KEY]
-    assert told["approvedDigest"] is None, "the manifest has none"
+    assert told["approvedDigest"] == first["approvedDigest"], "what was approved stays approved"
     assert "\\u0430dmin" in told["message"]
     shown = asked(local, "diff", "calculator")
     assert f'+ description: "{json.dumps(EVIL)[1:-1]}"' in shown.stdout
