@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission_server import APPLY, EVERYTHING, HOME, MERGE, Admission, Given, User, path_of
+from admission_server import APPLY, EVERYTHING, HOME, MERGE, ROOT, Admission, Given, User, path_of
 from manifests import manifest, tool
 from toolcrib.resources import API_VERSION
 
@@ -52,6 +52,26 @@ def test_an_approver_approves_without_gate_and_changes_nothing_else(
     both = admission.patch(approver, made(), {"spec": {"approvedDigest": OTHER, "description": "evil"}})
     assert both.status_code == 403
     assert "gate" in both.text
+
+
+def test_an_approver_can_change_the_metadata_as_the_guide_says(
+    admission: Admission, people: dict[str, User]
+) -> None:
+    admission.there(made())
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "1"}
+    metadata = {
+        "labels": {"a": "b"}, "annotations": {"a": "b"}, "ownerReferences": [owner], "finalizers": ["a.example/b"],
+    }  # fmt: skip
+
+    patched = admission.patch(people["approver"], made(), {"metadata": metadata})
+
+    assert patched.status_code == 200
+    held = patched.json()["metadata"]
+    assert {key: held[key] for key in metadata} == metadata
+    guide = (ROOT / "docs/guides/approve-a-change.md").read_text(encoding="utf-8")
+    assert "labels, annotations, owner references and finalizers" in guide
+    taken_back = {"labels": None, "annotations": None, "ownerReferences": None, "finalizers": None}
+    assert admission.patch(people["approver"], made(), {"metadata": taken_back}).status_code == 200
 
 
 @pytest.mark.parametrize("who", ["author", "approver of another"])
