@@ -470,6 +470,15 @@ def test_no_page_has_a_placeholder_left() -> None:
     assert [f.name for f in DOCS.rglob("*.md") if "@@" in f.read_text(encoding="utf-8")] == []
 
 
+def test_every_decision_has_a_number_of_its_own_which_is_that_of_its_title() -> None:
+    files = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    numbers = [int(file.name[:4]) for file in files]
+    titles = [int(file.read_text(encoding="utf-8").removeprefix("# ").split(".")[0]) for file in files]
+
+    assert titles == numbers
+    assert len(set(numbers)) == len(numbers)
+
+
 def test_the_readme_names_the_folders_that_there_are() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\| \[`([a-z_]+)/`\]", text, re.MULTILINE))
