@@ -20,8 +20,9 @@ from toolcrib_registry.upstream.servers import Bounds
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 50
-"""Servers that are looked at at once when they become known together; the others follow."""
+AT_ONCE = 30
+"""Servers that are looked at at once when they become known together; the others follow. As objects, small lists of as many
+take less than 256 MiB."""
 SPREAD = 0.01
 """Seconds between two of those."""
 CHECK = 1.0

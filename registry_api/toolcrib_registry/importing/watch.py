@@ -34,8 +34,8 @@ from toolcrib_registry.upstream.servers import Bounds, Facts
 
 log = logging.getLogger(__name__)
 
-SMALL = 1 << 20
-"""Bytes of a list that any number of servers may send at the same time."""
+SMALL = 256 << 10
+"""Bytes of a list that is read without waiting for a turn. As objects it may take 31 times as many."""
 LARGE_SECONDS = 60.0
 """For a larger list, whose turn others may wait for."""
 GATHER = 0.02
@@ -208,7 +208,7 @@ class Watch:
                 listed = await client.tools(server, asking, at_most=SMALL)
                 if listed.cut is not Cut.BYTES:
                     return listed
-        # one at a time: as objects a list takes many times its bytes
+        # few at a time: as objects a list takes many times its bytes
         async with self._parts.large:
             self._is_large = True
             listed = await client.tools(server, replace(asking, seconds=min(asking.seconds, LARGE_SECONDS)))

@@ -13,7 +13,9 @@ from imports_harness import BOUNDS, Imports, wanted
 from mcp_lists import CHANGED, Listing, definition, modern
 from mcp_upstream import McpUpstream, Wire, handshake, serving
 from toolcrib.wire.imports import MOST_TOOLS, ServerOutcome, ServerSeen
+from toolcrib_registry.importing.importer import AT_ONCE
 from toolcrib_registry.importing.listening import TOO_FAST
+from toolcrib_registry.importing.watch import SMALL
 
 pytestmark = pytest.mark.anyio
 Behave = Callable[[Wire], Awaitable[None]]
@@ -279,3 +281,4 @@ async def test_hundreds_of_silent_servers_delay_no_other(imports: Imports) -> No
 
 def test_the_bounds_are_those_that_are_documented() -> None:
     assert (BOUNDS.tools, BOUNDS.pages, BOUNDS.list_bytes) == (2_000, 100, 16 << 20)
+    assert (AT_ONCE, SMALL) == (30, 256 << 10)
