@@ -97,6 +97,7 @@ class Assessor:
         for ref in refs:
             kind, entry, record = self.kinds[ref.kind], self._world.get(ref), self.facts.records[ref]
             self._pending.add(ref)
+            record.judged, record.assessed = None if entry is None else (entry.uid, entry.generation), None
             if entry is None or kind.ends(entry, self.facts):
                 record.verdict = None
                 kind.forget(record, self.facts)
@@ -122,6 +123,7 @@ class Assessor:
             record = self.facts.records[ref]
             assert record.crowded is not None
             record.verdict, record.credential = self.kinds[ref.kind].refused(record.crowded), None
+            record.assessed = None
             self._need(record)
             self._pending.add(ref)
         return in_order(moved.regained), in_order(moved.lost)

@@ -59,6 +59,10 @@ class Record:
     """Why it has no place."""
 
     # how far it has come
+    judged: tuple[str, int] | None = None
+    """Uid and generation of the object that the verdict is of."""
+    assessed: tuple[str, int] | None = None
+    """The same, once what follows from the verdict is published. None: it was judged, and is not published yet."""
     step: int | None = None
     """In which revision of this leadership it was published as it is."""
     removal: Removal | None = None

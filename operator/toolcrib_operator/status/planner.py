@@ -73,6 +73,7 @@ class StatusPlanner:
             if entry is None or record is None:
                 self.waiting.discard(ref)
                 continue
+            record.assessed = record.judged
             seen = (entry.uid, entry.generation)
             if kind.surveys and (record.first_seen is None or record.first_seen[:2] != seen):
                 record.first_seen = (*seen, now)
@@ -106,6 +107,10 @@ class StatusPlanner:
         if record.verdict is None:  # it goes with its namespace
             self.waiting.discard(ref)
             return Plan()
+        if record.assessed != (entry.uid, entry.generation):
+            # the verdict is of an earlier generation, or is not published: what replicas confirmed says nothing of it.
+            # The turn that publishes it looks again
+            return Plan()
         desired = kind.status(entry, record, self, now)
         finalizers, mark = None, kind.finalizer
         used = record.verdict.published is not None
@@ -134,6 +139,8 @@ class StatusPlanner:
         """Who has confirmed the object as it is published."""
         publisher = self._publisher
         if record.verdict is None or record.verdict.published is None or record.step is None:
+            return Progress()
+        if record.assessed is None:
             return Progress()
         revision = Revision(epoch=publisher.epoch, seq=record.step)
         links = len(publisher.links)
