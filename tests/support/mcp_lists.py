@@ -24,6 +24,7 @@ class Listing:
     Attributes:
         tools: its tools now.
         more: further fields of each page.
+        version: the server's own.
         declares: whether it says that it tells of changes.
         offers: whether it has a stream of notices.
     """
@@ -31,6 +32,7 @@ class Listing:
     tools: list[Any] = field(default_factory=lambda: [definition("read")])
     more: dict[str, Any] = field(default_factory=dict)
     instructions: str = "Use it well."
+    version: str = "1"
     declares: bool = True
     offers: bool = True
     streams: list[Wire] = field(default_factory=list)
@@ -84,7 +86,7 @@ class Listing:
             supportedVersions=[STATELESS],
             capabilities=self.capabilities,
             instructions=self.instructions,
-            _meta={f"{OWN}serverInfo": {"name": "files", "version": "1"}},
+            _meta={f"{OWN}serverInfo": {"name": "files", "version": self.version}},
         )
 
 

@@ -30,7 +30,8 @@ class _Breaker:
     """`[second, calls, failures]`, the latest last."""
     until: float | None = None
     """When one call may try; None: closed."""
-    trying: bool = False
+    trying: float | None = None
+    """When the call that tries began; None: none does."""
 
 
 class Breakers:
@@ -69,15 +70,17 @@ class Breakers:
         breaker = self._breakers.get(backend)
         if breaker is None or breaker.until is None:
             return False
-        left = breaker.until - self._clock()
-        if left > 0 or breaker.trying:
+        now = self._clock()
+        left = breaker.until - now
+        # a slow call that tries does not keep the others out for longer than the breaker itself
+        if left > 0 or (breaker.trying is not None and now - breaker.trying < self._open_seconds):
             seconds = max(1, math.ceil(left))
             raise BackendUnavailable(
                 f"too many calls of the tool's backend failed, so its circuit breaker is open: retry in {seconds} s. If this"
                 " lasts, tell the people who run the backend",
                 retry_after=seconds,
             )
-        breaker.trying = True
+        breaker.trying = now
         return True
 
     def leave(self, backend: str, answered: bool | None, *, tried: bool) -> None:
@@ -92,13 +95,14 @@ class Breakers:
             return
         breaker, now = self._of(backend), self._clock()
         if tried:
-            breaker.trying = False
+            breaker.trying = None
             if answered:
                 breaker.until = None
                 breaker.seconds.clear()
                 log.info("backend %s answers again: its circuit breaker is closed", backend)
-            elif answered is False:
+            elif answered is False and breaker.until is not None:
                 breaker.until = now + self._open_seconds
+                self._on_open()
         elif breaker.until is None and self._has_failed(breaker, int(now), failed=not answered):
             breaker.until = now + self._open_seconds
             self._on_open()

@@ -120,5 +120,5 @@ def _declares(facts: Facts) -> bool:
 
 
 def _honoured(params: Any) -> bool:
-    notifications = params.get("notifications")
+    notifications = params.get("notifications") if type(params) is dict else None
     return type(notifications) is dict and notifications.get("toolsListChanged") is True

@@ -77,7 +77,8 @@ def held(server: str, listed: ToolList, secrets: tuple[str, ...] = ()) -> HeldLi
         b",".join(usable),
         left_out,
     )
-    if Secrets.of(secrets).repeated_in(body):
+    # what the server says of itself is told and shown, too
+    if Secrets.of(secrets).repeated_in(body + orjson.dumps(listed.facts.info)):
         raise CredentialRepeated
     return HeldList(set_digest, len(listed.tools), zlib.compress(body, 1))
 

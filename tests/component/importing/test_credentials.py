@@ -119,6 +119,16 @@ async def test_a_list_that_repeats_the_credential_is_not_used(imports: Imports) 
     assert row.set_digest == before.set_digest
 
 
+async def test_a_server_whose_name_or_version_repeats_the_credential_is_not_told_of(imports: Imports) -> None:
+    async with serving(modern(Listing(version="1 (Bearer first-secret)"))) as up:
+        push(imports, "first-secret", (up.url.removesuffix("/mcp"),))
+        imports.want(wanted(up, auth=AUTH))
+        row = await imports.seen(ServerOutcome.PROTOCOL_ERROR)
+
+    assert "first-secret" not in row.model_dump_json()
+    assert row.set_digest is None
+
+
 async def test_a_metadata_url_that_repeats_the_credential_is_not_told(imports: Imports) -> None:
     async def refuses(wire: Wire) -> None:
         await wire.status(

@@ -25,6 +25,7 @@ from toolcrib_registry.calls.errors import (
 )
 
 pytestmark = pytest.mark.anyio
+KEY = "api.example.com:443 of team-a"
 DOWN = UpstreamError("it failed", extra={"upstream_status": 503})
 
 
@@ -99,6 +100,36 @@ async def test_what_arguments_can_cause_and_what_never_reached_it_opens_nothing(
         await stage.call(error)
 
     assert (stage.backend.calls, stage.breakers.open) == (50, 0)
+
+
+async def test_a_slow_call_that_tries_keeps_the_others_out_for_no_longer_than_the_breaker() -> None:
+    stage = Stage()
+    for _ in range(5):
+        await stage.call(DOWN)
+    stage.now += 10
+    assert stage.breakers.enter(KEY), "it tries, and takes its time"
+    stage.now += 9.5
+    refused = await stage.call()
+    assert isinstance(refused, BackendUnavailable)
+    assert refused.retry_after == 1
+
+    stage.now += 0.5
+
+    assert await stage.call() is None
+    assert stage.breakers.open == 0
+    stage.breakers.leave(KEY, False, tried=True)
+    assert stage.breakers.open == 0, "others have been answered meanwhile"
+
+
+async def test_each_opening_is_counted_those_after_a_failed_try_too() -> None:
+    stage = Stage()
+    for _ in range(5):
+        await stage.call(DOWN)
+    for _ in range(3):
+        stage.now += 10
+        await stage.call(DOWN)
+
+    assert (stage.opened, stage.breakers.open) == (4, 1)
 
 
 async def test_failures_must_be_half_of_the_calls_of_30_seconds() -> None:
