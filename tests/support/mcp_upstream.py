@@ -70,6 +70,9 @@ class Wire:
 
     async def raw(self, data: bytes) -> None:
         """Send bytes."""
+        if self.writer.is_closing():
+            # asyncio lets a transport that closed with bytes to send be written to, and fails without a ConnectionError
+            raise ConnectionResetError("the client has gone")
         self.writer.write(data)
         await self.writer.drain()
 
