@@ -64,7 +64,13 @@ def test_a_publish_that_does_not_continue_is_answered_with_what_is_here() -> Non
         still = r.http.get(r.url, headers=r.auth("team", "bot")).json()["total_available"]
 
     # without it a newer operator would have this replica deny whole namespaces
-    assert before["features"] == ["deny_scopes", "snapshot_chunks", "mcp_backends"]
+    assert before["features"] == [
+        "deny_scopes",
+        "snapshot_chunks",
+        "mcp_backends",
+        "quarantine",
+        "server_imports",
+    ]
     assert (gap.status_code, gap.json()["code"]) == (409, "revision_mismatch")
     assert gap.json()["state"] == before == after
     assert (older.status_code, older.json()["code"]) == (409, "epoch_fenced")
