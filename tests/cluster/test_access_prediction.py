@@ -219,7 +219,7 @@ def test_a_missing_right_is_named(cluster: Cluster, capsys: pytest.CaptureFixtur
     while True:
         code, said = asked(capsys, cluster, "who-can", "no-such-tool", token=token)
         assert code == 4
-        if "no tool no-such-tool exists" in said:
+        if "no tool 'no-such-tool' exists" in said:
             break
         named.append(said.partition("you need the right to list ")[2].partition(" in all namespaces")[0])
         role = f"lists-{named[-1].partition('.')[0]}"
@@ -231,6 +231,6 @@ def test_a_missing_right_is_named(cluster: Cluster, capsys: pytest.CaptureFixtur
         wait_until(lambda may=may: cluster.kubectl(*may, check=False).startswith("yes"))  # type: ignore[misc]
     code, said = asked(capsys, cluster, "who-can", "x", token="nobody")
 
-    ours = ("tools", "agentscopebindings", "clusteragentscopebindings")
+    ours = ("tools", "toolservers", "agentscopebindings", "clusteragentscopebindings")
     assert set(named) == {*(f"{plural}.toolcrib.dev" for plural in ours), "namespaces", "serviceaccounts"}
     assert (code, "does not accept your credentials" in said) == (4, True)

@@ -228,14 +228,3 @@ def test_a_registration_survives_the_restart_of_the_registry_and_of_the_operator
     again = register(clean, "exchange_rate")
     assert again.status_code == 400
     registered(clean, "next")
-
-
-def test_an_operator_may_create_tools_in_the_runtime_namespace_and_nowhere_else(cluster: Cluster) -> None:
-    account = "system:serviceaccount:toolcrib-system:toolcrib-operator"
-
-    def can(verb: str, namespace: str) -> str:
-        question = ["auth", "can-i", verb, "tools.toolcrib.dev", "-n", namespace, "--as", account]
-        return cluster.kubectl(*question, check=False).split()[0]
-
-    answers = {(v, n): can(v, n) for v in ("create", "update", "delete") for n in (RUNTIME, "team")}
-    assert {key for key, answer in answers.items() if answer == "yes"} == {("create", RUNTIME)}
