@@ -105,9 +105,9 @@ mcp-conformance: env ## MCP's conformance suite against /mcp/direct, in both rev
 	@$(BIN)/python $(PEERS)/environments.py
 	@PYTHONPATH=tests/support $(BIN)/python -m mcp_peers.conformance $(ARGS)
 
-mcp-peers: env ## MCP clients of others against a registry: SDKs, frameworks, the inspector; needs npm, once
+mcp-peers: env ## MCP clients and servers of others against a registry: SDKs, frameworks, the inspector; needs npm, once
 	@$(BIN)/python $(PEERS)/environments.py
-	$(BIN)/python -m pytest -m peers tests/peers $(ARGS)
+	$(BIN)/python -m pytest -m peers tests/peers tests/cluster $(ARGS)
 
 bench: env build-tools ## Measure, and print the figures of docs/guides/performance.md
 	@exec $(BIN)/python bench/run.py $(ARGS)

@@ -143,7 +143,8 @@ async def _child(name: str, divisor: int) -> dict[str, float]:
     from toolcrib import process
     from toolcrib.identity import Identity
     from toolcrib.snapshot import Snapshot
-    from toolcrib.wire.publish import FEATURES, Publish, PublishedTool, Revision
+    from toolcrib.wire.features import FEATURES
+    from toolcrib.wire.publish import Publish, PublishedTool, Revision
     from toolcrib_operator.replicas.transfer import SnapshotTransfer
     from toolcrib_registry.policy import discovery
     from toolcrib_registry.search.question import Wanted

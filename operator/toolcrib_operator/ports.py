@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
+from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
+from toolcrib.wire.outbox import Outbox, OutboxAcks
 from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,
-    IndexAnswer,
-    IndexInventory,
-    IndexRequest,
-    Outbox,
-    OutboxAcks,
     Publish,
     ReplicaState,
     SnapshotCommit,

@@ -317,7 +317,7 @@ async def build(
             servers,
             Routes(policy, credentials, assertions, settings.assertion_issuer),
             clock,
-            metrics,
+            metrics.servers,
             bounds=bounds,
         ),
         oauth=oauth,

@@ -14,7 +14,8 @@ from toolcrib_registry.search.entry import IndexIdentity
 from toolcrib_registry.search.index.document_vectors import MemoryShelf
 from toolcrib_registry.search.store import CatalogStore
 from toolcrib_registry.search.vectors import Embedder, VectorShelf
-from toolcrib_registry.settings_sections import CounterStore, EmbedderSettings, Store
+from toolcrib_registry.settings_limits import CounterStore
+from toolcrib_registry.settings_sections import EmbedderSettings, Store
 
 _SHELF_IN_MEMORY = 64 << 20
 """Bytes of vectors that are kept where there is no folder for them: 43,000 texts of the packaged model."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from toolcrib_registry.outbound.guard import EgressPolicy
-from toolcrib_registry.settings_sections import CounterStore, Egress, Store
+from toolcrib_registry.settings_limits import CounterStore
+from toolcrib_registry.settings_sections import Egress, Store
 
 
 def policy(egress: Egress, store: Store, counters: CounterStore, backends: Mapping[str, str]) -> EgressPolicy:

@@ -14,17 +14,16 @@ from toolcrib.identity import Issuer, ScopesPolicy, check_issuers
 from toolcrib.settings import Source
 from toolcrib_registry import strict_yaml
 from toolcrib_registry.identity import cluster_issuer, resources
+from toolcrib_registry.settings_limits import CounterStore, Limits
 from toolcrib_registry.settings_oauth import SCOPE_TOKEN, OAuth
 from toolcrib_registry.settings_sections import (
     ASSERTION_ISSUER,
     COLLECTION_PREFIX,
     Assertion,
     Audit,
-    CounterStore,
     Discovery,
     Egress,
     EmbedderSettings,
-    Limits,
     Mcp,
     MetricsListener,
     Search,

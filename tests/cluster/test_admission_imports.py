@@ -49,7 +49,7 @@ def owned(name: str, *owners: dict[str, object]) -> Manifest:
     return made
 
 
-CHANGE = {"spec": {"description": "Changed by whoever may write it"}}
+CHANGE = {"spec": {"description": "Changed by its editor"}}
 
 
 def test_it_writes_changes_and_deletes_a_tool_that_a_toolserver_controls(
@@ -105,7 +105,7 @@ def test_it_adopts_no_tool_and_hands_none_on(admission: Admission, operator: Use
         assert admission.patch(operator, found, {"metadata": {"ownerReferences": owners}}).status_code == 403
 
 
-def test_whoever_gates_a_scope_is_asked_for_it_also_on_a_tool_of_a_toolserver(admission: Admission) -> None:
+def test_a_scope_on_a_tool_of_a_toolserver_needs_gate_too(admission: Admission) -> None:
     """An owner reference is for anybody to write: alone it opens nothing."""
     found = owned("mine", owner(admission.there(server())))
     writer = admission.user()

@@ -65,7 +65,7 @@ class Stage:
         assert done.returncode == 0, done.stderr
 
     def imported(self, **spec: Any) -> None:
-        """The whole definition, as whoever owns it writes it: it never names approvedDigest."""
+        """The whole definition, as its owner writes it: it never names approvedDigest."""
         self.apply(tool("calculator", **{"approval": "Manual", "backend": {"none": {}}} | spec))
 
     def get(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def test_a_rejection_keeps_the_change_out_with_its_reason_and_the_former_approva
     assert stage.get()["spec"]["approvedDigest"] == before
     stage.imported()
     stage.until("Approved")
-    # as it is approved: that approval goes, whoever wrote it
+    # as it is approved: that approval goes, also one that another manager wrote
     assert stage.asked("reject", KEY, "--reason", "no").returncode == 0
     stage.until("Drifted")
     wait_until(stage.quarantined)

@@ -18,7 +18,8 @@ from realparts.required import require_real
 from toolcrib import names
 from toolcrib.audit import anchors as audit_anchors
 from toolcrib.wire.imports import ListedTool, ServerList
-from toolcrib.wire.publish import AuditHead, OutboxEntry
+from toolcrib.wire.outbox import OutboxEntry
+from toolcrib.wire.publish import AuditHead
 
 ROOT = Path(__file__).parents[2]
 RBAC = ROOT / "examples/cluster/rbac.yaml"

@@ -10,6 +10,7 @@ from mcp_peers import environments
 from mcp_peers.peer import PEERS, Kind, Peer, PeerFailedError, Refused, Result, running
 from mcp_peers.suite_tools import ACCOUNT, serving_suite_tools
 from realparts.processes import wait_until
+from realparts.required import absent
 from registry_harness import RunningRegistry, backend, binding, running_registry, tool
 from stub_server import Answer, Asked, answering
 from toolcrib.wire.publish import PublishedTool
@@ -41,9 +42,7 @@ def _environments() -> None:
         for name in environments.PYTHON:
             environments.python(name)
     except environments.PeersMissingError as error:
-        if environments.required():
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+        absent(error)
 
 
 @pytest.fixture(params=PEERS.values(), ids=PEERS)

@@ -7,6 +7,7 @@ import pytest
 
 from mcp_peers import environments, python_server
 from mcp_requests import call
+from realparts.required import absent
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.wire.publish import PublishedBackend, PublishedMcp
 from toolcrib_registry.upstream.protocol import HANDSHAKE, STATELESS
@@ -21,9 +22,7 @@ def _environment() -> None:
     try:
         environments.python("current")
     except environments.PeersMissingError as error:
-        if environments.required():
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+        absent(error)
 
 
 @pytest.fixture(scope="module", params=["sdk json", "sdk stream", "fastmcp json", "fastmcp stream"])

@@ -16,6 +16,7 @@ from aiohttp import web
 from realparts import processes
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.features import FEATURES
 from toolcrib.wire.imports import (
     ListRequest,
     ServerList,
@@ -24,19 +25,18 @@ from toolcrib.wire.imports import (
     ServersReport,
     ServersRequest,
 )
-from toolcrib.wire.probes import BackendProbe, BackendReport, ProbeRequest
-from toolcrib.wire.publish import (
-    FEATURES,
-    AuditHead,
-    Credentials,
-    Heartbeat,
-    IndexAnswer,
-    IndexInventory,
-    IndexRequest,
+from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
+from toolcrib.wire.outbox import (
     Outbox,
     OutboxAck,
     OutboxAcks,
     OutboxEntry,
+)
+from toolcrib.wire.probes import BackendProbe, BackendReport, ProbeRequest
+from toolcrib.wire.publish import (
+    AuditHead,
+    Credentials,
+    Heartbeat,
     Publish,
     ReplicaState,
     SnapshotChunk,

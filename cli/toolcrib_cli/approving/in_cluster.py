@@ -12,10 +12,9 @@ from toolcrib.resources.tools import REJECTED_DIGEST, REJECTED_REASON
 from toolcrib_cli.approving.shown import Shown, shown
 from toolcrib_cli.approving.source import key_of
 from toolcrib_cli.errors import CliError, Exit
-from toolcrib_operator.adapters.kube import MERGE_PATCH, Kube, Refused
+from toolcrib_operator.adapters.kube import APPLY_PATCH, MERGE_PATCH, Kube, Refused
 from toolcrib_operator.errors import Conflict, Gone, OperatorError
 
-_APPLY = "application/apply-patch+yaml"
 _PAGE = "500"
 
 
@@ -38,7 +37,7 @@ class ClusterTools:
         body = tool.approval
         body["metadata"]["uid"] = tool.uid
         query = {"fieldManager": self._manager} | ({"force": "true"} if self._force else {})
-        self._write(tool, body, _APPLY, query)
+        self._write(tool, body, APPLY_PATCH, query)
 
     def reject(self, tool: Shown, reason: str) -> None:
         """As `Source`."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from toolcrib.wire.features import SNAPSHOT_CHUNKS
+from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
 from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
-    SNAPSHOT_CHUNKS,
     Credentials,
     Heartbeat,
-    IndexAnswer,
-    IndexInventory,
-    IndexRequest,
     Publish,
     ReplicaState,
     SnapshotCommit,

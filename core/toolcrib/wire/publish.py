@@ -7,8 +7,7 @@ A publish is `{from, to, bindings, tools, removed}`. It is applied only where th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -18,15 +17,6 @@ from toolcrib.resources.backends import AuthType, McpTransport, Method
 from toolcrib.resources.bindings import SubjectKind
 from toolcrib.resources.tools import ScopeMatch, ToolState
 from toolcrib.wire.condensed import expanded
-
-DENY_SCOPES = "deny_scopes"
-SNAPSHOT_CHUNKS = "snapshot_chunks"
-MCP_BACKENDS = "mcp_backends"
-SERVER_IMPORTS = "server_imports"
-QUARANTINE = "quarantine"
-FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS, QUARANTINE, SERVER_IMPORTS)
-"""What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
-
 
 _DISABLED = ToolState.DISABLED  # looked up once: each decision asks for it
 
@@ -280,48 +270,6 @@ class Publish(Wire):
     )
 
 
-def enforceable(step: Publish, features: Collection[str]) -> Publish:
-    """The step as a replica with these `features` can enforce it: it grants no more than is meant, at times less.
-
-    A replica that does not know `deny_scopes` would ignore it, as it ignores every unknown field. Until it is replaced,
-    it denies the subjects of such a binding every tool within the binding's reach. One that does not know MCP backends
-    would send them plain HTTP: it gets no backend of such tools. To one that knows no quarantine, a quarantined tool is
-    a disabled one.
-    """
-    known = features
-    update: dict[str, Any] = {}
-    if DENY_SCOPES not in known and any(b.deny_scopes for b in step.bindings):
-        update["bindings"] = tuple(enforceable_binding(b, known) for b in step.bindings)
-    if any(_foreign(t, known) for t in step.tools):
-        update["tools"] = tuple(enforceable_tool(t, known) for t in step.tools)
-    return step.model_copy(update=update) if update else step
-
-
-def enforceable_binding(binding: PublishedBinding, features: Collection[str]) -> PublishedBinding:
-    """The binding as a replica with these `features` can enforce it (see `enforceable`)."""
-    if DENY_SCOPES in features or not binding.deny_scopes:
-        return binding
-    return binding.model_copy(update={"deny": ("*",), "deny_scopes": ()})
-
-
-def enforceable_tool(tool: PublishedTool, features: Collection[str]) -> PublishedTool:
-    """The tool as a replica with these `features` can enforce it (see `enforceable`)."""
-    if not _foreign(tool, features):
-        return tool
-    update: dict[str, Any] = {}
-    if tool.backend is not None and tool.backend.mcp is not None and MCP_BACKENDS not in features:
-        update["backend"] = None
-    if tool.quarantined and QUARANTINE not in features:
-        update["state"] = _DISABLED
-    return tool.model_copy(update=update)
-
-
-def _foreign(tool: PublishedTool, features: Collection[str]) -> bool:
-    if tool.quarantined and QUARANTINE not in features:
-        return True
-    return MCP_BACKENDS not in features and tool.backend is not None and tool.backend.mcp is not None
-
-
 class SnapshotChunk(Wire):
     """A part of a full snapshot. A replica keeps it apart until the commit: nothing is answered from it.
 
@@ -384,28 +332,6 @@ class ReplicaState(Wire):
     features: tuple[str, ...] = Field(default=(), description="what it enforces beyond the first version")
 
 
-class IndexRequest(Wire):
-    """Bring these tools of the replica's snapshot into the search index and these ids out of it."""
-
-    epoch: int
-    upsert: tuple[str, ...] = Field(default=(), max_length=200, description="tool ids")
-    remove: tuple[str, ...] = Field(default=(), max_length=2_000, description="tool ids")
-
-
-class IndexAnswer(Wire):
-    """What was read back from the index itself after writing: tool id → digest."""
-
-    indexed: dict[str, str] = Field(default_factory=dict)
-    failed: dict[str, str] = Field(default_factory=dict, description="tool id → why")
-
-
-class IndexInventory(Wire):
-    """What the index holds under its present identity: tool id → digest."""
-
-    identity: str
-    tools: dict[str, str]
-
-
 class Credential(Wire):
     """One secret value and the hosts it may be sent to. It lives in memory only and is never shown."""
 
@@ -421,36 +347,6 @@ class Credentials(Wire):
 
     epoch: int
     credentials: tuple[Credential, ...] = ()
-
-
-class OutboxEntry(Wire):
-    """One runtime registration that waits for the operator to create its Tool."""
-
-    id: str
-    tool: PublishedTool
-    seconds: float = Field(ge=0, description="how long its caller still waits; later it must not be begun")
-    request_id: str = Field(default="", description="of the caller's request, for the logs")
-
-
-class Outbox(Wire):
-    """What a replica wants created; it stands there until it is acknowledged or its caller has gone."""
-
-    entries: tuple[OutboxEntry, ...] = ()
-
-
-class OutboxAck(Wire):
-    """What became of one entry. refused: never as it is; failed: not now. Of both nothing is left."""
-
-    id: str
-    outcome: Literal["created", "exists", "refused", "failed"]
-    detail: str = Field(default="", description="for the caller: nothing of the cluster's inside")
-
-
-class OutboxAcks(Wire):
-    """The operator's answers to what it took from the outbox."""
-
-    epoch: int = Field(ge=0, lt=1 << 63)
-    acks: tuple[OutboxAck, ...] = Field(default=(), max_length=1_000)
 
 
 def fingerprint(item: PublishedTool | PublishedBinding | PublishedAccount) -> int:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from toolcrib_operator.adapters.kube import Kube, Refused
+from toolcrib_operator.adapters.kube import APPLY_PATCH, Kube, Refused
 from toolcrib_operator.errors import ClusterUnavailable, Gone, Invalid
 from toolcrib_operator.kinds.kind import Kind
 from toolcrib_operator.kinds.table import KINDS
 from toolcrib_operator.objects import Ref
 
-APPLY = "application/apply-patch+yaml"  # JSON is YAML
 MANAGER = "toolcrib-import"
 
 
@@ -35,7 +34,7 @@ class KubeApplier:
         query = {"fieldManager": MANAGER, "force": "true", "fieldValidation": "Strict"}
         try:
             made: dict[str, Any] = await self._kube.request(
-                "PATCH", path, query=query, body=body, content_type=APPLY
+                "PATCH", path, query=query, body=body, content_type=APPLY_PATCH
             )
         except Refused as error:
             if error.status in (400, 413, 422):

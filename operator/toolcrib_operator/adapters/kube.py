@@ -21,6 +21,7 @@ from kubernetes import client, config
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, OperatorError
 
 MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 _MESSAGE = 300
 _load_file: Any = config.load_kube_config
 _load_pod: Any = config.load_incluster_config

@@ -15,15 +15,12 @@ from pydantic import BaseModel, ValidationError
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs, tracing
 from toolcrib.wire.imports import ListRequest, ServerList, ServersReport, ServersRequest
+from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
+from toolcrib.wire.outbox import Outbox, OutboxAcks
 from toolcrib.wire.probes import BackendReport, ProbeRequest
 from toolcrib.wire.publish import (
     Credentials,
     Heartbeat,
-    IndexAnswer,
-    IndexInventory,
-    IndexRequest,
-    Outbox,
-    OutboxAcks,
     Publish,
     ReplicaState,
     SnapshotCommit,

@@ -16,7 +16,8 @@ from toolcrib.errors import EpochFenced
 from toolcrib.resources.conditions import ConditionReason
 from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import logs, tracing
-from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest, Revision
+from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
+from toolcrib.wire.publish import Revision
 from toolcrib_operator.errors import IndexUnavailable, ReplicaUnavailable
 from toolcrib_operator.kinds.verdicts import Cause
 from toolcrib_operator.ports import Replica

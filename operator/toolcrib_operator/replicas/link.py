@@ -10,8 +10,8 @@ from typing import Protocol
 
 from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.telemetry import logs, tracing
+from toolcrib.wire.features import DENY_SCOPES, enforceable
 from toolcrib.wire.publish import (
-    DENY_SCOPES,
     AuditHead,
     Credentials,
     Heartbeat,
@@ -19,7 +19,6 @@ from toolcrib.wire.publish import (
     PublishedBinding,
     ReplicaState,
     Revision,
-    enforceable,
 )
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.ports import Replica

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 
 from toolcrib.errors import EpochFenced
 from toolcrib.telemetry import logs
-from toolcrib.wire.publish import OutboxAck, OutboxAcks, OutboxEntry, Revision
+from toolcrib.wire.outbox import OutboxAck, OutboxAcks, OutboxEntry
+from toolcrib.wire.publish import Revision
 from toolcrib_operator.errors import ClusterUnavailable, Conflict, Gone, Invalid, ReplicaUnavailable
 from toolcrib_operator.kinds.registration import is_taken, manifest_of
 from toolcrib_operator.ports import Creator, OutboxChannel

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from toolcrib.errors import EpochFenced
 from toolcrib.telemetry import logs
+from toolcrib.wire.features import SERVER_IMPORTS
 from toolcrib.wire.imports import (
     MOST_SERVERS,
     ListRequest,
@@ -23,7 +24,6 @@ from toolcrib.wire.imports import (
     ServersRequest,
     ServerWanted,
 )
-from toolcrib.wire.publish import SERVER_IMPORTS
 from toolcrib_operator.errors import ReplicaUnavailable
 from toolcrib_operator.ports import ImportChannel, Replica
 from toolcrib_operator.replicas.publisher import Publisher

@@ -14,8 +14,13 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.publish import (
+from toolcrib.wire.features import (
     SNAPSHOT_CHUNKS,
+    enforceable,
+    enforceable_binding,
+    enforceable_tool,
+)
+from toolcrib.wire.publish import (
     Publish,
     PublishedAccount,
     PublishedBinding,
@@ -23,9 +28,6 @@ from toolcrib.wire.publish import (
     ReplicaState,
     Revision,
     SnapshotCommit,
-    enforceable,
-    enforceable_binding,
-    enforceable_tool,
 )
 from toolcrib_operator.ports import Replica
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from toolcrib_registry.settings_sections import Limits
+from toolcrib_registry.settings_limits import Limits
 
 log = logging.getLogger(__name__)
 

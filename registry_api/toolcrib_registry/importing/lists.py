@@ -78,7 +78,8 @@ def held(server: str, listed: ToolList, secrets: tuple[str, ...] = ()) -> HeldLi
         left_out,
     )
     # what the server says of itself is told and shown, too
-    if Secrets.of(secrets).repeated_in(body + orjson.dumps(listed.facts.info)):
+    info = (text for text in listed.facts.info.values() if type(text) is str)
+    if Secrets.of(secrets).repeated_in(b"\n".join((body, *(_clean(text).encode() for text in info)))):
         raise CredentialRepeated
     return HeldList(set_digest, len(listed.tools), zlib.compress(body, 1))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -23,12 +22,12 @@ from toolcrib.snapshot import Snapshot
 from toolcrib.telemetry import exposition
 from toolcrib.telemetry.metric import Metric
 from toolcrib.version import __version__
-from toolcrib.wire.imports import ServerOutcome
 from toolcrib.wire.probes import ProbeOutcome
 from toolcrib.wire.publish import PublishedBinding, PublishedTool
 from toolcrib_registry.metrics import table
 from toolcrib_registry.metrics.decision_log import AuditCounts
 from toolcrib_registry.metrics.series import OTHER, Budget, Series
+from toolcrib_registry.metrics.servers import ServerCounts
 
 _PROCESS = ProcessCollector(registry=None)
 ANONYMOUS = "anonymous"
@@ -101,6 +100,7 @@ class Metrics:
         self._watch_events = table.WATCH_EVENTS.on(registry)
         self._dropped_streams = table.WATCH_STREAMS_DROPPED.on(registry)
         self.audit = AuditCounts(registry)
+        self.servers = ServerCounts(registry)
         self._publishes = table.PUBLISHES.on(registry)
         self.query_embedded = table.QUERIES_EMBEDDED.on(registry)
         self.query_reused = table.QUERIES_REUSED.on(registry)
@@ -114,8 +114,6 @@ class Metrics:
         self._probes = table.BACKEND_PROBE_DURATION_SECONDS.on(registry)
         self.breaker_opened = table.BACKEND_BREAKER_OPENINGS.on(registry)
         self._backends = table.BACKENDS.on(registry)
-        self._server_up = table.SERVER_UP.on(registry)
-        self._server_lists = table.SERVER_LISTS.on(registry)
         self._embed_failures = table.EMBED_FAILURES.on(registry)
         for purpose in ("query", "document"):
             self._embed_failures.labels(purpose)
@@ -159,17 +157,6 @@ class Metrics:
     def probed(self, outcome: ProbeOutcome, seconds: float) -> None:
         """A backend was probed."""
         self._probes.labels(outcome.value).observe(seconds)
-
-    def server_seen(self, server: str, outcome: ServerOutcome) -> None:
-        """An MCP server (`namespace/name`) was looked at."""
-        self._server_up.labels(*server.split("/", 1)).set(outcome is ServerOutcome.LISTED)
-        if outcome.asked:
-            self._server_lists.labels(outcome.value).inc()
-
-    def server_gone(self, server: str) -> None:
-        """It is not looked at any more."""
-        with suppress(KeyError):
-            self._server_up.remove(*server.split("/", 1))
 
     def observe_held(self, *, staged: Callable[[], float], validators: Callable[[], float]) -> None:
         """Gauges of bounded memory that are read when scraped."""

@@ -111,8 +111,7 @@ BACKENDS = Metric(Gauge, "toolcrib_backends", ("outcome",),
 BACKEND_PROBE_DURATION_SECONDS = Metric(Histogram, "toolcrib_backend_probe_duration_seconds", ("outcome",),
     "Time of a probe: a connection to a backend's host and port that is closed at once.", _PROBES)
 SERVER_UP = Metric(Gauge, "toolcrib_server_up", ("server_namespace", "server"),
-    "1 if the last look at an MCP server brought its whole list of tools, else 0; only on the "
-"replica that imports.")
+    "1 if the last look at an MCP server brought its whole list of tools, else 0; only on the replica that imports.")
 SERVER_LISTS = Metric(Counter, "toolcrib_server_lists", ("outcome",),
     "Looks at the lists of MCP servers, by outcome.")
 SNAPSHOT_STAGED_BYTES = Metric(Gauge, "toolcrib_snapshot_staged_bytes", (),

@@ -13,7 +13,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from toolcrib.telemetry import logs
-from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, OutboxEntry, PublishedTool
+from toolcrib.wire.outbox import (
+    Outbox,
+    OutboxAck,
+    OutboxAcks,
+    OutboxEntry,
+)
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.policy.registration import (
     AlreadyRegistered,
     RegistrationFailed,

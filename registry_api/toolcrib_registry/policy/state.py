@@ -20,8 +20,8 @@ from toolcrib.errors import EpochFenced, RevisionMismatch
 from toolcrib.identity import Identity
 from toolcrib.snapshot import Draft, Snapshot
 from toolcrib.view import EMPTY, View, ViewMaker, view_of, view_work
+from toolcrib.wire.features import FEATURES
 from toolcrib.wire.publish import (
-    FEATURES,
     AuditHead,
     Heartbeat,
     Publish,

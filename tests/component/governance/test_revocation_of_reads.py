@@ -8,7 +8,7 @@ import pytest
 
 from registry_harness import RunningRegistry, binding, running_registry, tool
 from toolcrib.resources.tools import ToolState
-from toolcrib.wire.publish import IndexRequest
+from toolcrib.wire.index import IndexRequest
 from toolcrib_registry.settings_sections import Store
 from waiting_embedder import WaitingEmbedder
 

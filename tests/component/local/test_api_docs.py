@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -15,6 +14,8 @@ import httpx
 import pytest
 
 from local_mode import HEIST, LocalMode
+from realparts import debian
+from realparts.required import require_packages
 from toolcrib_cli.local import api_docs
 
 ASSETS = Path(api_docs.__file__).parent / "assets"
@@ -23,7 +24,6 @@ PUBLISHED = {
     "swagger-ui.css.gz": "5ed08757e53da3e026d6cbecc61fe5d43585c9560b302d534ad56692519a273d",
 }
 """SHA-256 of the files of npm's swagger-ui-dist 5.35.0 (docs/decisions/0070-api-pages.md)."""
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
@@ -109,13 +109,12 @@ def test_up_says_where_the_page_is(local: LocalMode) -> None:
     assert f"{local.url}/docs" in local.output
 
 
+@pytest.mark.node  # the step that installs packages of Debian
 def test_a_browser_shows_every_route_and_asks_nobody_else(local: LocalMode, tmp_path: Path) -> None:
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
+    require_packages(*debian.BROWSER)
     net_log = tmp_path / "net.json"
     argv = [
-        program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
         f"--user-data-dir={tmp_path / 'profile'}", f"--log-net-log={net_log}", "--enable-logging=stderr",
         "--virtual-time-budget=20000", "--timeout=60000", "--dump-dom", f"{local.url}/docs",

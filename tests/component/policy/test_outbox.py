@@ -11,8 +11,14 @@ import pytest
 from realparts.processes import wait_until
 from registry_harness import RunningRegistry, binding, running_registry
 from toolcrib import publishing
-from toolcrib.wire.publish import Outbox, OutboxAck, OutboxAcks, OutboxEntry, PublishedTool, Revision
-from toolcrib_registry.settings_sections import Limits
+from toolcrib.wire.outbox import (
+    Outbox,
+    OutboxAck,
+    OutboxAcks,
+    OutboxEntry,
+)
+from toolcrib.wire.publish import PublishedTool, Revision
+from toolcrib_registry.settings_limits import Limits
 
 WRITER = binding("writer", ["registry:write"], namespace=None)
 BODY = {"name": "fx", "endpoint": "/fx", "scopes": ["fx:use"], "description": "Exchange rates."}

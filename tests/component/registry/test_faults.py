@@ -10,7 +10,7 @@ from realparts.processes import wait_until
 from registry_harness import OPERATOR, ManualClock, binding, mint, running_registry, tool
 from registry_process import RegistryProcess, configuration, process
 from small_disk import SmallDisk, command
-from toolcrib.wire.publish import IndexRequest
+from toolcrib.wire.index import IndexRequest
 
 AUTH = {"Authorization": f"Bearer {mint('system:serviceaccount:team:bot')}"}
 ADMIN = {"Authorization": f"Bearer {mint(OPERATOR, audience='toolcrib-admin')}"}

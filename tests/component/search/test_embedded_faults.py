@@ -20,7 +20,7 @@ from hash_embedder import HashEmbedder
 from realparts.processes import wait_until
 from registry_harness import OPERATOR, RunningRegistry, binding, mint, running_registry, tool
 from registry_process import RegistryProcess, configuration, process
-from toolcrib.wire.publish import IndexRequest
+from toolcrib.wire.index import IndexRequest
 from toolcrib_registry.adapters.embedded.store import FILE_NAME
 
 NOUNS = ("file", "invoice", "customer", "ticket", "city", "flight", "hotel", "backup", "database", "mail")

@@ -16,7 +16,7 @@ from faulty_embeddings import DIMENSION, FAULTS, FaultyEmbeddings, faulty_embedd
 from realparts.processes import wait_until
 from registry_harness import OPERATOR, binding, mint, tool
 from registry_process import RegistryProcess, configuration, process
-from toolcrib.wire.publish import IndexRequest
+from toolcrib.wire.index import IndexRequest
 
 DEADLINE = 0.6
 """What a search waits for its vector."""

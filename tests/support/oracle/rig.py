@@ -24,8 +24,8 @@ from oracle.decisions import World
 from oracle.wire import published_account, published_binding, published_tool
 from registry_harness import ManualClock
 from toolcrib.identity import Identity, Issuer, KeySet, ScopesPolicy
+from toolcrib.wire.index import IndexRequest
 from toolcrib.wire.publish import (
-    IndexRequest,
     Publish,
     PublishedTool,
     Removed,

@@ -73,7 +73,7 @@ def lacking_rights(target: str, *namespaces: str) -> Iterator[str]:
 
 def lacking_programs() -> Iterator[str]:
     """Debian's packages, where apt-get cannot bring them; a docker client that can build."""
-    absent = debian.missing(*dict.fromkeys([*debian.NODE, *debian.DOCKER]))
+    absent = debian.missing(*dict.fromkeys([*debian.NODE, *debian.DOCKER, *debian.BROWSER]))
     if absent and not shutil.which("apt-get"):
         yield (
             f"not here: {', '.join(absent)} (their names on Debian and Ubuntu), and there is no apt-get to "

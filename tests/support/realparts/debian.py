@@ -1,7 +1,7 @@
-"""Debian's packages that tests of images and nodes need: which are missing, and their installation.
+"""Debian's packages that tests of images, nodes and pages need: which are missing, and their installation.
 
     python tests/support/realparts/debian.py [PACKAGE…]    install what is missing (default: all below)
-    python tests/support/realparts/debian.py --node        what a node and its images need
+    python tests/support/realparts/debian.py --node        what `make cluster-test` needs: a node, images, a browser
 
 Only as root, on a system with apt-get; nothing recommended comes along and no service is started. Elsewhere
 the error names what to install. Standard library only.
@@ -27,12 +27,14 @@ PROGRAMS = {
     "gcc": ("/usr/bin/gcc",),
     "libc6-dev": ("/usr/lib/x86_64-linux-gnu/libc.a", "/usr/lib/aarch64-linux-gnu/libc.a"),
     "prometheus": ("/usr/bin/prometheus", "/usr/bin/promtool"),
+    "chromium": ("/usr/bin/chromium",),
 }
 """What each package is looked for by; one of them is enough. What no PATH leads to is looked for by its path alone."""
 
 NODE = ("containerd", "runc", "iptables", "containernetworking-plugins", "iproute2", "util-linux")
 DOCKER = ("docker.io", "iptables", "debootstrap", "iproute2", "gcc", "libc6-dev")
 PROMETHEUS = ("prometheus",)
+BROWSER = ("chromium",)
 
 BASE = "Debian's base system"
 BROUGHT_ALONG = {"containerd": "docker.io", "runc": "docker.io", "iptables": "docker.io", "util-linux": BASE}
@@ -103,7 +105,7 @@ def _there(program: str) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Install what is named, or everything; the exit status."""
-    names = dict.fromkeys([*NODE, *DOCKER]) if list(arguments) == ["--node"] else arguments
+    names = dict.fromkeys([*NODE, *DOCKER, *BROWSER]) if list(arguments) == ["--node"] else arguments
     if unknown := [name for name in names if name not in PROGRAMS]:
         print(f"unknown: {', '.join(unknown)}; choose from {', '.join(PROGRAMS)}", file=sys.stderr)
         return 2

@@ -6,10 +6,11 @@ nothing about them.
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from realparts import lookup, prometheus, redis_server
+from realparts import debian, lookup, prometheus, redis_server
 
 
 def required() -> bool:
@@ -17,24 +18,34 @@ def required() -> bool:
     return os.environ.get("TOOLCRIB_REQUIRE_REAL", "") not in ("", "0")
 
 
+def absent(why: object) -> NoReturn:
+    """Skip (or fail, see above) the test that runs now, for what is not here."""
+    if required():
+        pytest.fail(str(why), pytrace=False)
+    pytest.skip(str(why))
+
+
 def require_real(*names: str) -> None:
-    """Skip (or fail, see above) the test that runs now unless all of these parts are here."""
+    """The test that runs now needs all of these parts."""
     try:
         for name in names:
             lookup.path_of(name)
     except lookup.MissingPartError as error:
-        if required():
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+        absent(error)
 
 
 def require_file(path: Path, why: str) -> None:
     """The same for a file of the system."""
     if not path.exists():
-        said = f"{path} does not exist: {why}"
-        if required():
-            pytest.fail(said, pytrace=False)
-        pytest.skip(said)
+        absent(f"{path} does not exist: {why}")
+
+
+def require_packages(*names: str) -> None:
+    """The same for packages of Debian."""
+    try:
+        debian.require(*names)
+    except debian.MissingPackagesError as error:
+        absent(error)
 
 
 def require_prometheus() -> None:
@@ -43,9 +54,7 @@ def require_prometheus() -> None:
         for program in prometheus.PROGRAMS:
             prometheus.path_of(program)
     except prometheus.PrometheusMissingError as error:
-        if required():
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+        absent(error)
 
 
 def require_redis() -> None:
@@ -53,6 +62,4 @@ def require_redis() -> None:
     try:
         redis_server.path_of()
     except redis_server.RedisMissingError as error:
-        if required():
-            pytest.fail(str(error), pytrace=False)
-        pytest.skip(str(error))
+        absent(error)

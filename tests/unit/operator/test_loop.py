@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from frozen_heap import frozen_by
 from manifests import binding, cluster_binding, tool
 from operator_harness import MemoryReplica, conditions
-from toolcrib.process.garbage import LARGE
 from toolcrib.resources.admission import FINALIZER
-from toolcrib.wire.publish import IndexAnswer, IndexRequest, Publish, ReplicaState
+from toolcrib.wire.index import IndexAnswer, IndexRequest
+from toolcrib.wire.publish import Publish, ReplicaState
 from toolcrib_operator.adapters.memory import FixedReplicas, MemoryWriter
 from toolcrib_operator.kinds.table import WATCHED
 from toolcrib_operator.loop import Loop
@@ -589,12 +588,3 @@ async def test_a_binding_deleted_long_ago_still_waits_for_the_replicas_a_little(
         assert time.time() - began >= settings.removal_least
         stage.world.remove("AgentScopeBinding", "heist/planner", "8")
         await until(lambda: stage.loop.assessor.facts.records.get(ref) is None)
-
-
-async def test_what_a_turn_over_many_objects_makes_is_frozen() -> None:
-    async def listed(count: int) -> None:
-        async with staged(*(tool(f"calculator-{i}") for i in range(count))) as stage:
-            await until(lambda: stage.publisher.revision is not None, what="a first publish")
-
-    assert await frozen_by(lambda: listed(1)) == 0
-    assert await frozen_by(lambda: listed(LARGE)) > LARGE

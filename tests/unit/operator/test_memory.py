@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
+from frozen_heap import frozen_by
 from manifests import tool
 from operator_harness import MemoryReplica
 from operator_stage import SETTINGS, staged
 from toolcrib import publishing
+from toolcrib.process.garbage import LARGE
 from toolcrib.resources.tools import Tool
 from toolcrib.wire import condensed
+from toolcrib.wire.index import IndexAnswer, IndexRequest
 from toolcrib.wire.publish import (
-    IndexAnswer,
-    IndexRequest,
     Publish,
     PublishedTool,
     ReplicaState,
@@ -268,3 +269,12 @@ def test_what_is_kept_of_a_tool_or_a_status_can_be_read_again_however_deep_it_is
     assert read_status(kept) == ({"deep": deep} if kept else {})
     entry = entry_of("Tool", tool("calculator", inputSchema=deep))
     assert entry.resource is None or entry.resource.spec.input_schema == deep
+
+
+async def test_what_a_turn_over_many_objects_makes_is_frozen() -> None:
+    async def listed(count: int) -> None:
+        async with staged(*(tool(f"calculator-{i}") for i in range(count))) as stage:
+            await until(lambda: stage.loop.started, what="a first publish")
+
+    assert await frozen_by(lambda: listed(1)) == 0
+    assert await frozen_by(lambda: listed(LARGE)) > LARGE

@@ -25,7 +25,7 @@ def test_the_removal_table_of_the_docs_is_that_of_the_code() -> None:
 
 
 def test_every_package_of_an_install_list_is_in_the_table() -> None:
-    assert set(debian.PROGRAMS) == {*debian.NODE, *debian.DOCKER, *debian.PROMETHEUS}
+    assert set(debian.PROGRAMS) == {*debian.NODE, *debian.DOCKER, *debian.PROMETHEUS, *debian.BROWSER}
     assert set(debian.BROUGHT_ALONG) <= set(debian.PROGRAMS)
     # what brings another is itself missed, or belongs to every machine
     assert not {*debian.BROUGHT_ALONG.values()} & set(debian.BROUGHT_ALONG)

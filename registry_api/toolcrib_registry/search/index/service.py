@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from toolcrib.telemetry import logs, tracing
-from toolcrib.wire.publish import IndexAnswer, IndexInventory, IndexRequest, PublishedTool
+from toolcrib.wire.index import IndexAnswer, IndexInventory, IndexRequest
+from toolcrib.wire.publish import PublishedTool
 from toolcrib_registry.clock import Clock
 from toolcrib_registry.metrics.recorder import Metrics
 from toolcrib_registry.policy.state import PolicyState

@@ -13,9 +13,8 @@ from published import binding as published
 from published import tool as published_tool
 from toolcrib.errors import RevisionMismatch
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.features import DENY_SCOPES, FEATURES
 from toolcrib.wire.publish import (
-    DENY_SCOPES,
-    FEATURES,
     PublishedAccount,
     PublishedTool,
     Removed,

@@ -13,8 +13,8 @@ from operator_stage import SETTINGS, Stage, staged
 from toolcrib import names
 from toolcrib.errors import EpochFenced
 from toolcrib.resources.quantities import Quota
+from toolcrib.wire.features import FEATURES
 from toolcrib.wire.imports import ListedTool, ServerList, ServerOutcome, ServerSeen
-from toolcrib.wire.publish import FEATURES
 from toolcrib_operator.errors import ClusterUnavailable, Invalid
 from toolcrib_operator.objects import Ref
 from toolcrib_operator.replicas.imports import Imports

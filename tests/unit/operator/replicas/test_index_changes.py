@@ -9,7 +9,7 @@ from manifests import tool
 from operator_harness import MemoryReplica
 from operator_stage import staged
 from toolcrib.snapshot import Snapshot
-from toolcrib.wire.publish import IndexInventory
+from toolcrib.wire.index import IndexInventory
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas.index import IndexSync
 from toolcrib_operator.replicas.publisher import Publisher

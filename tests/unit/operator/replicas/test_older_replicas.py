@@ -16,15 +16,14 @@ from published import tool as published_tool
 from toolcrib.authorizer import Action, Policy, decide
 from toolcrib.resources.tools import ToolState
 from toolcrib.snapshot import Snapshot
+from toolcrib.wire.features import FEATURES, enforceable
 from toolcrib.wire.publish import (
-    FEATURES,
     Publish,
     PublishedBackend,
     PublishedBinding,
     PublishedMcp,
     ReplicaState,
     Revision,
-    enforceable,
 )
 from toolcrib_operator.adapters.memory import FixedReplicas
 from toolcrib_operator.replicas.publisher import Publisher

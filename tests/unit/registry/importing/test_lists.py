@@ -54,6 +54,17 @@ def test_so_do_instructions_a_tool_more_and_an_entry_that_is_no_tool() -> None:
     assert len({plain, digest(BASE, instructions="x"), digest(BASE, BASE), digest(BASE, {}), digest()}) == 5
 
 
+def test_what_a_server_says_of_itself_may_be_anything_but_its_credential() -> None:
+    odd = {"name": "half \ud800", "version": 10**30, "icons": [{}], "title": "first-secret"}
+
+    assert (
+        lists.held("team/files", ToolList((BASE,), Facts("2026-07-28", odd, {}, "")), ("other-secret",)).tools
+        == 1
+    )
+    with pytest.raises(lists.CredentialRepeated):
+        lists.held("team/files", ToolList((BASE,), Facts("2026-07-28", odd, {}, "")), ("first-secret",))
+
+
 @pytest.mark.parametrize("same", [{"x-own": 1}, {"execution": {"taskSupport": "optional"}}])
 def test_fields_that_are_not_handed_on_do_not(same: dict[str, Any]) -> None:
     assert digest({**BASE, **same}) == digest(BASE)

@@ -1,0 +1,51 @@
+"""What replicas of earlier versions do not know, and what they are sent instead: never more than is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from toolcrib.resources.tools import ToolState
+from toolcrib.wire.publish import Publish, PublishedBinding, PublishedTool
+
+DENY_SCOPES = "deny_scopes"
+SNAPSHOT_CHUNKS = "snapshot_chunks"
+MCP_BACKENDS = "mcp_backends"
+SERVER_IMPORTS = "server_imports"
+QUARANTINE = "quarantine"
+FEATURES: tuple[str, ...] = (DENY_SCOPES, SNAPSHOT_CHUNKS, MCP_BACKENDS, QUARANTINE, SERVER_IMPORTS)
+"""What this version knows beyond the first one: a replica names its own, so that a rollout never fails open."""
+
+
+def enforceable(step: Publish, features: Collection[str]) -> Publish:
+    """The step as a replica with these `features` can enforce it: it grants no more than is meant, at times less.
+
+    A replica that does not know `deny_scopes` would ignore it, as it ignores every unknown field. Until it is replaced,
+    it denies the subjects of such a binding every tool within the binding's reach. One that does not know MCP backends
+    would send them plain HTTP: it gets no backend of such tools. To one that knows no quarantine, a quarantined tool is
+    a disabled one.
+    """
+    update: dict[str, Any] = {}
+    if DENY_SCOPES not in features and any(b.deny_scopes for b in step.bindings):
+        update["bindings"] = tuple(enforceable_binding(b, features) for b in step.bindings)
+    tools = tuple(enforceable_tool(t, features) for t in step.tools)
+    if any(now is not meant for now, meant in zip(tools, step.tools, strict=True)):
+        update["tools"] = tools
+    return step.model_copy(update=update) if update else step
+
+
+def enforceable_binding(binding: PublishedBinding, features: Collection[str]) -> PublishedBinding:
+    """The binding as a replica with these `features` can enforce it (see `enforceable`)."""
+    if DENY_SCOPES in features or not binding.deny_scopes:
+        return binding
+    return binding.model_copy(update={"deny": ("*",), "deny_scopes": ()})
+
+
+def enforceable_tool(tool: PublishedTool, features: Collection[str]) -> PublishedTool:
+    """The tool as a replica with these `features` can enforce it (see `enforceable`); itself, if that is so as it is."""
+    update: dict[str, Any] = {}
+    if MCP_BACKENDS not in features and tool.backend is not None and tool.backend.mcp is not None:
+        update["backend"] = None
+    if tool.quarantined and QUARANTINE not in features:
+        update["state"] = ToolState.DISABLED
+    return tool.model_copy(update=update) if update else tool
